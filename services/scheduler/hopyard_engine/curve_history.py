@@ -1,4 +1,7 @@
-"""The learning curves of other jobs as JSON, for predictors that read them. The text of each curve is cached until the curve grows."""
+"""The learning curves of other jobs as JSON, for predictors that learn from them.
+
+The JSON text of a curve is cached until the curve changes.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +21,31 @@ MAX_POINTS: Final = 50_000
 
 
 class Histories:
-    """A cache of the curves of all experiments."""
+    """A cache of the curves of jobs of all experiments, as JSON text."""
 
     def __init__(self) -> None:
         self._written: dict[ExperimentId, dict[str, tuple[tuple[int, bool, object], str]]] = {}
 
     def others(self, stream: Stream, job: Job) -> str:
-        """Returns a JSON list of the curves of the other jobs of a job's experiment, in order of creation."""
+        """Return the curves of the other jobs of the experiment that `job` belongs to, as a JSON list in order of the jobs' creation.
+
+        Each curve is an object with `positions`, `values` (of the experiment's metric), `hyperparameters` and `ended`. The function
+        `others` selects the jobs.
+        """
         written = self._written.setdefault(job.experiment.id, {})
         return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"
 
     def forget(self, experiment: ExperimentId) -> None:
-        """Drops the cached curves of an experiment that has ended."""
+        """Drop the cached curves of an experiment that has ended."""
         self._written.pop(experiment, None)
 
 
 def others(stream: Stream, job: Job) -> list[Job]:
-    """Returns the other jobs of a job's experiment whose curves are sent with a question, in order of creation."""
+    """Select the other jobs of an experiment whose curves are sent with a question about `job`.
+
+    These are the jobs with the longest curves, at most `MAX_CURVES` with `MAX_POINTS` points in total. The result is in order of the
+    jobs' creation.
+    """
     candidates = (
         one for one in stream.jobs.values() if one.experiment is job.experiment and one is not job and one.high_water
     )
@@ -49,7 +60,7 @@ def others(stream: Stream, job: Job) -> list[Job]:
 
 
 def state_of(job: Job) -> tuple[int, bool, object]:
-    """Returns a value that changes when a job's curve grows or ends."""
+    """Return a value that changes when a job's curve changes or the job ends. It is the version of the cached text."""
     return len(job.curve.points), job.state.ended, job.origin
 
 

@@ -4,12 +4,12 @@ Recovery and `hopyard replay` both use it. The events are applied to a core in o
 just before its recorded answer is applied, so the policy sees the original state. The core always applies the recorded answers. Only
 answers are compared: a recorded failure contains no decision.
 
-When recovery finds a difference, `Objecting` fails the next up-call of the running experiment with it. This pauses the experiment,
-and the journal records which differences people have seen. A resumed experiment continues from the recorded decisions and is not
-paused for the same difference again.
+When recovery finds a difference, `Objecting` answers the next up-call of the running experiment with a failure that describes it. This
+pauses the experiment, and the failure in the journal shows that people were informed of the difference. When the experiment is
+resumed, it continues from the recorded decisions and is not paused for the same difference again.
 
-An up-call whose policy was given up because it took too long (`PolicyFailed.unheard`) is not repeated at its record: it was made
-again, with its own record, when the experiment was resumed.
+If a recorded failure says that the policy exceeded its time (`PolicyFailed.unheard`), the replay does not make this up-call. The
+up-call was made again, with its own record, when the experiment was resumed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from hopyard_engine.policy_host import Host, PolicyHost, answer_text
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A recorded answer that differs from the policy's present answer.
+    """A recorded answer of a policy that differs from the policy's present answer.
 
     Attributes:
-        event: Number of the recorded event in its stream.
-        at: Time of the event.
-        up_call: Number of the up-call.
-        call: The up-call; None: the core makes no up-call here any more, so the record answers nothing.
-        recorded: The recorded answer.
-        computed: The policy's present answer; None without an up-call.
-        versions: How the policy's version differs from the recorded one; empty: it does not.
+        event: Number of the recorded event in its stream, from 1.
+        at: Time of the event in seconds since the Unix epoch.
+        up_call: Number of the up-call; 0: there is none.
+        call: The up-call; None: the present core makes no up-call at this event, so the recorded answer belongs to none.
+        recorded: The recorded event.
+        computed: The policy's present answer; None if there is no up-call.
+        versions: A sentence about how the policy's version differs from the recorded one; empty: it does not differ.
     """
 
     event: int
@@ -56,12 +56,12 @@ class Difference:
 
     @property
     def then(self) -> str:
-        """The recorded answer as text."""
+        """A description of the recorded answer."""
         return answer_text.answer(self.recorded)
 
     @property
     def now(self) -> str:
-        """The present answer as text."""
+        """A description of the present answer."""
         return (
             answer_text.answer(self.computed)
             if self.computed is not None
@@ -70,26 +70,28 @@ class Difference:
 
     @property
     def told(self) -> str:
-        """The up-call as text, or the record's class without one."""
+        """A description of the up-call; if there is none, the class name of the record."""
         return answer_text.told(self.call) if self.call is not None else f"record {type(self.recorded).__name__}"
 
     @property
     def text(self) -> str:
-        """The whole difference as one sentence."""
+        """A description of the whole difference in one sentence."""
         versions = f"; {self.versions}" if self.versions else ""
         return f"event {self.event} ({self.told}): recorded is {self.then}; now it is {self.now}{versions}"
 
 
 class Replay:
-    """Applies the events of one stream to a core and repeats the up-calls on its policy.
+    """Applies the events of one stream to a core and repeats the up-calls on the stream's policy.
 
     Args:
         core: The core in which the stream is rebuilt.
-        make_host: Creates a host with a fresh policy; called once. It returns None if the policy runs elsewhere: then no up-call is
-            made.
+        make_host: Creates a host with a fresh policy for the stream. It is called at most once. It returns None if the policy runs
+            elsewhere: then no up-call is made.
 
     Attributes:
-        number: Number of the last applied event.
+        experiment: The stream; None: no event has been applied.
+        host: The host of the policy; None: no up-call was made.
+        number: Number of the last applied event; 0: none.
         up_calls: Number of recorded answers that were compared.
         failures: Number of recorded failures, which are not compared.
         first: The first difference; None: there is none.
@@ -111,7 +113,10 @@ class Replay:
         self.first: Difference | None = None
 
     def take(self, event: Event) -> list[Effect]:
-        """Applies the stream's next event and returns the core's effects.
+        """Apply the next event of the stream. If it is a recorded answer, make its up-call before and compare the answers.
+
+        Returns:
+            The core's effects of the event.
 
         Raises:
             Internal: The event is a cluster event.
@@ -136,7 +141,7 @@ class Replay:
 
     @property
     def version_change(self) -> str:
-        """A sentence about how the policy's version differs from the recorded one; empty if it does not, or is unknown."""
+        """A sentence about how the policy's version differs from the recorded one; empty if it does not differ or is unknown."""
         recorded, host = self._recorded_policy, self.host
         if recorded is None or not isinstance(host, PolicyHost) or host.version == recorded.version:
             return ""
@@ -144,16 +149,19 @@ class Replay:
 
     @property
     def unseen(self) -> Difference | None:
-        """The first difference that people have not seen; None: there is none."""
+        """The first difference that no failure in the journal has reported to people; None: there is none."""
         if self.first is not None and objection(self.first) not in self._shown:
             return self.first
         return self._since
 
     def unanswered(self, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
-        """Answers the last up-call of the journal if it has no recorded answer. Returns None if there is no such up-call or no policy.
+        """Make the last up-call of the journal if it has no recorded answer, and return the policy's answer.
 
         Args:
-            host: The host to use instead of the replayed policy.
+            host: The host to use; None: the one with the replayed policy.
+
+        Returns:
+            None if there is no such up-call or the policy runs elsewhere.
         """
         call, stream = self.unmade, self.experiment
         if call is None or stream is None:
@@ -162,7 +170,7 @@ class Replay:
 
     @property
     def unmade(self) -> UpCall | None:
-        """The last up-call of the journal if it has no recorded answer; else None."""
+        """The last up-call of the journal if it has no recorded answer; None: there is no such up-call."""
         call, stream = self._pending, self.experiment
         if call is None or stream is None or not stream.conversation.is_answered_by(call.number):
             return None
@@ -176,7 +184,11 @@ class Replay:
         return host.answer(stream, call) if host is not None else None
 
     def _answer(self, number: int) -> tuple[UpCall, PolicyAnswered | PolicyFailed] | None:
-        """Makes the pending up-call if it has this number. Returns it with the policy's answer, or None."""
+        """Make the pending up-call if it has this number.
+
+        Returns:
+            The up-call and the policy's answer; None: there is no such up-call, or the policy runs elsewhere.
+        """
         call = self._pending
         if call is None or call.number != number or self.experiment is None:
             return None
@@ -196,7 +208,7 @@ class Replay:
 
     def _failed(self, event: PolicyFailed) -> None:
         self.failures += 1
-        if event.diverged:  # The policy was not asked.
+        if event.diverged:  # The policy got no up-call.
             self._pending = None
             self._shown.add(event.reason)
             self._since = None
@@ -211,7 +223,7 @@ class Replay:
 
 
 def of_experiment(event: Event, number: int) -> StreamEvent:
-    """Checks that an event belongs to the stream of an experiment, and returns it. `number` is for the error message.
+    """Return `event` if it belongs to the stream of an experiment. `number` is its number, for the error message.
 
     Raises:
         Internal: It is a cluster event.
@@ -222,7 +234,10 @@ def of_experiment(event: Event, number: int) -> StreamEvent:
 
 
 def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> bool:
-    """Returns whether two answers are equal as the journal writes them: NaN equals NaN, and a tuple equals a list."""
+    """Return whether two answers are equal in their journal format, apart from their times.
+
+    There NaN equals NaN, and a tuple equals a list.
+    """
     if not isinstance(computed, PolicyAnswered):
         return False
     if (recorded.answer, recorded.demand, recorded.gang, recorded.nodes) == (
@@ -239,7 +254,7 @@ def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> b
 
 
 def objection(difference: Difference) -> Reason:
-    """Returns the reason that pauses an experiment for a difference. Equal differences have equal reasons."""
+    """Return the reason of the failure that reports a difference and pauses the experiment. Equal differences have equal reasons."""
     return Reason.of(
         ReasonCode.POLICY_DIVERGED,
         event=difference.event,
@@ -250,10 +265,14 @@ def objection(difference: Difference) -> Reason:
 
 
 class Objecting:
-    """Wraps the host of a policy that decides differently from its journal: fails the first up-call while the experiment is running.
+    """A host that reports a difference found by a replay, and then passes up-calls to the policy's own host.
 
-    This pauses the experiment with a reason that people can see. All other up-calls reach the policy, whose state follows from the
-    recorded up-calls.
+    It answers the first up-call while the experiment is RUNNING with a failure. This pauses the experiment with a reason that people
+    can see. All other up-calls reach the policy, whose state results from the recorded up-calls.
+
+    Args:
+        host: The host of the policy.
+        difference: The difference to report.
     """
 
     def __init__(self, host: Host, difference: Difference) -> None:
@@ -261,7 +280,7 @@ class Objecting:
         self._reason: Reason | None = objection(difference)
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Fails once while the experiment is running; all other calls are answered by the policy."""
+        """Return the failure once, at the first up-call while the experiment is RUNNING; else the policy's answer."""
         if self._reason is not None and experiment.state is ExperimentState.RUNNING:
             reason, self._reason = self._reason, None
             return PolicyFailed(call.at, call.stream, call.number, reason)
@@ -273,12 +292,12 @@ class Objecting:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The end of a replay: after the event with a number, or before the first event after a time. Exactly one field is set.
+    """The point at which a replay ends. Exactly one field is set.
 
     Attributes:
         event: Number of the last event to apply.
-        seconds: Seconds since the experiment's creation.
-        at: Seconds since the epoch.
+        seconds: Seconds since the experiment's creation. Events up to and including this time are applied.
+        at: Seconds since the Unix epoch. Events up to and including this time are applied.
     """
 
     event: int | None = None
@@ -286,7 +305,13 @@ class Until:
     at: float | None = None
 
     def passed(self, number: int, event: Event, created_at: float) -> bool:
-        """Returns whether an event is after the end."""
+        """Return whether an event is after the end of the replay.
+
+        Args:
+            number: Number of the event in its stream.
+            event: The event.
+            created_at: Time of the experiment's creation in seconds since the Unix epoch.
+        """
         if self.event is not None:
             return number > self.event
         end = self.at if self.at is not None else created_at + (self.seconds or 0.0)
@@ -297,9 +322,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_until(text: str, option: str = "--until") -> Until:
-    """Parses the value of an option that sets the end of a replay.
+    """Parse the value of an option that sets the end of a replay.
 
-    `120` is the number of an event; `90s`, `2.5m`, `1h` or `12.5` (seconds) is a time since the start; anything else is an ISO time.
+    `120` is the number of an event. `90s`, `2.5m`, `1h` or `12.5` (seconds) is a time since the start. Any other text is an ISO time,
+    local unless it has a time zone.
+
+    Args:
+        text: The value.
+        option: Name of the option, for the error message.
 
     Raises:
         InvalidInput: The text has none of these forms.
@@ -323,7 +353,20 @@ def parse_until(text: str, option: str = "--until") -> Until:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """The state of a job after an event. `snapshots` are the positions of its available snapshots."""
+    """The state of a job after an event of a replay.
+
+    Attributes:
+        id: Id of the job.
+        state: Name of its state.
+        position: If idle, the position at which it resumes; with a run, the position that the run has reached.
+        attempt: Number of its newest run; 0: it had none.
+        slots: Ids of the slots of its run; empty: it has no run.
+        snapshots: Positions of its available snapshots, ascending.
+        best: Best reported value of the metric; None: there is none.
+        reason: Reason of its state as text.
+        reason_code: Code of the reason; None: there is no reason.
+        reason_args: Arguments of the reason.
+    """
 
     id: str
     state: str
@@ -339,7 +382,19 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """The state of an experiment after an event. `slots` has the job that runs on each slot; empty: none."""
+    """The state of an experiment after an event of a replay.
+
+    Attributes:
+        event: Number of the event.
+        at: Time of the event in seconds since the Unix epoch.
+        state: Name of the experiment's state.
+        reason: Reason of the state as text.
+        reason_code: Code of the reason; None: there is no reason.
+        reason_args: Arguments of the reason.
+        share: Number of slots that the experiment may use.
+        slots: Id of the job that runs on each slot, by slot id; empty: none.
+        jobs: The states of its jobs.
+    """
 
     event: int
     at: float
@@ -353,13 +408,13 @@ class ReplayState:
 
 
 def _told(reason: Reason | None) -> dict[str, Any]:
-    """Returns a reason as text, and as code and arguments for programs."""
+    """Return the reason fields of `JobLine` and `ReplayState`: text, code and arguments."""
     code, args = (reason.code, reason.args) if reason is not None else (None, {})
     return {"reason": explain(reason), "reason_code": code, "reason_args": args}
 
 
 def state_of(stream: Stream, event: int, at: float) -> ReplayState:
-    """Returns the current state of a stream, labelled with the number and time of the last event."""
+    """Return the current state of a stream. `event` and `at` are the number and the time of its last event."""
     return ReplayState(
         event=event,
         at=at,

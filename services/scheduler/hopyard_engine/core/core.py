@@ -55,7 +55,7 @@ from hopyard_engine.core.state.stream import Stream
 CLUSTER_STREAM: Final = StreamId("cluster")
 
 FORGET_AGAIN_SECONDS = 600.0
-"""Recovery repeats deletions from the store that are at most this much older than the journal's last event, in seconds.
+"""Recovery repeats deletions from the store that are at most so many seconds older than the last event in the journal.
 Older deletions were carried out: only those of the last batch can be missing."""
 
 
@@ -64,13 +64,17 @@ _INWARD = frozenset({DemandChanged, TermsChanged, SlotReturned, StreamEnded, Str
 
 
 class UnknownStreamError(LookupError):
-    """An event names a stream that the core does not have."""
+    """Raised if an event names a stream that the core does not have. The argument is the id of the stream."""
 
 
 class Core:
     """The deterministic state machine of the scheduler: streams, nodes, slots and shares.
 
     It uses no clock, socket, database or global random generator, so equal events give equal effects.
+
+    Attributes:
+        cluster: The state of nodes and slots.
+        streams: The streams in memory, by id. An ended stream remains until `forget`.
     """
 
     def __init__(self) -> None:
@@ -86,7 +90,9 @@ class Core:
         self._restored_at = 0.0
 
     def handle(self, event: Event) -> list[Effect]:
-        """Handles one event, including all events that follow from it inside the core.
+        """Handle one event, including all events that follow from it inside the core.
+
+        A repeated event has no effect. Messages of agents for a stream that the core no longer has are only acknowledged.
 
         Returns:
             The effects in order. The caller journals every `Record` among them before it carries out any other effect.
@@ -119,7 +125,7 @@ class Core:
                 self._inbox.append(event)
             case _:
                 if event.stream not in self.streams:
-                    if isinstance(event, RunMessage):  # The stream is over: acknowledge, so that the agent drops it.
+                    if isinstance(event, RunMessage):  # The stream has ended: acknowledge, so that the agent drops it.
                         key = RunKey(event.stream, event.job, event.attempt, event.rank)
                         return [Acknowledge(key, event.sequence)]
                     if isinstance(event, SnapshotShipped):
@@ -136,20 +142,20 @@ class Core:
         return effects
 
     def find(self, name: ExperimentId) -> tuple[Stream, Experiment] | None:
-        """Returns an experiment and its stream by the experiment's id, or None if the core does not have it."""
+        """Return the experiment with this id and its stream, or None if the core does not have it."""
         stream = self.streams.get(self._stream_of.get(name, StreamId("")))
         return (stream, stream.experiments[name]) if stream is not None else None
 
     def install(self, stream: Stream) -> None:
-        """Adds a stream, new or restored, with its experiments."""
+        """Add a stream, new or restored, so that `find` and `handle` find it and its experiments. It does not compete for slots yet."""
         self.streams[stream.id] = stream
         self._stream_of.update(dict.fromkeys(stream.experiments, stream.id))
 
     def admit(self, stream: Stream) -> list[Effect]:
-        """Adds a restored stream that holds no slots, and requests slots for it unless it has ended.
+        """Add a restored stream to which no slots are granted, and request slots for it unless it has ended.
 
         Returns:
-            Its unanswered questions and its timers, as effects.
+            Its unanswered questions and its timers, as effects to repeat; empty if it has ended.
         """
         self.install(stream)
         if stream.state.ended:
@@ -158,33 +164,34 @@ class Core:
         return outstanding(stream)
 
     def forget(self, name: StreamId) -> None:
-        """Removes an ended stream from memory. An unknown stream is ignored."""
+        """Remove an ended stream from memory. The caller has checked that it has ended. An unknown stream is ignored."""
         stream = self.streams.pop(name, None)
         for experiment in stream.experiments if stream is not None else ():
             del self._stream_of[experiment]
 
     def think(self, name: StreamId) -> None:
-        """Marks that a stream's policy has received an up-call and has not answered yet.
+        """Mark that the policy of a stream has received an up-call and has not answered yet.
 
-        Until the answer (`PolicyAnswered` or `PolicyFailed` with its number) the caller must hold back all other events of the
-        stream. Events that the cluster state creates for the stream wait in the core and are handled right after the answer.
+        Until the answer (`PolicyAnswered` or `PolicyFailed` with the number of the up-call) the caller must not pass other events of
+        the stream to `handle`. Events that the cluster state creates for the stream wait in the core. They are handled directly after
+        the answer.
         """
         self._thinking.begin(name)
 
     def thinks(self, name: StreamId) -> bool:
-        """Returns whether the core waits for the answer of a stream's policy."""
+        """Return whether a stream's policy has received an up-call and has not answered yet (see `think`)."""
         return name in self._thinking
 
     def forget_pending(self, name: StreamId) -> None:
-        """Drops the pending events of a stream and all collected effects, after an event could not be handled."""
+        """Drop the waiting events of a stream and all collected effects, after an event could not be handled."""
         self._thinking.end(name)
         self._inbox = deque(event for event in self._inbox if event.stream != name)
         self._effects = []
 
     def acknowledge(self, key: RunKey, sequence: int) -> None:
-        """Marks a run's commands up to a sequence number as accepted by its agent.
+        """Record that an agent has accepted the commands of a run's channel up to and including number `sequence`.
 
-        This is not an event, because only resending depends on it.
+        This is not an event, because only the repetition of commands (`unacknowledged`) depends on it. Unknown channels are ignored.
         """
         stream = self.streams.get(key.stream)
         job = stream.jobs.get(key.job) if stream is not None else None
@@ -193,7 +200,7 @@ class Core:
             channel.acknowledge(sequence)
 
     def unacknowledged(self, node: str) -> list[Send]:
-        """Returns the unacknowledged commands to live runs on a node, in order, to be sent again."""
+        """Return the commands to live runs on a node that its agent has not acknowledged, to be sent again, in order for each run."""
         sends = []
         for stream in self.streams.values():
             for run in stream.live.values():
@@ -205,7 +212,7 @@ class Core:
         return sends
 
     def orders(self, node: str) -> list[ShipmentOrder]:
-        """Returns the open upload orders of a node, to be sent after its welcome."""
+        """Return the upload orders that a node has not answered, to be sent after its `Welcome`."""
         return [
             ShipmentOrder(stream.id, entry.shipper.order, entry.job, entry.info.position, entry.info.sha256)
             for stream in self.streams.values()
@@ -214,17 +221,17 @@ class Core:
         ]
 
     def partners(self, node: str) -> list[str]:
-        """Returns the other nodes that share a gang with a node, sorted."""
+        """Return the other nodes that have processes of the same runs as `node`, sorted."""
         gangs = [{r.node for r in run.ranks} for stream in self.streams.values() for run in stream.live.values()]
         return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
 
     # ------------------------------------------------------------------------------------------------------- recovery
 
     def restore(self, event: StreamEvent) -> list[Effect]:
-        """Applies a journalled event of a stream again, without the cluster state (see `recovered`).
+        """Apply a journalled event of a stream again in a recovery. The cluster state is not changed; `recovered` rebuilds it.
 
         Returns:
-            The effects of the stream. Recovery uses only the up-calls: other effects were carried out, or `outstanding` returns them.
+            The effects of the event. Recovery uses only the up-calls: other effects were carried out, or `recovered` returns them.
         """
         if isinstance(event, StreamCreated):
             self.install(Stream(event))
@@ -238,15 +245,15 @@ class Core:
         return effects
 
     def restore_cluster(self, event: ClusterEvent) -> None:
-        """Applies a journalled cluster event again. Call it in the order of the cluster's stream and before `recovered`."""
+        """Apply a journalled cluster event again in a recovery, in the order of the journal and before `recovered`."""
         self.cluster.restore(event)
 
     def recovered(self) -> list[Effect]:
-        """Rebuilds the cluster state after all journals are applied. Nodes count as up until their lease expires.
+        """Rebuild the cluster state after all journals are applied. Nodes are considered up until their lease expires.
 
         Returns:
-            The unanswered questions and the timers of all streams, and the deletions from the store that the crash may have
-            prevented. Nodes get their messages when they open a session.
+            The unanswered questions and the timers of all streams, and the deletions from the store that the crash may have prevented.
+            Messages to nodes are not among them: they are sent when the nodes open a session.
         """
         oldest = self._restored_at - FORGET_AGAIN_SECONDS
         effects: list[Effect] = [
@@ -282,7 +289,7 @@ class Core:
         self.cluster.enter(stream.id, Tenant(*stream.terms_told, need=need(stream)))
 
     def _enter(self, stream: Stream) -> None:
-        """Requests slots for a restored stream again."""
+        """Request slots for a restored stream, with the demand and terms that it had."""
         tenant = Tenant(
             *stream.terms_told,
             stream.claimed,
@@ -333,9 +340,9 @@ class Core:
         self._tell_draining(event.node, event.at)
 
     def _tell_lost_before(self, at: float) -> None:
-        """Sends the `NodeLost` events that streams did not get before a crash.
+        """Send the `NodeLost` events that streams did not get before a crash.
 
-        The snapshots of these nodes count as kept until their agents open a session.
+        The snapshots on these nodes are considered present until the nodes' agents announce what they have.
         """
         for name, node in self._lost_before:
             stream = self.streams[name]
@@ -346,7 +353,7 @@ class Core:
         self._settle_inbox()
 
     def _tell_draining(self, node: str, at: float) -> None:
-        """Sends `NodeDraining` to all streams that hold slots of a drained node and do not know it yet."""
+        """Send `NodeDraining` to all streams that have slots on a drained node which are not marked as draining."""
         for stream in self.streams.values():
             if any(m.node == node and m.id not in stream.draining for m in stream.slots.values()):
                 self._inbox.append(
@@ -354,7 +361,7 @@ class Core:
                 )
 
     def _recall(self) -> None:
-        """Removes the effects that send commands to processes which no longer exist."""
+        """Remove the collected effects that send commands to processes which no longer exist."""
         self._effects = [
             effect
             for effect in self._effects
@@ -388,7 +395,7 @@ class Core:
 
     def _settle(self, at: float) -> None:
         self._settle_inbox()
-        while self._drained_before:  # After the event, which may be the answer that a stream waits for.
+        while self._drained_before:  # Only now, because the event may be the answer that a stream waits for.
             self._tell_draining(self._drained_before.pop(), at)
             self._settle_inbox()
             self._recall()
@@ -400,7 +407,13 @@ class Core:
             self._settle_inbox()
 
     def _woken(self, event: StreamEvent) -> None:
-        """Handles the answer of a pending up-call, then the events that waited for it."""
+        """Handle the policy's answer that a stream waits for, then the events that waited for the answer.
+
+        An answer to an earlier up-call is ignored.
+
+        Raises:
+            RuntimeError: The event is not an answer.
+        """
         stream = self.streams[event.stream]
         if not pending_answers.answers(stream, event):
             if isinstance(event, PolicyAnswered | PolicyFailed):
@@ -445,7 +458,7 @@ class Core:
                 stream = self.streams[effect.stream]
                 self.cluster.enter(effect.stream, Tenant(*stream.terms_told, need=need(stream)))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
-                if effect.stored:  # The store counts owners; the copies on nodes stay for the other streams.
+                if effect.stored:  # This removes only the stream as an owner. Other streams need the copies on nodes.
                     self._effects.append(replace(effect, nodes=()))
             case _:
                 self._effects.append(effect)
@@ -456,14 +469,14 @@ class Core:
 
 
 def need(stream: Stream) -> SlotKind:
-    """Returns the hardware that each slot of a stream must have."""
+    """Return the hardware that each slot of a stream must have, from its settings."""
     return SlotKind(stream.settings.cpus, stream.settings.gpus)
 
 
 def outstanding(stream: Stream) -> list[Effect]:
-    """Returns the unanswered questions and the timers of a stream as effects, to be repeated after a recovery.
+    """Return the unanswered questions and the timers of a stream as effects, to be repeated after a recovery.
 
-    Repeating them is safe: each has a ticket.
+    Repetition is safe: the receiver recognizes a repeated question or timer by its ticket.
     """
     effects: list[Effect] = [*stream.asks.values()]
     effects += [SetTimer(stream.id, ticket, when) for ticket, when in stream.timers.items()]

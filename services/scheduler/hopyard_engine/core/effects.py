@@ -1,4 +1,7 @@
-"""Effects of the core. The caller journals every `Record` of a batch before it carries out any other effect."""
+"""Effects of the core. The caller journals every `Record` of a batch before it carries out any other effect.
+
+Times are in seconds since the Unix epoch. `stream` is the id of the stream that the effect belongs to, `job` the id of a job in it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from hopyard_engine.core.types import Measured, SnapshotInfo
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An event to append to the journal, in the stream "cluster" or in the stream of an experiment."""
+    """An event to append to the journal. `stream` is the stream that gets it: the event's own, or "cluster" for cluster events."""
 
     stream: StreamId
     event: Event
@@ -32,7 +35,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class UpCall:
-    """An up-call to the policy of a stream. The answer is a `PolicyAnswered` event with the same number."""
+    """An up-call to the policy of a stream. The answer is a `PolicyAnswered` event with the same number.
+
+    Attributes:
+        stream: Id of the stream.
+        number: Number of the up-call within the stream, from 1.
+        at: Time of the event that caused it.
+        seed: Seed of the policy's random generator for this up-call.
+        call: The up-call.
+        verdicts: Refusals of the policy's commands since the previous up-call.
+    """
 
     stream: StreamId
     number: int
@@ -44,10 +56,17 @@ class UpCall:
 
 @dataclass(frozen=True, slots=True)
 class AskOutside:
-    """A question to a generator, a predictor or a solver, answered by an `Answered` event with the same ticket.
+    """A question to a generator, a predictor or a solver. The answer is an `Answered` event with the same ticket.
 
-    Asking again with the same ticket is safe. `experiment` is the experiment whose generator is asked; empty for a question of the
-    policy. `seconds` is a solver's time limit.
+    A repeated question with the same ticket is allowed, for example after a restart.
+
+    Attributes:
+        stream: Id of the stream.
+        ticket: Identifies the question within the stream.
+        kind: "create_job" for a generator, "predict" for a predictor, else the name of a solver.
+        payload: The question as plain data.
+        experiment: Id of the experiment whose generator is asked; empty for a question of the policy.
+        seconds: Time limit of a solver in seconds; 0: none.
     """
 
     stream: StreamId
@@ -60,7 +79,7 @@ class AskOutside:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawQuestion:
-    """Cancels the question with this ticket: nobody needs its answer."""
+    """Effect: cancel the question with this ticket (`AskOutside`), because its answer is no longer needed."""
 
     stream: StreamId
     ticket: str
@@ -68,7 +87,13 @@ class WithdrawQuestion:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Requests a `TimerElapsed` event at a time. A later effect with the same ticket replaces the timer; `at` None cancels it."""
+    """Effect: request a `TimerElapsed` event.
+
+    Attributes:
+        stream: Id of the stream.
+        ticket: Identifies the timer within the stream. A later effect with the same ticket replaces the timer.
+        at: Time at which the timer elapses; None cancels it.
+    """
 
     stream: StreamId
     ticket: str
@@ -77,10 +102,18 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options that the engine gives a run's node.
+    """Options of a run that are passed on to its node.
 
     Each is copied into the field of `StartRun` (resource_manager.proto) with the same name. Values are numbers, texts, booleans, or
     tuples of these.
+
+    Attributes:
+        until: Position at which the run stops training and waits for a decision.
+        allowed: Position up to which it may train without a decision.
+        snapshot_at: Positions at which it saves a snapshot.
+        snapshot_every: Positions between periodic snapshots; 0: none.
+        completes: Whether the run saves and ends at `until` without a decision.
+        ships_by_order: Whether its snapshots are uploaded only when the scheduler orders it.
     """
 
     until: int
@@ -93,7 +126,18 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(RunOptions):
-    """Starts a process of a run on a slot. `place` is the location of the partition `input` on the node; None: `input` is a path."""
+    """Command: start a process of a run on a slot.
+
+    Attributes:
+        slot: Id of the slot.
+        hyperparameters: The configuration.
+        mode: Whether to train, evaluate or profile.
+        snapshot: The snapshot to start from; None: start at position 0.
+        snapshot_nodes: Names of the nodes with a copy of the snapshot.
+        input: Name of the partition to read, or a path if the data is not partitioned; empty: none.
+        rank_nodes: Names of the nodes of all ranks, in rank order.
+        place: Location of the partition `input`; None: `input` is a path or empty.
+    """
 
     slot: str
     hyperparameters: Hyperparameters
@@ -107,7 +151,13 @@ class Start(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """The decision at a boundary. `allowed` 0 does not change the run's allowed position."""
+    """Command: the decision for a run at a boundary.
+
+    Attributes:
+        kind: The decision.
+        position: Position of the boundary.
+        allowed: New position up to which the run may train without a decision; 0: unchanged.
+    """
 
     kind: DecisionKind
     position: int
@@ -116,7 +166,13 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Amend:
-    """Changes `until` (None: unchanged) or adds positions at which to save a snapshot."""
+    """Command: change the end of a run or add positions at which it saves a snapshot. The answer is an `Amended` message.
+
+    Attributes:
+        ticket: Identifies the amendment in the answer.
+        until: New position at which the run stops training; None: unchanged.
+        snapshot_at: Additional positions at which to save a snapshot.
+    """
 
     ticket: str
     until: int | None
@@ -125,7 +181,7 @@ class Amend:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Kills the process immediately, without a snapshot."""
+    """Command: kill a process of a run immediately, without a snapshot. `reason` says why."""
 
     reason: Reason
 
@@ -135,7 +191,16 @@ CommandBody = Start | Decide | Amend | Kill
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """The next command on a run's channel. The core keeps it until it is acknowledged and can resend it."""
+    """Effect: send a command on a run's channel.
+
+    The core stores it until the agent acknowledges it (`Core.acknowledge`), so that it can be sent again.
+
+    Attributes:
+        node: Name of the node.
+        run: The channel.
+        sequence: Number of the command in the channel, from 1.
+        body: The command.
+    """
 
     node: str
     run: RunKey
@@ -145,7 +210,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Acknowledges all messages of a run's channel up to this sequence number; their events are in the journal by then."""
+    """Effect: acknowledge to an agent all messages of a run's channel up to and including number `sequence`.
+
+    The effect follows the `Record` of the message, so the messages are in the journal when the agent gets it.
+    """
 
     run: RunKey
     sequence: int
@@ -155,7 +223,14 @@ class Acknowledge:
 class ShipmentOrder:
     """An order to a node to upload a snapshot to the store.
 
-    The core keeps it until the node answers. `Core.orders` returns the open orders to send after each welcome.
+    The core stores it until the node answers (`SnapshotShipped`). `Core.orders` returns the unanswered orders of a node.
+
+    Attributes:
+        stream: Id of the stream.
+        number: Number of the order within the stream.
+        job: Id of the job.
+        position: Position of the snapshot.
+        sha256: Hash of its contents.
     """
 
     stream: StreamId
@@ -167,14 +242,14 @@ class ShipmentOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrdersGiven:
-    """A node has new upload orders and no welcome follows: the caller sends them now (`Core.orders`)."""
+    """Effect: send a node its unanswered upload orders (`Core.orders`) now, because there are new ones and no `Welcome` follows."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeShipment:
-    """Acknowledges a node's answer to an upload order, including answers that are no longer needed."""
+    """Effect: acknowledge a node's answer to upload order number `order` of a stream, so that the node stops resending it."""
 
     node: str
     stream: StreamId
@@ -183,7 +258,10 @@ class AcknowledgeShipment:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Answers `NodeJoined`. The node must end the `unknown` runs before it accepts commands."""
+    """The answer to `NodeJoined`.
+
+    `unknown` are announced runs that the core no longer needs; the node must end them before it accepts commands.
+    """
 
     node: str
     unknown: tuple[RunKey, ...]
@@ -191,9 +269,14 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class ForgetSnapshot:
-    """Deletes a snapshot that nobody needs: from these nodes and, if `stored`, from the store.
+    """Effect: delete snapshot contents that the stream no longer needs.
 
-    An empty stream means that no stream in the core knows the snapshot. A finished experiment that is not in memory may still own it.
+    Attributes:
+        stream: The stream. Empty: no stream in the core has these contents, but a finished experiment that is not in memory may still
+            own them.
+        sha256: Hash of the contents.
+        nodes: Names of the nodes that delete their copies.
+        stored: Whether the stream also gives up its ownership in the store. The store deletes contents without an owner.
     """
 
     stream: StreamId
@@ -204,9 +287,14 @@ class ForgetSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ReportAccepted:
-    """A new report of a job, to be added to its statistics rows. `experiment` is the job's own.
+    """A new report of a job, to be added to its statistics rows. The job's own row changes with the next `JobChanged`.
 
-    The job's own row changes with the next `JobChanged`. `combined` is set with the last part of an evaluation: its combined metrics.
+    Attributes:
+        experiment: Id of the job's experiment.
+        job: Id of the job.
+        attempt: Attempt number of the run that reported.
+        report: The report.
+        combined: The metrics of all parts combined, if the report is the last part of an evaluation; else None.
     """
 
     experiment: ExperimentId
@@ -218,7 +306,14 @@ class ReportAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """The result of a profile on slots of one kind, stored for later experiments with the same `training` (`Settings.training`)."""
+    """The result of a profile run, to be stored for later experiments with the same `Settings.training`.
+
+    Attributes:
+        experiment: Id of the job's experiment.
+        job: Id of the job.
+        training: Value of `Settings.training`, under which the result is stored.
+        measured: The measured time.
+    """
 
     experiment: ExperimentId
     job: str
@@ -228,7 +323,10 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """A job's row must be projected again, or deleted if `removed`. `experiment` is the job's own."""
+    """Effect: write the row of a job in AppStat again from its present state, or delete the row if `removed` is True.
+
+    `experiment` is the id of the job's experiment.
+    """
 
     experiment: ExperimentId
     job: str
@@ -237,7 +335,7 @@ class JobChanged:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentChanged:
-    """The row of an experiment must be projected again."""
+    """Effect: write the row of an experiment in AppStat again from its present state."""
 
     experiment: ExperimentId
 
@@ -246,7 +344,11 @@ class ExperimentChanged:
 class Noted:
     """A notice for people, such as a repeated report that differs from the recorded one.
 
-    With `aloud` the notice concerns the whole experiment and is shown in addition to the event that caused it.
+    Attributes:
+        stream: Id of the stream.
+        job: Id of the job; empty: the notice is not about one job.
+        reason: The notice.
+        aloud: Whether the notice concerns the whole experiment and is shown in addition to the event that caused it.
     """
 
     stream: StreamId
@@ -257,7 +359,10 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request of a person or client, or a message of an older attempt, was refused. The reason says what and why."""
+    """A request of a person or client, or a message of an older attempt, was refused. `reason` says what and why.
+
+    `job` is the id of the job that it named; empty: none.
+    """
 
     stream: StreamId
     job: str
@@ -266,9 +371,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class DemandChanged:
-    """For the cluster state: the number of slots that the stream can use, in gangs of `gang`; None: as many as possible.
+    """For the cluster state: the demand of a stream changed.
 
-    Only slots on `nodes` are usable; an empty tuple means any node.
+    Attributes:
+        stream: Id of the stream.
+        slots: Number of slots that it can use; None: as many as possible.
+        gang: Number of slots that it takes at once (>= 1).
+        nodes: Names of the only nodes whose slots it can use; empty: any node.
     """
 
     stream: StreamId
@@ -279,7 +388,7 @@ class DemandChanged:
 
 @dataclass(frozen=True, slots=True)
 class TermsChanged:
-    """For the cluster state: the total weight or slot limit (`cap`) of a stream's experiments changed."""
+    """For the cluster state: the total weight of a stream's experiments, or their total slot limit `cap` (None: no limit), changed."""
 
     stream: StreamId
     weight: float
@@ -288,7 +397,7 @@ class TermsChanged:
 
 @dataclass(frozen=True, slots=True)
 class SlotReturned:
-    """For the cluster state: the stream returns a slot."""
+    """For the cluster state: the stream returns a slot, which becomes free."""
 
     stream: StreamId
     slot: str
@@ -296,14 +405,14 @@ class SlotReturned:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnded:
-    """For the cluster state: all experiments of the stream have ended, and it releases its slots."""
+    """For the cluster state: all experiments of the stream have ended, so it gets no slots any more."""
 
     stream: StreamId
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRevived:
-    """For the cluster state: an ended stream continues and needs slots again."""
+    """For the cluster state: an ended stream continues and competes for slots again."""
 
     stream: StreamId
 

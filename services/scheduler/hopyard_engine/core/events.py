@@ -1,5 +1,8 @@
 """Events of the core. Each event carries its time, because the core reads no clock.
 
+`at` is always the time of the event in seconds since the Unix epoch, by the scheduler's clock. Snapshots are identified by the SHA-256
+hashes of their contents.
+
 Cluster events concern nodes and slots. Stream events carry the id of a stream and are recorded in its journal. The cluster state also
 creates stream events (`SlotGranted`, `SlotRecalled`, `NodeLost`, `NodeBack`, `NodeDraining`, `ShareSet`). They are recorded in the
 journal of the stream, so that each stream can be replayed without the others.
@@ -37,9 +40,15 @@ from hopyard_engine.core.types import (
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """An agent opened a session and announced its slots, the runs it has and the snapshots (by hash) on its disk.
+    """An agent opened a session and announced what its node has.
 
-    `incarnation` identifies the agent's process: it changes when the agent restarts.
+    Attributes:
+        at: Time of the event.
+        node: Name of the node.
+        incarnation: Identifies the agent's process: it changes when the agent restarts.
+        slots: All slots of the node.
+        runs: Channels of the run processes that the agent still has.
+        snapshots: Hashes of the snapshots on its disk.
     """
 
     at: float
@@ -52,7 +61,7 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True)
 class NodeExpired:
-    """A node's lease expired: its agent sent no message in time."""
+    """The lease of a node expired, because its agent sent no message in time. The node is lost."""
 
     at: float
     node: str
@@ -60,7 +69,10 @@ class NodeExpired:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
-    """A node is drained: it gets no new runs, and its runs are suspended at their next boundary, until its agent restarts."""
+    """A person drained a node.
+
+    It gets no new runs, and its runs are suspended at their next boundary. The drain ends when its agent restarts.
+    """
 
     at: float
     node: str
@@ -68,7 +80,10 @@ class NodeDrained:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvicted:
-    """An agent deleted its copies of these snapshots to free disk space. The resulting `CopiesEvicted` events are journalled."""
+    """An agent deleted its copies of the snapshots with the hashes `snapshots` to free disk space.
+
+    It is not journalled. The `CopiesEvicted` events that it causes for streams are.
+    """
 
     at: float
     node: str
@@ -77,7 +92,7 @@ class NodeEvicted:
 
 @dataclass(frozen=True, slots=True)
 class StoreQuotaSet:
-    """The quota of the store changed: the snapshots of all experiments may take `size` bytes (> 0); None: no limit."""
+    """The quota of the store changed. `size` is the maximum size in bytes (> 0) of the snapshots of all experiments; None: no limit."""
 
     at: float
     size: int | None
@@ -91,15 +106,15 @@ ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted | StoreQuota
 
 @dataclass(frozen=True, slots=True)
 class StreamCreated:
-    """The first event of a stream.
+    """An experiment was created that does not join an existing group. This is the first event of a stream.
 
     Attributes:
         at: Time of the event.
         stream: Id of the stream: the id of its first experiment.
         settings: Settings of that experiment.
         payload: Data of the caller (specification, bundle), which the core only stores.
-        data: The partitioned data to train on; None: the program finds its data by itself.
-        earlier: Training of earlier experiments in the same search plan, whose results jobs may reuse.
+        data: The partitioned data to train on; None: the data is not partitioned.
+        earlier: Trainings of earlier experiments in the same search plan, whose results jobs may reuse.
         scaling: Times that earlier experiments measured for the same training on several slots.
         policy: The policy and its version, for information; None: unknown.
     """
@@ -116,15 +131,15 @@ class StreamCreated:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentJoined:
-    """An experiment with the same `share` key joins the stream. All experiments of a stream have one policy and one share.
+    """An experiment with the same `share` key joined the stream. All experiments of a stream have one policy and one share.
 
     Attributes:
         at: Time of the event.
         stream: Id of the stream, which is the id of its first experiment.
         experiment: Id of the experiment that joins.
         settings: Settings of that experiment.
-        payload: As in `StreamCreated`.
-        earlier: As in `StreamCreated`. It may contain trials that the group already has.
+        payload: Data of the caller (specification, bundle), which the core only stores.
+        earlier: Trainings of earlier experiments, whose results jobs may reuse. It may contain trials that the stream already has.
     """
 
     at: float
@@ -137,9 +152,17 @@ class ExperimentJoined:
 
 @dataclass(frozen=True, slots=True)
 class SlotGranted:
-    """The cluster granted a slot to the stream, with its CPU threads, its GPUs and its kind of host.
+    """The cluster granted a slot to the stream.
 
-    `incarnation` is that of the node's agent. The runs on the node are lost when it changes.
+    Attributes:
+        at: Time of the event.
+        stream: Id of the stream.
+        slot: Id of the slot.
+        node: Name of its node.
+        cpus: Number of CPU threads of the slot.
+        gpus: Indices of its GPUs on the node.
+        incarnation: Incarnation of the node's agent (`NodeJoined`). If it changes, the runs on the node are lost.
+        hardware: Kind of host; empty: unknown.
     """
 
     at: float
@@ -154,7 +177,7 @@ class SlotGranted:
 
 @dataclass(frozen=True, slots=True)
 class SlotRecalled:
-    """The stream must return a slot that another stream needs. It gets a slot of another kind instead."""
+    """The stream must return a slot, because another stream needs this kind of slot. The stream gets a slot of another kind instead."""
 
     at: float
     stream: StreamId
@@ -163,7 +186,10 @@ class SlotRecalled:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """A node is lost with its slots, its runs and its snapshots, except the `snapshots` (by hash) known to be on its disk."""
+    """A node of the stream is lost: its slots, its runs and its snapshot copies.
+
+    The copies of `snapshots` (hashes) are not lost, because the restarted agent announced them.
+    """
 
     at: float
     stream: StreamId
@@ -173,17 +199,17 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class NodeBack:
-    """A node opened a session again and announced what it has of this stream.
+    """A node opened a session again. The event says what it has of this stream.
 
     Attributes:
         at: Time of the event.
         stream: Id of the stream.
-        node: The node.
-        runs: Channels that the node still has.
+        node: Name of the node.
+        runs: Channels that the agent still has.
         snapshots: Hashes of the snapshots on its disk.
-        lost: Channels that the node had accepted and no longer has.
-        gone: Slots that the node no longer has; their runs are lost too.
-        ship: Snapshots (job, position) on its disk that no run uploads any more. The node gets an order to upload them.
+        lost: Channels that the agent had accepted and no longer has.
+        gone: Ids of the slots that the node no longer has. Runs on them are lost too.
+        ship: Snapshots (job, position) on its disk that no run uploads any more. The node gets orders to upload them.
     """
 
     at: float
@@ -198,14 +224,14 @@ class NodeBack:
 
 @dataclass(frozen=True, slots=True)
 class NodeDraining:
-    """A node is drained: the stream's runs on it are suspended at their next boundary, and its slots are returned.
+    """A node with slots of the stream is drained: runs on it are suspended at their next boundary, and its slots are returned.
 
     Attributes:
         at: Time of the event.
         stream: Id of the stream.
-        node: The node.
-        unsent: Processes on the node whose start command was not sent yet, because the node was drained while the policy was
-            computing its answer. Their runs end before they begin.
+        node: Name of the node.
+        unsent: Processes on the node whose start command was not sent yet, because the node was drained while the policy was computing
+            its answer. Their runs end before they begin.
     """
 
     at: float
@@ -216,7 +242,10 @@ class NodeDraining:
 
 @dataclass(frozen=True, slots=True)
 class CopiesEvicted:
-    """A node deleted its copies of these snapshots of the stream, which are in the store."""
+    """A node deleted its copies of snapshots of the stream to free disk space.
+
+    `snapshots` are their hashes; the contents are in the store.
+    """
 
     at: float
     stream: StreamId
@@ -226,7 +255,7 @@ class CopiesEvicted:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsGivenUp:
-    """The store quota is exceeded: the stream must delete its snapshots with these hashes, except those that it needs now."""
+    """The store quota is exceeded: the stream must delete its snapshots with the hashes `snapshots`, except those that it needs."""
 
     at: float
     stream: StreamId
@@ -235,7 +264,7 @@ class SnapshotsGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class DataChanged:
-    """The locations of these partitions changed. Other partitions are unchanged."""
+    """The locations of the given partitions of the stream's data changed. Partitions that are not in `partitions` are unchanged."""
 
     at: float
     stream: StreamId
@@ -244,7 +273,7 @@ class DataChanged:
 
 @dataclass(frozen=True, slots=True)
 class ShareSet:
-    """The stream's share changed: it may hold this number of slots."""
+    """The stream's share changed: it may use `slots` slots from now on."""
 
     at: float
     stream: StreamId
@@ -253,9 +282,12 @@ class ShareSet:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process of the run is attached and has loaded its state.
+    """A process of a run has attached to its agent and loaded its state (message of a run).
 
-    Its agent fetched `fetched` bytes for it, from the store if `from_store`, else from another agent; 0: nothing was fetched.
+    Attributes:
+        position: Position at which it starts.
+        fetched: Bytes of the snapshot that the agent transferred for it; 0: no transfer was needed.
+        from_store: Whether the transfer was from the store; else it was from another agent.
     """
 
     position: int
@@ -265,14 +297,20 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Reports of a run, ordered by position."""
+    """New reports of a run, ordered by position (message of a run). There is at least one."""
 
     reports: tuple[Report, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Amended:
-    """The run's answer to an `Amend` command."""
+    """The answer of a run to an `Amend` command (message of a run).
+
+    Attributes:
+        ticket: Ticket of the command.
+        accepted: Whether the run applies the amendment.
+        position: Position of the run when it answered.
+    """
 
     ticket: str
     accepted: bool
@@ -281,14 +319,20 @@ class Amended:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot was written to the disk of the run's node."""
+    """A snapshot was written to the disk of the run's node (message of a run)."""
 
     snapshot: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStored:
-    """A snapshot of the run is in the store, or with an `error` its upload failed for good. It may arrive after the run has ended."""
+    """The result of the upload of a snapshot of the run (message of a run). The message may arrive after the run has ended.
+
+    Attributes:
+        position: Position of the snapshot.
+        sha256: Hash of its contents.
+        error: Why the upload failed permanently; empty: the snapshot is in the store.
+    """
 
     position: int
     sha256: str
@@ -297,17 +341,17 @@ class SnapshotStored:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process of the run ended and left its slot.
+    """A process of a run has ended and left its slot (message of a run).
 
     Attributes:
         reason: How the run ended.
-        position: The position reached.
+        position: The position that it reached.
         snapshot: The snapshot that it saved at the end; None: none.
         user_code: Whether user code caused a failure.
-        cause: The cause, from the agent or from the engine; None: unknown.
-        snapshot_missing: Whether the process could not load its snapshot, which was found neither on a node nor in the store.
+        cause: The cause of the end, from the agent or from the engine; None: unknown.
+        snapshot_missing: Whether the process could not load its snapshot, because neither a node nor the store had it.
         finished: Whether the program ended by itself and has nothing more to train.
-        unable: Whether the program failed repeatedly in a way that would fail any job on that node.
+        unable: Whether the program failed repeatedly in a way that would make every job fail on that node.
     """
 
     reason: RunEndReason
@@ -321,7 +365,7 @@ class Ended:
 
     @property
     def detail(self) -> Reason:
-        """The cause, or an empty message if it is unknown."""
+        """The cause of the end; a reason with an empty message if the cause is unknown."""
         return self.cause or Reason.of(ReasonCode.RUN_MESSAGE, message="")
 
 
@@ -330,7 +374,17 @@ RunBody = Started | Reports | Amended | SnapshotTaken | SnapshotStored | Ended
 
 @dataclass(frozen=True, slots=True)
 class RunMessage:
-    """A message of a process of a run. Sequence numbers of a channel start at 1."""
+    """A message of one process of a run.
+
+    Attributes:
+        at: Time at which the scheduler received it.
+        stream: Id of the stream.
+        job: Id of the job.
+        attempt: Attempt number of the run.
+        rank: Rank of the process.
+        sequence: Sequence number in the channel of the process, from 1.
+        body: The content of the message.
+    """
 
     at: float
     stream: StreamId
@@ -343,7 +397,18 @@ class RunMessage:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotShipped:
-    """A node's answer to the upload order `order`: the snapshot is in the store, or with an `error` its upload failed for good."""
+    """The answer of a node to an upload order.
+
+    Attributes:
+        at: Time of the event.
+        stream: Id of the stream.
+        node: Name of the node.
+        order: Number of the order (`ShipmentOrder`).
+        job: Id of the job.
+        position: Position of the snapshot.
+        sha256: Hash of its contents.
+        error: Why the upload failed permanently; empty: the snapshot is in the store.
+    """
 
     at: float
     stream: StreamId
@@ -357,9 +422,15 @@ class SnapshotShipped:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswered:
-    """The policy's answer to an up-call, with its demand: the number of slots that it can use now, in gangs of at least `gang`.
+    """The policy answered an up-call, and stated its demand for slots.
 
-    `nodes` are the only nodes whose slots it can use, in order; empty: any node.
+    Attributes:
+        at: Time of the event.
+        stream: Id of the stream.
+        answer: The answer, with the number of the up-call.
+        demand: Number of slots that the policy can use now; None: as many as possible.
+        gang: Number of slots that it takes at once (>= 1).
+        nodes: Names of the only nodes whose slots it can use, in order; empty: any node.
     """
 
     at: float
@@ -372,15 +443,15 @@ class PolicyAnswered:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFailed:
-    """The policy raised an error, returned an invalid answer or exceeded its time for an up-call. Its experiments are paused.
+    """The policy raised an error, returned an invalid answer, or exceeded its time for an up-call. Its experiments are paused.
 
     Attributes:
         at: Time of the event.
         stream: Id of the stream.
         number: Number of the up-call.
         reason: What happened.
-        unheard: Whether the policy was given up before it answered. Replay then skips this up-call: it is made again, with another
-            number, when the experiment is resumed.
+        unheard: Whether the policy exceeded its time. Then a replay skips this up-call, because it is made again with another number
+            when the experiment is resumed.
     """
 
     at: float
@@ -391,19 +462,22 @@ class PolicyFailed:
 
     @property
     def diverged(self) -> bool:
-        """True if the policy was not asked: a replay of it gave other decisions than the recorded ones, which pauses the experiment."""
+        """Whether the failure is that a replay of the policy gave other decisions than the recorded ones.
+
+        The policy got no up-call then.
+        """
         return self.reason.code is ReasonCode.POLICY_DIVERGED
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyProcess:
-    """A process for the stream's policy connected or disconnected. For information only; it changes no state.
+    """A process for the stream's policy connected or disconnected. For information only; the event changes no state.
 
     Attributes:
         at: Time of the event.
         stream: Id of the stream.
-        here: Whether the process connected.
-        again: Number of up-calls that were repeated to it, because it started without state.
+        here: True: the process connected. False: it disconnected.
+        again: Number of earlier up-calls that were repeated to the process, because it started without state.
     """
 
     at: float
@@ -414,7 +488,15 @@ class PolicyProcess:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to an `AskOutside` question; `result` is None if there is an error."""
+    """A generator, predictor or solver answered an `AskOutside` question.
+
+    Attributes:
+        at: Time of the event.
+        stream: Id of the stream.
+        ticket: Ticket of the question.
+        result: The answer as plain data; None if there is an error. A generator also answers None if it has no more proposals.
+        error: Why there is no answer; empty: no error.
+    """
 
     at: float
     stream: StreamId
@@ -425,7 +507,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class TimerElapsed:
-    """The timer with this ticket elapsed."""
+    """A timer elapsed. `ticket` is the ticket of the timer (`SetTimer`)."""
 
     at: float
     stream: StreamId
@@ -434,9 +516,16 @@ class TimerElapsed:
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A client requests that a configuration is trained to a position. A repeated `ticket` has no effect.
+    """A client requests that a configuration is trained up to a position. A request with a known ticket has no effect.
 
-    An empty `experiment` means the first experiment of the stream. `more` is the number of requests of the same call that follow.
+    Attributes:
+        at: Time of the event.
+        stream: Id of the stream.
+        ticket: Identifies the request within the experiment.
+        hyperparameters: The configuration.
+        position: The position up to which to train it.
+        experiment: Id of the experiment; empty: the first experiment of the stream.
+        more: Number of requests that follow from the same call of the client.
     """
 
     at: float
@@ -450,9 +539,13 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """A person or client acts on `experiment`; empty: the first experiment of the stream.
+    """A person or client pauses, resumes, stops, closes or keeps an experiment.
 
-    "close" completes the experiment; "keep" restarts its idle timer (`Settings.idle`).
+    Attributes:
+        at: Time of the event.
+        stream: Id of the stream.
+        action: "stop" ends the experiment as STOPPED, "close" as COMPLETED. "keep" restarts its idle timer (`Settings.idle`).
+        experiment: Id of the experiment; empty: the first experiment of the stream.
     """
 
     at: float
@@ -463,9 +556,10 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class JobOperated:
-    """A person sends a command for a job, of the kind that policies send.
+    """A person sends a command for a job, of the kind that policies send, such as `TerminateJob`.
 
-    If the command ends a job without a run, the policy gets a new up-call, because other jobs may have waited for that job.
+    If the command ends a job without a run, the policy gets a new `AllocateJobs` up-call, because other jobs may have waited for that
+    job.
     """
 
     at: float
@@ -475,9 +569,9 @@ class JobOperated:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """A person pauses a job (`held`) or resumes it (not `held`). A paused job gets no slot, whatever the policy commands.
+    """A person pauses a job (`held` is True) or resumes it (`held` is False). A paused job gets no slot, whatever the policy commands.
 
-    If the job has no run, the policy gets a new up-call, as after `JobOperated`.
+    If the job has no run, the policy gets a new `AllocateJobs` up-call.
     """
 
     at: float
@@ -488,10 +582,14 @@ class JobHeld:
 
 @dataclass(frozen=True, slots=True)
 class SlotReserved:
-    """A client reserves an idle slot of the stream. The policy cannot use the slot until it is released.
+    """A client reserves an idle slot of the stream. The policy cannot use the slot until its reservation ends.
 
-    `request` identifies the reservation: a repeated request has no effect while the slot is reserved. Empty: always a new
-    reservation.
+    Attributes:
+        at: Time of the event.
+        stream: Id of the stream.
+        slot: Id of the slot.
+        request: Identifies the reservation. A repeated request has no effect while the slot is reserved. Empty: each event is a new
+            request.
     """
 
     at: float
@@ -502,10 +600,21 @@ class SlotReserved:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """A person changes the settings of an experiment; None leaves a setting unchanged. A repeated `request` has no effect.
+    """A person changes the settings of an experiment.
 
-    An empty `experiment` means the first experiment of the stream. `cleared` names the limits to remove: "target", "slots",
-    "concurrency".
+    Attributes:
+        at: Time of the event.
+        stream: Id of the stream.
+        request: Identifies the change; a repeated change has no effect.
+        more_jobs: Number added to `Settings.jobs`.
+        max_position: New maximum position, if it is higher than the present one; None: unchanged.
+        more_seconds: Seconds added to `Settings.max_seconds`.
+        target: New target; None: unchanged.
+        weight: New weight; None: unchanged.
+        slots: New maximum number of slots; None: unchanged.
+        experiment: Id of the experiment; empty: the first experiment of the stream.
+        concurrency: New maximum number of jobs that train at the same time; None: unchanged.
+        cleared: Names of the limits to remove: "target", "slots", "concurrency".
     """
 
     at: float
@@ -529,7 +638,7 @@ class Imported:
     Attributes:
         at: Time of the event.
         stream: Id of the stream.
-        request: Id of the import; a repeated import has no effect.
+        request: Identifies the import; a repeated import has no effect.
         snapshots: Hashes of the snapshots that were imported into the store. All others are lost.
     """
 

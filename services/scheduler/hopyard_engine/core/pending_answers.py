@@ -1,7 +1,8 @@
-"""Streams whose policies have not answered yet, and the events that wait for the answer.
+"""Streams whose policies are computing an answer, and the events that wait for it.
 
-The policy's answer must be the next record of its stream after the up-call, so no other event may reach the stream in between. The
-caller holds back events from outside. Events that the cluster state creates for the stream, such as `NodeLost`, wait here.
+The policy's answer must be the next record of its stream after the up-call, so no other event may reach the stream between the two.
+The caller holds back events from outside. Events that the cluster state creates for the stream, such as `NodeLost`, are held back
+here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class Thinking:
-    """The streams with an unanswered up-call, and for each the events that wait, in order."""
+    """The set of streams whose policies are computing an answer, and for each the held-back events, in order.
+
+    It supports `in` and iteration over the stream ids.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[StreamId, list[StreamEvent]] = {}
@@ -29,15 +33,15 @@ class Thinking:
         return iter(self._waiting)
 
     def begin(self, experiment: StreamId) -> None:
-        """Marks that a stream waits for its policy's answer: `keep` holds its events back from now on."""
+        """Mark that a stream waits for its policy's answer. From now on `keep` holds back its events."""
         self._waiting.setdefault(experiment, [])
 
     def end(self, experiment: StreamId) -> list[StreamEvent]:
-        """Ends the wait of a stream and returns the events that were held back, in order."""
+        """Mark that a stream no longer waits, and return the events that were held back, in order."""
         return self._waiting.pop(experiment, [])
 
     def keep(self, event: StreamEvent) -> bool:
-        """Holds an event back if its stream waits for an answer. Returns whether it did."""
+        """Hold an event back if its stream waits for an answer. Return whether the event was held back."""
         waiting = self._waiting.get(event.stream)
         if waiting is None:
             return False
@@ -45,12 +49,12 @@ class Thinking:
         return True
 
     def concerns(self, experiment: StreamId, node: str) -> bool:
-        """Returns whether a held-back event of a stream changes the state of a node (`NodeLost`, `NodeBack`, `NodeDraining`)."""
+        """Return whether a held-back event of a stream changes the state of `node` (`NodeLost`, `NodeBack` or `NodeDraining`)."""
         waiting = self._waiting.get(experiment, ())
         return any(isinstance(event, NodeLost | NodeBack | NodeDraining) and event.node == node for event in waiting)
 
     def doomed(self, key: RunKey, node: str) -> bool:
-        """Returns whether a held-back event says that a run's process on a node is lost. Its stream does not know it yet."""
+        """Return whether a process of a run on `node` is lost by a held-back event, which its stream has not handled yet."""
         return any(
             (isinstance(event, NodeLost) and event.node == node) or (isinstance(event, NodeBack) and key in event.lost)
             for event in self._waiting.get(key.stream, ())
@@ -58,7 +62,7 @@ class Thinking:
 
 
 def answers(stream: Stream, event: StreamEvent) -> bool:
-    """Returns whether an event is the answer to the up-call in flight of a stream."""
+    """Return whether an event is the policy's answer (or failure) for the up-call in flight of a stream."""
     number = (
         event.answer.number
         if isinstance(event, PolicyAnswered)
@@ -70,9 +74,15 @@ def answers(stream: Stream, event: StreamEvent) -> bool:
 
 
 def late(stream: Stream, event: StreamEvent, at: float) -> StreamEvent:
-    """Returns an event that was held back, updated: its time is not before the answer's.
+    """Return an event that was held back, updated for the state after the policy's answer.
 
-    In a `NodeBack` event, the runs that the answer placed on missing slots are added to `lost`, and `ship` is determined again.
+    Its time is not before the answer's. In a `NodeBack` event, the runs that the answer placed on slots in `gone` are added to `lost`,
+    and `ship` is determined again.
+
+    Args:
+        stream: The stream, which has handled the answer.
+        event: The event.
+        at: Time of the answer in seconds since the Unix epoch.
     """
     event = replace(event, at=max(event.at, at))
     if isinstance(event, NodeBack):
@@ -83,13 +93,13 @@ def late(stream: Stream, event: StreamEvent, at: float) -> StreamEvent:
 
 
 def unsent(stream: Stream, node: str, effects: Iterable[Effect]) -> tuple[RunKey, ...]:
-    """Returns the stream's processes on a node that these effects start: the node has not received the commands yet."""
+    """Return the processes of a stream on `node` whose start commands are among `effects`, so the node has not received them."""
     sends = [effect for effect in effects if isinstance(effect, Send) and isinstance(effect.body, Start)]
     return tuple(send.run for send in sends if send.run.stream == stream.id and send.node == node)
 
 
 def in_vain(stream: Stream, send: Send) -> bool:
-    """Returns whether a command is for a process that no longer exists."""
+    """Return whether a command is for a process that no longer exists."""
     job = stream.jobs.get(send.run.job)
     run = run_messages.current_run(job, send.run.attempt) if job is not None else None
     return run is None or run.ranks[send.run.rank].gone

@@ -10,13 +10,19 @@ from hopyard_engine.core.state_machines.experiment_states import change_experime
 
 
 def quarantine(core: Core, name: StreamId, reason: Reason, at: float) -> list[Effect]:
-    """Fails all experiments of a stream whose state can no longer be trusted, and changes as little of that state as possible.
+    """Fail all experiments of a stream whose state may be inconsistent, and change as little of that state as possible.
 
-    Its slots become free. Processes that still run there are replaced by the next run or ended when their agent reconnects. The event
-    that caused the error is not in the journal, and a failed experiment is not replayed.
+    The slots of the stream become free. Its processes that still run there are replaced by the next run of the slot, or ended when the
+    agent reconnects. The event that caused the error is not in the journal, and a failed experiment is not replayed.
+
+    Args:
+        core: The core with the stream.
+        name: Id of the stream.
+        reason: The reason that its experiments get.
+        at: Time of the end in seconds since the Unix epoch.
 
     Returns:
-        The effects that cancel the stream's timers and questions and update its experiments.
+        The effects that cancel the stream's timers and questions and update its experiments' rows.
     """
     stream = core.streams[name]
     core.forget_pending(name)

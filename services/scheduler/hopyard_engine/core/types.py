@@ -10,7 +10,14 @@ from hopyard.policy.vocabulary import Hyperparameters, Report
 
 
 class SlotSpec(NamedTuple):
-    """A slot as its agent announces it. `hardware` is the kind of host; empty: unknown."""
+    """The description of a slot by its agent.
+
+    Attributes:
+        id: Id of the slot, unique in the cluster.
+        cpus: Number of CPU threads.
+        gpus: Indices of the GPUs on the node.
+        hardware: Kind of host; empty: unknown.
+    """
 
     id: str
     cpus: int = 1
@@ -20,7 +27,12 @@ class SlotSpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """The policy of a stream when it was created, and the version of its decisions."""
+    """The policy that a stream had when it was created.
+
+    Attributes:
+        name: Name of the policy.
+        version: Version of its decisions.
+    """
 
     name: str
     version: str
@@ -28,7 +40,14 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """A snapshot as reported by the agent that took it. `size` is in bytes."""
+    """The description of a snapshot by the agent that took it.
+
+    Attributes:
+        position: Position at which it was taken.
+        sha256: Hash of its contents.
+        size: Size in bytes.
+        provider: What saved it: "framework" (the training program) or "criu" (an image of the process).
+    """
 
     position: int
     sha256: str
@@ -37,7 +56,7 @@ class SnapshotInfo:
 
     @property
     def keeps_values(self) -> bool:
-        """True if it is a process image (CRIU), which keeps the hyperparameters that the process has in memory."""
+        """Whether the snapshot is a process image (CRIU), which restores the hyperparameters that the process had in memory."""
         return self.provider == "criu"
 
 
@@ -51,11 +70,11 @@ class Settings:
         max_position: Position at which a job is complete (>= 1).
         jobs: Number of jobs that may be created (>= 0).
         target: Metric value that ends the experiment when a report reaches it; None: no target.
-        target_over: Number of reports (>= 1). The mean of a job's last `target_over` reports must reach the target.
+        target_over: Number of a job's last reports (>= 1) whose mean must reach the target.
         kill_threshold: Passed to policies; the core does not use it.
-        max_seconds: Time in seconds, without pauses, after which the experiment ends and its jobs are suspended; None: no limit.
-        max_failures: Maximum number of failures of user code per job (>= 0); one more fails the job.
-        max_losses: Maximum number of losses per job without progress in between (>= 0); one more fails the job.
+        max_seconds: Running time in seconds, without pauses, after which the experiment ends; None: no limit.
+        max_failures: Maximum number of failed runs per job (>= 0); one more fails the job.
+        max_losses: Maximum number of successive lost runs of a job without a new report (>= 0); one more fails the job.
         snapshot_every: Positions between periodic snapshots of a run; 0: no periodic snapshots.
         keep_latest: Number of newest snapshots to keep for each job (>= 1).
         keep_best: Number of snapshots with the best metric to keep for each job (>= 0).
@@ -68,28 +87,29 @@ class Settings:
         grace: Seconds that the policy has to free slots after its share shrinks.
         cpus: CPU threads that each slot must have (>= 1).
         gpus: GPUs that each slot must have (>= 0).
-        statistics: Whether the policy gets an `ApplicationStat` up-call for each report.
+        statistics: Whether the policy gets an `ApplicationStat` up-call for each new report.
         every_iteration: Whether the policy gets an `IterationFinish` up-call for every new report, not only where the run waits for a
             decision.
-        ends_jobs: Whether the policy decides what happens to a run that has trained to the end. If False, the run saves and ends by
-            itself.
-        ship_every: The store gets the snapshots at multiples of this position. 1: a run uploads each snapshot; 0: uploads are
-            deferred until a job ends, its experiment pauses or ends, or a node drains.
+        ends_jobs: Whether the policy decides what happens to a run that has trained to the end. If False, the run saves and ends
+            without a decision.
+        ship_every: The store gets the snapshots at multiples of this number of positions. 1: a run uploads each snapshot; 0: uploads
+            are deferred until a job ends, its experiment pauses or ends, or a node drains.
         forks: Whether a snapshot that the policy requested causes an `AllocateJobs` up-call, so that the policy can fork from it.
-        forks_newest: Whether only the newest snapshot that the policy requested of a job is kept for forks.
-        rebuilds: Whether the policy retrains a requested snapshot that is missing. If True, the quota may delete such snapshots.
+        forks_newest: Whether, of the snapshots of a job that the policy requested, only the newest is kept for forks.
+        rebuilds: Whether the policy retrains a requested snapshot that is missing. If True, requested snapshots may be deleted when
+            the quota is exceeded.
         evaluates: Whether a job that has trained to the end waits until the policy evaluates and completes it.
         requests: Whether the policy serves client requests. If True, the core creates a job for each request.
-        generator_reads: Results that the generator receives: none, final results, or also reports.
+        generator_reads: Results that the generator receives: "nothing", "finals" (final results), or "reports" (also reports).
         low: Lowest possible value of the metric; None: unknown.
         high: Highest possible value of the metric; None: unknown.
         space: The search space as a document, for policies; None: unknown.
         constraints: The constraints of the search space, for policies.
-        plan: Key of the search plan that the experiment shares; empty: it shares none.
-        lasting: Whether completed jobs keep the snapshots at which other jobs branched off, for later experiments.
+        plan: Key of the search plan that the experiment shares with others; empty: none.
+        lasting: Whether completed jobs keep the snapshots that the policy requested, for later experiments.
         scales: Whether the policy chooses the number of slots of each job. If True, its demand already accounts for `concurrency`.
-        training: Key under which profiled times are stored, shared by trainings with equal speed; empty: they are not stored.
-        idle: Seconds that the experiment stays open for requests when it has no work (> 0); None: it ends immediately.
+        training: Key under which profiled times are stored. Trainings with equal speed have the same key. Empty: they are not stored.
+        idle: Seconds that the experiment without work waits for requests before it ends (> 0); None: it ends immediately.
     """
 
     metric: str
@@ -137,7 +157,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The seconds that one unit of training took on a number of slots of one kind of host, as an earlier experiment measured it."""
+    """A measured training time of an earlier experiment.
+
+    Attributes:
+        hardware: Kind of host.
+        slots: Number of slots of the run.
+        seconds: Seconds that one unit of training took.
+    """
 
     hardware: str
     slots: int
@@ -146,16 +172,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPartition:
-    """A partition of an experiment's data and its locations.
+    """A partition of an experiment's data set and its locations.
 
     Attributes:
         name: The name that policies use, such as "train/3".
-        size: The size in bytes.
-        sha256: The hash of its contents.
-        examples: The number of examples in it; None: unknown.
-        places: The path, or URL, for each live node that has a replica.
-        homes: All nodes on which a replica is registered, live or not.
-        url: The URL from which every node can read it; empty: none.
+        size: Size in bytes.
+        sha256: Hash of its contents.
+        examples: Number of examples in it; None: unknown.
+        places: The path, or URL, of the replica on each live node that has one, by node name.
+        homes: Names of all nodes on which a replica is registered, live or not.
+        url: The URL from which every node can read the partition; empty: none.
     """
 
     name: str
@@ -169,7 +195,12 @@ class PlacedPartition:
 
 @dataclass(frozen=True, slots=True)
 class PlacedData:
-    """A data set with the locations of its partitions."""
+    """A data set with the locations of its partitions.
+
+    Attributes:
+        name: Name of the data set.
+        partitions: Its partitions.
+    """
 
     name: str
     partitions: tuple[PlacedPartition, ...]
@@ -182,9 +213,10 @@ class EarlierTrial:
     Attributes:
         name: The experiment and the job, such as "digits-1f3a/7".
         hyperparameters: The configuration.
-        reports: The reports by position, without those shared with `after`.
-        after: The name of a preceding trial and the position up to which both have the same reports; None: nothing is shared.
-        snapshots: The snapshots in the store beyond `after`, by position. The new experiment also owns them in the store.
+        reports: The reports by position, ascending, without those shared with the trial in `after`.
+        after: Name of a preceding trial, and the position up to which both have the same reports; None: nothing is shared.
+        snapshots: The snapshots in the store at positions above the shared ones, by position. The new experiment becomes an owner of
+            them in the store.
     """
 
     name: str

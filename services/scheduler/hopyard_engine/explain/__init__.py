@@ -1,1 +1,1 @@
-"""Text for people: why something waits, what an event says, the history of a job."""
+"""Texts for people: descriptions of events, and the reasons why jobs and experiments wait."""

@@ -1,4 +1,4 @@
-"""Describes single events in text."""
+"""Descriptions of single events in text, for people. A description consists of statements (`EventPart`)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,12 @@ from hopyard_engine.policy_host import answer_text
 
 
 class EventPart(NamedTuple):
-    """A statement of an event, and the job that it is about; empty: the whole experiment."""
+    """One statement of an event's description.
+
+    Attributes:
+        job: Id of the job that the statement is about; empty: the whole experiment.
+        text: The statement.
+    """
 
     job: str
     text: str
@@ -78,7 +83,20 @@ class EventPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The parts of the state before an event that its description needs."""
+    """The parts of a stream's state before an event that the description of the event needs.
+
+    Attributes:
+        live: Live runs by job id.
+        positions: Positions of the live runs by job id.
+        states: States of the experiments by id.
+        share: Number of slots that the stream might use.
+        call: Description of the up-call in flight; empty: none.
+        call_job: Id of the job that the up-call is about; empty: none.
+        high_water: High-water mark of the job that a run message belongs to; else 0.
+        ticket_kind: Kind of the question that an `Answered` event belongs to; else empty.
+        ticket_job: Id of the job whose prediction an `Answered` event contains; else empty.
+        idle: For a `NodeLost` event, the positions of the jobs that have not ended, by id; else empty.
+    """
 
     live: dict[str, Run]
     positions: dict[str, int]
@@ -93,12 +111,12 @@ class Before:
 
 
 def name_of(stream: Stream, experiment: ExperimentId) -> str:
-    """Returns an experiment's name in a sentence. It includes the id if the stream has several experiments."""
+    """Return how a sentence refers to an experiment: "the experiment", with its id if the stream has several."""
     return "the experiment" if len(stream.experiments) == 1 else f"experiment {experiment}"
 
 
 def before_event(stream: Stream | None, event: Event) -> Before:
-    """Returns the state before an event is handled. `stream` is None for the first event of a stream."""
+    """Return the state that the description of `event` needs, before `event` is applied. `stream` is None for the first event."""
     if stream is None:
         return Before({}, {}, {}, 0, "", "", 0, "", "", {})
     call = stream.conversation.in_flight.call if stream.conversation.in_flight is not None else None
@@ -123,7 +141,7 @@ def _known(earlier: Sequence[EarlierTrial]) -> str:
 
 
 def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Effect]) -> list[EventPart]:
-    """Describes an event of a stream.
+    """Return the statements that describe an event of a stream, in order.
 
     Args:
         stream: The stream after the event.
@@ -223,7 +241,7 @@ def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Ef
 def of_cluster(
     event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted | StoreQuotaSet,
 ) -> EventPart:
-    """Describes a cluster event."""
+    """Return the statement that describes a cluster event, or the eviction of copies on a node."""
     match event:
         case NodeJoined():
             slots = ", ".join(slot.id for slot in event.slots) or "no slot"
@@ -243,7 +261,7 @@ def of_cluster(
 
 
 def _process(event: PolicyProcess) -> str:
-    """Describes that a policy process connected or disconnected."""
+    """Return a text that a policy process connected or disconnected."""
     if not event.here:
         return "the process of the policy went away"
     again = f", and was told {count(event.again, 'up-call')} again" if event.again else ""
@@ -260,7 +278,7 @@ def _terms(s: Settings) -> str:
 
 
 def _scaling(known: Sequence[Measured]) -> Iterator[str]:
-    """Describes the known scaling profiles at the experiment's creation, one text for each kind of host."""
+    """Iterate over texts that describe the training times of earlier experiments, one for each kind of host."""
     for hardware in sorted({one.hardware for one in known}):
         sizes = [one for one in known if one.hardware == hardware]
         told = ", ".join(f"{one.seconds:.3g} s on {one.slots}" for one in sorted(sizes, key=lambda one: one.slots))
@@ -358,12 +376,12 @@ def _failed(stream: Stream, before: Before, event: PolicyFailed) -> str:
     if event.diverged:
         return "the scheduler restarted and found that the policy decides otherwise now"
     paused = any(m.state is not before.states.get(m.id) for m in stream.experiments.values())
-    said = "" if paused else f": {event.reason}"  # Else the text of the pause contains it.
+    said = "" if paused else f": {event.reason}"  # The text of a pause contains the reason.
     return f"the policy was {before.call} and failed{said}"
 
 
 def _origin(node: str, start: Start) -> str:
-    """Describes the snapshot from which a run on a node starts, and its location if the node does not have it."""
+    """Return a text that names the snapshot from which a run on `node` starts, and where it is if the node does not have it."""
     if start.snapshot is None:
         return _source(0)
     there = ", ".join(start.snapshot_nodes)
@@ -433,7 +451,7 @@ def _report(report: Report, high_water: int, stream: Stream) -> str:
 
 
 def _lost_runs(stream: Stream, before: Before, why: str) -> list[EventPart]:
-    """Describes the runs that a node event ended."""
+    """Return a statement for each run that a node event has closed. `why` is the beginning of its sentence."""
     over = [(name, run) for name, run in before.live.items() if stream.live.get(name) is not run]
     return [
         EventPart(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}")
@@ -442,7 +460,7 @@ def _lost_runs(stream: Stream, before: Before, why: str) -> list[EventPart]:
 
 
 def _went_back(stream: Stream, before: Before) -> list[EventPart]:
-    """Describes the jobs without a run that lost their newest snapshot with a node."""
+    """Return a statement for each job without a run that lost its newest snapshot with a node and must resume at a lower position."""
     return [
         EventPart(
             name,
@@ -454,7 +472,7 @@ def _went_back(stream: Stream, before: Before) -> list[EventPart]:
 
 
 def runs_over(stream: Stream, before: Before) -> list[EventPart]:
-    """Describes the state of the jobs whose runs have ended."""
+    """Return a statement with the new state of each job whose run the event has closed."""
     parts = []
     for name, run in before.live.items():
         if stream.live.get(name) is run or name not in stream.jobs:

@@ -1,4 +1,4 @@
-"""Describes the events of a stream in text, one line for each event."""
+"""Descriptions of the events of a stream in text, one line for each event."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class StoryLine:
 
     Attributes:
         number: Number of the event in its stream, from 1.
-        at: Time of the event in seconds since the epoch.
+        at: Time of the event in seconds since the Unix epoch.
         kind: Class name of the event.
         parts: Its statements, in order; never empty.
-        routine: Whether it says only that a snapshot, already described when it was taken, is in the store.
+        routine: Whether the only statement is that a snapshot is in the store. A reader may skip such a line, because an earlier line
+            describes the snapshot.
     """
 
     number: int
@@ -35,22 +36,26 @@ class StoryLine:
 
     @property
     def text(self) -> str:
-        """All statements as one text."""
+        """All statements as one text, separated by semicolons."""
         return "; ".join(part.text for part in self.parts)
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """The ids of the jobs that it is about."""
+        """The ids of the jobs that the statements are about, without repetition."""
         return tuple(dict.fromkeys(part.job for part in self.parts if part.job))
 
     def about(self, job: str) -> StoryLine | None:
-        """Returns the line with only the statements about a job, or None if there are none."""
+        """Return the line with only the statements about the job with the id `job`; None: there are none."""
         parts = tuple(part for part in self.parts if part.job == job)
         return replace(self, parts=parts) if parts else None
 
 
 class Story:
-    """Describes the events of one stream. It applies them to a separate core to know their consequences."""
+    """Describes the events of one stream. It applies them to a separate core to determine their consequences.
+
+    Attributes:
+        experiment: The stream in this core; None: no event has been applied.
+    """
 
     def __init__(self) -> None:
         self._core = Core()
@@ -59,7 +64,7 @@ class Story:
         self.experiment: Stream | None = None
 
     def tell(self, event: Event) -> StoryLine:
-        """Applies the stream's next event and describes it."""
+        """Apply the next event of the stream (or of the cluster's stream) and return its description."""
         self._number += 1
         kind = type(event).__name__
         if isinstance(event, ClusterEvent):
@@ -86,7 +91,7 @@ class Story:
         return StoryLine(self._number, event.at, kind, tuple(parts), routine)
 
     def _states_changed(self, stream: Stream, before: Before, effects: Sequence[Effect]) -> list[EventPart]:
-        """Describes the state changes of jobs that the statements so far do not contain."""
+        """Return a statement for each state change of a job that the other statements do not contain."""
         parts = []
         for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):
             job = stream.jobs.get(name)

@@ -1,7 +1,7 @@
 """Explains why a job or an experiment waits. The reason is computed from the current state and not stored.
 
-`Job.reason` is the reason of the last state change. Why a job waits now depends on the present: on the state and share of its
-experiment, on the cluster's slots, and on the slots that other streams hold.
+`Job.reason` is the reason of the last state change. Why a job waits now depends on the current state: the state and share of its
+experiment, the slots of the cluster, and the slots that are granted to other streams.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import BackoffTimer, IdleTimer, ShareTimer
 
 _NAMED = 3
-"""Maximum number of other streams or nodes to name; further ones are counted."""
+"""Maximum number of other streams or nodes to name in a reason; if there are more, their number is given."""
 
 _LONG = 2.0
-"""Seconds without a policy's answer after which the reason contains the time."""
+"""Seconds without a policy's answer after which the reason contains the elapsed time."""
 
 _SHORT = 60
-"""Maximum length in characters of an experiment's reason that is repeated in the reason of each of its jobs."""
+"""Maximum length in characters of an experiment's reason for it to be repeated in the reasons of the experiment's jobs."""
 
 _PAST = frozenset(
     [
@@ -43,12 +43,12 @@ _PAST = frozenset(
 
 
 class WaitingReasons:
-    """Explains why the jobs and experiments of a stream wait at one time. Create a new object for each query.
+    """Explains why the jobs and experiments of a stream wait at one moment. Results are cached, so each query needs a new object.
 
     Args:
         stream: The stream.
         cluster: The state of its cluster.
-        at: The time, on the clock of the core's events.
+        at: The current time in seconds since the Unix epoch, by the clock of the core's events.
         policy: Why the policy cannot answer now, if its process is missing; None: it can.
     """
 
@@ -61,10 +61,7 @@ class WaitingReasons:
     # ------------------------------------------------------------------------------------------------------------- jobs
 
     def job(self, job: Job) -> Reason | None:
-        """Returns why a job waits, or how it ended, or None while it trains.
-
-        A waiting job always has a reason.
-        """
+        """Return why a job waits, or how it ended; None while it trains. A waiting job always has a reason."""
         match job.state:
             case JobState.CREATING:
                 return Reason(ReasonCode.WAITS_FOR_GENERATOR)
@@ -115,7 +112,7 @@ class WaitingReasons:
 
     @cached_property
     def _for_a_slot(self) -> Reason:
-        """The reason why jobs that can use any idle slot have none. It is the same for all of them."""
+        """The reason why an idle job that can use any slot has none. It is the same for all such jobs of the stream."""
         stream = self._stream
         if self._impossible is not None:
             return Reason.of(ReasonCode.WAITS_FOR_SLOT, cause=self._impossible)
@@ -129,7 +126,7 @@ class WaitingReasons:
 
     @property
     def _within_the_share(self) -> Reason | None:
-        """The reason if the share has no further slot; None if it has."""
+        """The reason if the share has no free slot for a further job; None if it has."""
         stream, whose, limit = self._stream, self._whose, self._limit
         if stream.share == 0:
             return Reason.of(ReasonCode.WAITS_SHARE_EMPTY, whose=whose, slots=self._usable, limit=limit)
@@ -141,7 +138,7 @@ class WaitingReasons:
         return None
 
     def _unstarted(self, idle: int, free: int) -> Reason:
-        """Returns why a job has no slot although the share is not used up.
+        """Return the reason why an idle job has no slot although the share is not used up.
 
         Args:
             idle: Number of idle slots of the stream.
@@ -168,7 +165,7 @@ class WaitingReasons:
 
     @property
     def _thinking(self) -> Reason:
-        """The reason while an up-call has no answer."""
+        """The reason while the policy is computing an answer."""
         if self._policy is not None:
             return Reason.of(ReasonCode.WAITS_FOR_POLICY, cause=self._policy)
         thought = _seconds(self._at - self._stream.conversation.asked_at) if self._thinks_long else None
@@ -200,7 +197,7 @@ class WaitingReasons:
     # ------------------------------------------------------------------------------------------------------ experiments
 
     def experiment(self, experiment: Experiment) -> Reason | None:
-        """Returns the reason of an experiment's state and what it waits for, or None while its jobs train within its share."""
+        """Return the reason of an experiment's state and what the experiment waits for; None while its jobs train within its share."""
         if experiment.state in (ExperimentState.PAUSING, ExperimentState.ENDING):
             leaving = self._leaving(experiment)
             return experiment.reason.plus(waits=leaving) if experiment.reason is not None else leaving
@@ -214,7 +211,7 @@ class WaitingReasons:
         return self._nothing_runs(experiment)
 
     def _leaving(self, experiment: Experiment) -> Reason | None:
-        """Returns what a pausing or ending experiment waits for, or None."""
+        """Return what a PAUSING or ENDING experiment waits for: its runs, or uploads of its snapshots; None: it waits for nothing."""
         runs = len(runs_of(self._stream, experiment))
         if runs:
             return Reason.of(ReasonCode.LEAVING_RUNS, runs=runs)
@@ -223,7 +220,7 @@ class WaitingReasons:
         return Reason.of(ReasonCode.LEAVING_SNAPSHOTS, snapshots=unsettled) if unsettled else None
 
     def _only_held(self, experiment: Experiment) -> Reason | None:
-        """Returns the reason if the experiment continues only when a person resumes a job, else None."""
+        """Return the reason if the experiment can continue only when a person resumes a paused job; else None."""
         stream, held, still = self._stream, experiment.states.get(JobState.HELD, 0), experiment.jobs_left
         # The policy may never continue the other jobs, for example at a rung.
         done = stream.demand == 0 and not (
@@ -268,7 +265,7 @@ class WaitingReasons:
 
     @property
     def _shrinking(self) -> Reason | None:
-        """The reason while the stream holds more slots than its share; None if it does not."""
+        """The reason while the stream has more slots than its share; None if it does not."""
         stream = self._stream
         if stream.granted <= stream.share:
             return None
@@ -286,7 +283,7 @@ class WaitingReasons:
 
     @cached_property
     def _usable(self) -> int:
-        """The number of slots in the cluster, without those of drained nodes."""
+        """The number of slots in the cluster, except those of drained nodes."""
         nodes = self._cluster.nodes
         return sum(not nodes[slot.node].draining for slot in self._cluster.slots.values())
 
@@ -296,12 +293,12 @@ class WaitingReasons:
 
     @property
     def _whose(self) -> str:
-        """The owner of the share, as a word in a sentence."""
+        """The possessive of the share's owner in a sentence: "its" or "its group's"."""
         return "its" if len(self._stream.experiments) == 1 else "its group's"
 
     @cached_property
     def _impossible(self) -> Reason | None:
-        """The reason if no slot of the cluster can serve the stream, even if all were free; None if one can."""
+        """The reason if the cluster cannot serve the stream even with all its slots free; None if it can."""
         cluster, tenant = self._cluster, self._cluster.tenants.get(self._stream.id)
         if not self._usable:
             return self._no_slot
@@ -324,7 +321,7 @@ class WaitingReasons:
 
     @cached_property
     def _missing(self) -> Reason | None:
-        """The reason if no live node holds some partitions of the data; None if none is missing."""
+        """The reason if no live node has some partitions of the data; None if no partition is missing."""
         data = self._stream.data
         missing = data.missing() if data is not None else []
         if data is None or not missing:
@@ -339,7 +336,7 @@ class WaitingReasons:
 
     @cached_property
     def _no_slot(self) -> Reason:
-        """The reason why the cluster has no usable slot."""
+        """The reason why the cluster has no usable slot at all."""
         cluster = self._cluster
         if cluster.slots:
             return Reason.of(ReasonCode.NO_SLOT_DRAINED, slots=len(cluster.slots))
@@ -352,7 +349,7 @@ class WaitingReasons:
 
     @cached_property
     def _limit(self) -> Reason | None:
-        """The reason that limits the share; None if the share has all usable slots."""
+        """The reason that the share is not larger; None if the share is all usable slots, or the reason is unknown."""
         stream = self._stream
         tenant = self._cluster.tenants.get(stream.id)
         if tenant is None or stream.share >= self._usable:
@@ -379,7 +376,7 @@ def _seconds(left: float) -> int:
 
 
 def _listed(names: list[str]) -> str:
-    """Returns `a`, `a and b`, or `a, b and 3 more`."""
+    """Return names as text, such as `a`, `a and b`, or `a, b and 3 more`. At most `_NAMED` items are listed."""
     return _and(names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"])
 
 

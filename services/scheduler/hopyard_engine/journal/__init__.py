@@ -1,1 +1,1 @@
-"""The journal format: converts events to records and back."""
+"""The journal format: converts events to journal records and back."""

@@ -1,7 +1,7 @@
 """The codec of the journal: converts core events to JSON payloads of records and back.
 
-Members of a union have their class name under "is", so that people and later versions can read a record. Fields added later need a
-default. NaN and infinities are written as in JavaScript, which Python's parser accepts.
+Members of a union have their class name under "is", so that people and later versions can read a record. Fields that are added later
+need a default. NaN and infinities are written as in JavaScript (`NaN`, `Infinity`), which Python's parser accepts.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def _converter() -> Converter:
 
 
 def _tag(converter: Converter, union: Any) -> None:
-    """Registers hooks that tag the members of a union with their class names.
+    """Register conversion hooks for a union, which add the class name of the value under "is".
 
-    cattrs creates the converter of each class on first use: creating all of them at once would take half a second.
+    cattrs creates the converter of each class on first use, because the creation of all of them would delay the start by half a
+    second.
     """
     classes = {cls.__name__: cls for cls in get_args(union)}
 
@@ -68,17 +69,21 @@ _EVENTS: dict[str, type] = {cls.__name__: cls for cls in get_args(Event)}
 
 
 def encode(event: Event) -> bytes:
-    """Returns an event as the JSON payload of a record."""
+    """Return the JSON payload of a journal record for an event."""
     return json.dumps(_converter().unstructure(event, type(event)), separators=(",", ":")).encode()
 
 
 def kind_of(event: Event) -> str:
-    """Returns the kind of an event as in records: its class name."""
+    """Return the kind of an event that its journal record contains: its class name."""
     return type(event).__name__
 
 
 def decode(kind: str, payload: bytes) -> Event:
-    """Returns the event of a record's payload.
+    """Return the event of a journal record.
+
+    Args:
+        kind: The kind of the record (`kind_of`).
+        payload: The JSON payload of the record.
 
     Raises:
         ValueError: The kind is unknown, or the payload does not match it.
@@ -94,7 +99,7 @@ def decode(kind: str, payload: bytes) -> Event:
 
 
 def event_of(record: StoredRecord) -> Event:
-    """Returns the event of a stored record. It checks the record's version and upgrades an older record.
+    """Return the event of a stored record, which may have an older version of the format.
 
     Raises:
         RecordError: The version is not supported, or the payload does not match the kind.

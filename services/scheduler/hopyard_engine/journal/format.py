@@ -1,6 +1,7 @@
 """The version of the journal format, and the upgrade of older records.
 
-Each record has a version, which is read before its kind and its payload. docs/recovery.md describes how to change the format.
+Each record has the version of the format in which it was written. It is read before the kind and the payload. docs/recovery.md
+describes how to change the format.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from hopyard.policy.vocabulary import StreamId
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record as stored in AppStat or in an exported file.
+    """A journal record as stored in AppStat or in an exported file.
 
     Attributes:
         stream: Id of the stream.
         number: Number of the record in its stream, from 1.
-        version: Version of its format; 0: none.
-        kind: Kind of its event.
+        version: Version of the format in which it was written; 0: it has none.
+        kind: Class name of its event.
         payload: Its event as JSON.
-        checksum: Checksum of the record; empty: none.
+        checksum: Checksum of the record; empty: it has none.
     """
 
     stream: StreamId
@@ -38,11 +39,16 @@ FORMAT: Final = 2
 """The version that this code writes. Increase it when the meaning or the form of a recorded event changes."""
 
 UPGRADES: Final[Mapping[int, Callable[[StoredRecord], StoredRecord]]] = {}
-"""For each older version, a function that converts a record to the next version. Empty: no older version was released."""
+"""For each older version, a function that converts a record to the next version. It is empty, because no older version was released."""
 
 
 class RecordError(InvalidInput):
-    """A record cannot be read by this version. The message names the stream, the record and the reason, in one line."""
+    """Raised if this version of Hopyard cannot read a record. The message names the stream, the record and the reason, in one line.
+
+    Args:
+        record: The record.
+        reason: Why it cannot be read.
+    """
 
     def __init__(self, record: StoredRecord, reason: str) -> None:
         super().__init__(f"journal of {record.stream}, record {record.number}: {reason}")
@@ -71,9 +77,9 @@ def check_sequence(record: StoredRecord, previous: int) -> None:
 
 
 def upgrade(record: StoredRecord) -> StoredRecord:
-    """Returns the record in the current version.
+    """Return a record converted to the current version of the format.
 
-    An upgraded record has no checksum, because the checksum covers the original content.
+    An upgraded record has no checksum, because the checksum was computed from the original content.
 
     Raises:
         RecordError: The record has no version, a version newer than `FORMAT`, or an older one that `UPGRADES` cannot convert.
@@ -102,7 +108,7 @@ _THE_WRITER: Final = "use the version of Hopyard that wrote it"
 
 
 def _supported() -> str:
-    """Returns the supported versions as text: those that a chain of upgrades converts to the current one."""
+    """Return a text that names the supported versions: those that a chain of upgrades converts to the current one."""
     oldest = FORMAT
     while oldest - 1 in UPGRADES:
         oldest -= 1

@@ -1,4 +1,4 @@
-"""Policy hosts: load policies, give them views of their experiments, and return their answers as events."""
+"""Policy hosts: load policies, make up-calls on them with a view of their experiment, and return their answers as events."""
 
 from hopyard_engine.policy_host.host import Host, MissingPolicy, PolicyHost, RecordedAnswer, as_recorded, took_too_long
 from hopyard_engine.policy_host.view import CoreView, experiment_view, job_view, slot_view, terms_view

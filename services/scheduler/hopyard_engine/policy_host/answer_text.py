@@ -1,4 +1,4 @@
-"""Describes up-calls, commands and answers of policies in text."""
+"""Texts for people that describe up-calls, commands and answers of policies, and messages about nodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from hopyard_engine.core.types import PlacedPartition
 
 
 def told(call: Call) -> str:
-    """Describes an up-call, as the end of a sentence that begins with "the policy was"."""
+    """Return a description of an up-call that completes the sentence "the policy was ..."."""
     match call:
         case AllocateJobs():
             return "offered idle slots"
@@ -90,17 +90,17 @@ def told(call: Call) -> str:
 
 
 def job_of_call(call: Call) -> str:
-    """Returns the id of the job that an up-call is about, or ""."""
+    """Return the id of the job that an up-call is about; "" if it is about no job."""
     return getattr(call, "job", "")
 
 
 def decision(given: Decision) -> str:
-    """Returns a decision as text, such as `CONTINUE up to 10`."""
+    """Return a decision as text, such as `CONTINUE up to 10`."""
     return given.kind.value + (f" up to {given.up_to}" if given.up_to is not None else "")
 
 
 def command(given: Command) -> str:
-    """Describes a command, as the end of a sentence that begins with "the policy"."""
+    """Return a description of a command that completes the sentence "the policy ...", such as "suspends job 3"."""
     match given:
         case ReserveSlot():
             return f"keeps slot {given.slot} for later"
@@ -149,7 +149,7 @@ def command(given: Command) -> str:
 
 
 def job_of_command(given: Command) -> str:
-    """Returns the id of the job that a command is about, or ""."""
+    """Return the id of the job that a command is about; "" if it is about no job."""
     return getattr(given, "job", "")
 
 
@@ -173,7 +173,7 @@ def _start(given: StartJob) -> str:
 
 
 def _for(given: CreateJob | ForkJob) -> str:
-    """Describes the experiment of the group that a new job is for, if the command names one."""
+    """Return " for experiment ..." if the command names the experiment of a new job, else ""."""
     return f" for experiment {given.experiment}" if given.experiment else ""
 
 
@@ -182,7 +182,10 @@ def _positions(positions: tuple[int, ...]) -> str:
 
 
 def answer(event: StreamEvent) -> str:
-    """Describes an answer by its decision, its commands in order and the demand, or a failure by its reason."""
+    """Return a description of a policy's answer: its decision, its commands in order, and its demand.
+
+    A failure is described by its reason, any other event by its class name.
+    """
     match event:
         case PolicyAnswered():
             parts = [decision(event.answer.decision)] if event.answer.decision is not None else []
@@ -201,7 +204,13 @@ def answer(event: StreamEvent) -> str:
 
 
 def unwanted(node: str, run: RunKey, attempt: int) -> str:
-    """Describes that a node which opened a session again must end a run that was given up meanwhile."""
+    """Return a sentence that a run which a node still has is ended there, because the engine has closed it meanwhile.
+
+    Args:
+        node: Name of the node, which has opened a session again.
+        run: The channel of the run's process.
+        attempt: Number of the job's newest attempt.
+    """
     now = f"the job is at attempt {attempt}" if attempt != run.attempt else "that run was given up"
     return (
         f"run {run.attempt} of job {run.job}, which node {node} still has, is ended there, "
@@ -210,19 +219,19 @@ def unwanted(node: str, run: RunKey, attempt: int) -> str:
 
 
 def partition(one: PlacedPartition) -> str:
-    """Describes which nodes hold a partition."""
+    """Return a sentence that names the nodes which have a partition."""
     if one.places:
         return f"partition {one.name} is on {', '.join(sorted(one.places))}"
     return f"no node has read partition {one.name} yet" if one.url else f"no live node holds partition {one.name}"
 
 
 def ship(node: str, job: str, position: int) -> str:
-    """Describes an order to a node to upload a snapshot."""
+    """Return a sentence that `node` is ordered to upload the snapshot of `job` at `position`."""
     return f"node {node} is told to bring the snapshot of job {job} at {position} to the store"
 
 
 def shipped(event: SnapshotShipped) -> str:
-    """Describes the answer to an upload order."""
+    """Return a sentence with the node's answer to an upload order: success, or the error."""
     what = f"the snapshot of job {event.job} at {event.position}"
     if event.error:
         return f"node {event.node} could not bring {what} to the store: {event.error}"

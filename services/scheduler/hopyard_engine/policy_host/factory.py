@@ -1,4 +1,4 @@
-"""Creates the policy of an experiment, and checks that it fits the experiment."""
+"""Creates the policy of an experiment, and checks that the policy fits the experiment."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ MAX_VERSION: Final = 100
 
 
 def with_capabilities(settings: Settings, capabilities: PolicyCapabilities) -> Settings:
-    """Returns an experiment's settings with the capabilities of its policy."""
+    """Return a copy of an experiment's settings in which the fields that depend on its policy have the values of `capabilities`."""
     names = {one.name for one in fields(Settings)}
     return replace(settings, **{name: value for name, value in asdict(capabilities).items() if name in names})
 
 
 def need_fit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> None:
-    """Checks that a policy fits the program and the data of its experiment.
+    """Raise an error unless a policy fits the program and the data of its experiment.
 
     Raises:
-        InvalidInput: It does not fit; the message names the field.
+        InvalidInput: It does not fit, or its version is invalid. The message names the field.
     """
     version = capabilities.version
     if not isinstance(version, str) or not 0 < len(version) <= MAX_VERSION:
@@ -62,20 +62,20 @@ def need_fit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> None:
 def review(
     name: str, policy: Policy, settings: Settings, space: Space | None = None, data: PlacedData | None = None
 ) -> str:
-    """Asks a policy whether it can serve an experiment with these settings. The policy object must not be used afterwards.
+    """Ask a policy whether it can serve an experiment with these settings.
 
     Args:
-        name: Name of the policy.
-        policy: A new policy object.
+        name: Name of the policy, for messages.
+        policy: A new policy object. It must not be used afterwards.
         settings: Settings of the experiment.
-        space: Search space of the experiment.
-        data: Partitioned data of the experiment; None: it names none.
+        space: Search space of the experiment; None: unknown.
+        data: Partitioned data of the experiment; None: it has none.
 
     Returns:
-        A warning for the user; empty: none.
+        A warning of the policy for the user; empty: none.
 
     Raises:
-        InvalidInput: The policy refuses the experiment, or raises another error.
+        InvalidInput: The policy refuses the experiment, raises another error, or does not return a text.
     """
     try:
         said = policy.review(terms_of(settings, space, data))
@@ -89,7 +89,10 @@ def review(
 
 
 def unseen_metric(spec: ExperimentSpec, data: PlacedData | None) -> str:
-    """Returns a warning for the user if the data has no partition to evaluate on; else ""."""
+    """Return a warning for the user if a data set has no partition to evaluate on; else "".
+
+    `data` None: the experiment has no data set.
+    """
     if data is None or units(data) < len(data.partitions):
         return ""
     return (
@@ -99,16 +102,23 @@ def unseen_metric(spec: ExperimentSpec, data: PlacedData | None) -> str:
 
 
 def terms_of(settings: Settings, space: Space | None, data: PlacedData | None) -> ExperimentView:
-    """Returns the view of an experiment that does not exist yet, with all its jobs left."""
+    """Return the view of an experiment before its creation, when all its jobs are left to create.
+
+    Args:
+        settings: Settings of the experiment.
+        space: Its search space, whose size limits the number of jobs; None: unknown.
+        data: Its partitioned data; None: it has none.
+    """
     size = space.size if space is not None else None
     partitions = units(data) if data is not None else 0
     return terms_view(settings, min(settings.jobs, size or ENDLESS), partitions, space)
 
 
 def host_of(spec: ExperimentSpec) -> Host:
-    """Returns a host with a new policy for an experiment.
+    """Return a host with a new policy object for an experiment.
 
-    If the policy cannot be created here, the host fails each up-call, so that the scheduler continues.
+    If the policy cannot be created in this process, the host fails each up-call. So the caller can handle the experiment like any
+    other.
     """
     if spec.policy.remote:
         return MissingPolicy(Reason.of(ReasonCode.POLICY_ELSEWHERE, policy=spec.policy.label))

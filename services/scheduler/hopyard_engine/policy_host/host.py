@@ -1,4 +1,4 @@
-"""The policy host: makes the core's up-calls on a policy object in this process and turns its answers into events."""
+"""The policy host: makes the core's up-calls on a policy object in this process and returns its answers as events."""
 
 from __future__ import annotations
 
@@ -36,29 +36,41 @@ class RecordedAnswer:
 
 
 class Host(Protocol):
-    """Answers the up-calls of a stream."""
+    """Makes up-calls on the policy of one stream, wherever the policy runs."""
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Makes one up-call. Returns the answer, or the failure of the policy."""
+        """Make one up-call on the policy. Return its answer, or its failure.
+
+        Args:
+            experiment: The stream in the state that the policy sees.
+            call: The up-call.
+        """
 
 
 class MissingPolicy:
-    """Replaces a policy that cannot be created: every up-call fails, which pauses its experiment but affects no other."""
+    """A host for a policy that cannot be created. Each up-call fails, which pauses the experiments of the stream but no others.
+
+    Args:
+        reason: The reason of the failures.
+    """
 
     def __init__(self, reason: Reason) -> None:
         self.reason = reason
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
-        """Returns a failure with the reason."""
+        """Return a failure of the up-call with the host's reason."""
         return PolicyFailed(call.at, call.stream, call.number, self.reason)
 
 
 class PolicyHost:
-    """Hosts the policy of one stream. The policy's state depends only on its up-calls, so repeating them rebuilds it.
+    """A host of a policy object for one stream.
+
+    The state of the policy depends only on its up-calls, so a repetition of them rebuilds it.
 
     Args:
         policy: A new policy object.
-        recorded: Whether answers are journalled. If True, an answer is returned as the journal would return it.
+        recorded: Whether answers are journalled. If True, an answer is converted to its journal format and back, and invalid values
+            are failures.
     """
 
     def __init__(self, policy: Policy, *, recorded: bool = True) -> None:
@@ -74,10 +86,14 @@ class PolicyHost:
         return self._policy.version
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Makes one up-call.
+        """Make one up-call on the policy.
+
+        Args:
+            experiment: The stream in the state that the policy sees.
+            call: The up-call.
 
         Returns:
-            The answer, or a failure if the policy raised an error or returned an invalid answer. A failure pauses the experiment.
+            The answer, or a failure if the policy raised an error or returned an invalid answer. No error is raised.
         """
         try:
             said = ask(
@@ -96,26 +112,38 @@ class PolicyHost:
             return PolicyFailed(call.at, call.stream, call.number, raised(self._policy, call.number, call.call, error))
 
     def rungs(self, experiment: Stream, at: float) -> tuple[Rung, ...] | None:
-        """Returns the rungs of the policy after the up-calls so far, or None if it has none.
+        """Return the rungs of the policy after the up-calls so far; None: the policy has none.
+
+        Args:
+            experiment: The stream in the state that the policy sees.
+            at: The current time in seconds since the Unix epoch.
 
         Raises:
-            InvalidInput: The policy raised an error or gave a command.
+            InvalidInput: The policy raised an error or issued a command.
         """
         return self._look(experiment, at, "rungs", self._policy.rungs)
 
     def stages(self, experiment: Stream, at: float) -> tuple[StageView, ...] | None:
-        """Returns the stages that trials share after the up-calls so far, or None if the policy trains each trial separately.
+        """Return the stages of training that trials share, after the up-calls so far; None: the policy trains each trial separately.
+
+        Args:
+            experiment: The stream in the state that the policy sees.
+            at: The current time in seconds since the Unix epoch.
 
         Raises:
-            InvalidInput: The policy raised an error or gave a command.
+            InvalidInput: The policy raised an error or issued a command.
         """
         return self._look(experiment, at, "stages", self._policy.stages)
 
     def confidences(self, experiment: Stream, at: float) -> dict[str, float]:
-        """Returns the policy's probability for each job to reach the policy's goal, after the up-calls so far; empty: it has none.
+        """Return the probability of each job, by id, to reach the policy's goal, after the up-calls so far; empty: the policy has none.
+
+        Args:
+            experiment: The stream in the state that the policy sees.
+            at: The current time in seconds since the Unix epoch.
 
         Raises:
-            InvalidInput: The policy raised an error or gave a command.
+            InvalidInput: The policy raised an error or issued a command.
         """
         return dict(self._look(experiment, at, "confidences", self._policy.confidences))
 
@@ -131,11 +159,11 @@ class PolicyHost:
 
 
 def as_recorded(answered: PolicyAnswered) -> RecordedAnswer:
-    """Returns the answer as the journal would return it, so that the core acts only on recorded values.
+    """Convert an answer to its journal format and back, so that the core uses only values that a replay will have too.
 
     Raises:
-        TypeError, ValueError, InvalidInput: A command contains a value that a record or a message to an agent cannot, or the answer
-            is too large for a record.
+        TypeError, ValueError: A command contains a value that a record or a message to an agent cannot contain.
+        InvalidInput: As above, or the answer is too large for a record.
     """
     for command in answered.answer.commands:
         if isinstance(command, CreateJob | ForkJob) and command.hyperparameters is not None:
@@ -150,9 +178,13 @@ def as_recorded(answered: PolicyAnswered) -> RecordedAnswer:
 
 
 def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bool = False) -> Reason:
-    """Returns the reason for giving up a policy that took too long in an up-call, or in its creation (`call` None).
+    """Return the reason for abandoning a policy that exceeded its time.
 
-    `seconds` is the time limit. `again` says that the up-call was repeated from the journal.
+    Args:
+        policy: Name of the policy.
+        seconds: The time limit in seconds.
+        call: The up-call that took too long; None: the creation of the policy did.
+        again: Whether the up-call was repeated from the journal.
     """
     source = "the journal" if again else None
     if call is None:

@@ -1,6 +1,6 @@
-"""The view that a policy in this process has of its experiment.
+"""The view that a policy in this process has of its experiment during an up-call.
 
-It shows the core's state, read-only, with the commands of the current answer applied.
+It shows the core's state, read-only. The policy's own commands in the current answer are applied to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hopyard_engine.core.types import Settings
 
 
 def job_view(job: Job) -> JobView:
-    """Returns a job as policies see it."""
+    """Return the view of a job that policies get."""
     return JobView(
         id=job.id,
         state=job.state,
@@ -49,19 +49,19 @@ def job_view(job: Job) -> JobView:
 
 
 def slot_view(slot: GrantedSlot) -> SlotView:
-    """Returns a slot as policies see it."""
+    """Return the view of a slot that policies get."""
     running = slot.run.job if slot.run is not None else ""
     return SlotView(slot.id, slot.node, running, slot.hardware)
 
 
 def terms_view(settings: Settings, jobs_left: int, partitions: int, space: Space | None = None) -> ExperimentView:
-    """Returns an experiment that does not exist yet as its policy sees it.
+    """Return the view of an experiment before its creation, as its policy sees it.
 
     Args:
-        settings: Its settings.
-        jobs_left: The number of jobs that may be created.
-        partitions: The number of training partitions; 0: it has no partitioned data.
-        space: Its search space; None: unknown.
+        settings: Settings of the experiment.
+        jobs_left: Number of jobs that may be created.
+        partitions: Number of training partitions; 0: the data is not partitioned.
+        space: Search space; None: unknown.
     """
     return ExperimentView(
         metric=settings.metric,
@@ -81,7 +81,14 @@ def terms_view(settings: Settings, jobs_left: int, partitions: int, space: Space
 def experiment_view(
     experiment: Experiment, jobs_left: int, partitions: int, space: Space | None = None
 ) -> ExperimentView:
-    """Returns an experiment as its policy sees it now. The arguments are those of `terms_view`."""
+    """Return the current view of an experiment, as its policy sees it.
+
+    Args:
+        experiment: The experiment.
+        jobs_left: Number of jobs that may still be created.
+        partitions: Number of training partitions; 0: the data is not partitioned.
+        space: Search space; None: unknown.
+    """
     terms = terms_view(experiment.settings, jobs_left, partitions, space)
     return replace(
         terms, end_at=experiment.end_at(), id=experiment.id, running=experiment.running, plan=experiment.settings.plan
@@ -89,9 +96,11 @@ def experiment_view(
 
 
 class JobViews:
-    """A cache of one policy's views of jobs and their snapshot positions. Only the views of changed jobs are created again.
+    """A cache of one policy's views of jobs and experiments, and of the positions of snapshots.
 
-    Policies look at all jobs often, and few jobs change between two looks.
+    Only views of changed jobs are created again.
+
+    Policies read all jobs often, and few jobs change between two reads.
     """
 
     def __init__(self) -> None:
@@ -104,9 +113,9 @@ class JobViews:
         self._spaces: dict[str, Space] = {}
 
     def look(self, stream: Stream) -> None:
-        """Drops the cached views of jobs that have changed since the last call.
+        """Drop the cached views of the jobs that have changed since the previous call.
 
-        Call it before the other methods when events were handled.
+        To be called when events were handled, before other methods.
         """
         settings = {experiment.id: experiment.settings for experiment in stream.experiments.values()}
         seen, touched, saved = self._looked
@@ -123,21 +132,27 @@ class JobViews:
         self._live = frozenset(stream.live)
 
     def saved(self, stream: Stream, job: str) -> list[int]:
-        """Returns the positions of a job's own snapshots, ascending."""
+        """Return the positions of a job's available snapshots, ascending."""
         found = self._saved.get(job)
         if found is None:
             found = self._saved[job] = stream.snapshots.positions(job)
         return found
 
     def space(self, experiment: Experiment) -> Space | None:
-        """Returns the search space of an experiment, which never changes; None: unknown."""
+        """Return the search space of an experiment; None: unknown. It is converted once, because it never changes."""
         written, constraints = experiment.settings.space, experiment.settings.constraints
         if written is not None and experiment.id not in self._spaces:
             self._spaces[experiment.id] = Space.from_dict(written).constrained(constraints)
         return self._spaces.get(experiment.id)
 
     def terms(self, experiment: Experiment, jobs_left: int, partitions: int) -> ExperimentView:
-        """Returns the current view of an experiment, with this number of jobs left and training partitions."""
+        """Return the current view of an experiment.
+
+        Args:
+            experiment: The experiment.
+            jobs_left: Number of jobs that may still be created.
+            partitions: Number of training partitions; 0: the data is not partitioned.
+        """
         settings, end_at, running = experiment.settings, experiment.end_at(), experiment.running
         known = self._terms.get(experiment.id)
         if known is not None and known[0] is settings:
@@ -149,7 +164,7 @@ class JobViews:
         return view
 
     def of(self, job: Job) -> JobView:
-        """Returns the current view of a job."""
+        """Return the current view of a job."""
         view = self._known.get(job.id)
         if view is None:
             view = self._known[job.id] = job_view(job)
@@ -157,7 +172,7 @@ class JobViews:
 
 
 class _Jobs(Mapping[str, JobView]):
-    """A mapping of job ids to views. Each view is created on first access, so unread jobs cost nothing."""
+    """A read-only mapping of job ids to views. Each view is created on first access, so unread jobs cost nothing."""
 
     def __init__(self, jobs: Mapping[str, Job], views: JobViews) -> None:
         self._jobs = jobs
@@ -181,12 +196,12 @@ class _Jobs(Mapping[str, JobView]):
         return _Values(self)
 
     def all(self) -> Iterator[JobView]:
-        """Iterates over all views in order."""
+        """Iterate over the views of all jobs, in the order of the jobs."""
         return map(self._views.of, self._jobs.values())
 
 
 class _Values(ValuesView[JobView]):
-    """All views of a mapping, iterated without a lookup for each id."""
+    """The values of a `_Jobs` mapping. Iteration needs no lookup by id."""
 
     def __init__(self, jobs: _Jobs) -> None:
         super().__init__(jobs)
@@ -198,7 +213,13 @@ class _Values(ValuesView[JobView]):
 
 
 class CoreView(CollectingView):
-    """The view of one stream of the core during one up-call."""
+    """The view of one stream of the core during one up-call.
+
+    Args:
+        experiment: The stream.
+        call: The up-call.
+        views: The cache of the stream's policy; None: a new one.
+    """
 
     def __init__(self, experiment: Stream, call: UpCall, views: JobViews | None = None) -> None:
         stream = self._stream = experiment

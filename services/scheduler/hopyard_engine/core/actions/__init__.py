@@ -1,1 +1,1 @@
-"""Operations on a stream's state that several handlers use."""
+"""Operations on a stream's state that several event handlers use."""

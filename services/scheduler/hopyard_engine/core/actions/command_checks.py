@@ -1,4 +1,4 @@
-"""Checks of commands. Each returns the object that the command names, or raises `RefusedError`."""
+"""Checks of commands. Most of them return the object that a command names; all raise `RefusedError` if the command is invalid."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 
 
 class RefusedError(Exception):
-    """The core refuses a command.
+    """Raised if the core refuses a command of the policy, a person or a client.
 
     Attributes:
-        reason: Why it is refused.
+        reason: Why the command is refused.
     """
 
     def __init__(self, reason: Reason) -> None:
@@ -27,14 +27,17 @@ class RefusedError(Exception):
 
 
 class NotYetError(RefusedError):
-    """The core refuses a command that may succeed later. The policy gets its next up-call when the state has changed, not at once."""
+    """Raised if the core refuses a command of the policy that may succeed later, when the state has changed.
+
+    Unlike another refusal it does not cause an `AllocateJobs` up-call, in which the policy would only repeat the command.
+    """
 
 
 def find_job(stream: Stream, job: str) -> Job:
-    """Returns the job that a command names.
+    """Return the job of the stream with the id `job`.
 
     Raises:
-        RefusedError: The job does not exist.
+        RefusedError: The stream has no such job.
     """
     found = stream.jobs.get(job)
     if found is None:
@@ -43,7 +46,7 @@ def find_job(stream: Stream, job: str) -> Job:
 
 
 def free(job: Job) -> Job:
-    """Returns the job, if no person has paused it.
+    """Return `job` if no person has paused it.
 
     Raises:
         NotYetError: A person has paused the job.
@@ -54,11 +57,11 @@ def free(job: Job) -> Job:
 
 
 def idle(stream: Stream, job: str) -> Job:
-    """Returns a job that may be started now.
+    """Return the job with the id `job`, which must be idle and free to start now.
 
     Raises:
         RefusedError: The job is unknown or not idle.
-        NotYetError: A person has paused the job, or it backs off after losses or failures.
+        NotYetError: A person has paused the job, or it is in backoff after losses or failures.
     """
     found = free(find_job(stream, job))
     if not found.state.idle:
@@ -69,7 +72,7 @@ def idle(stream: Stream, job: str) -> Job:
 
 
 def run_of(stream: Stream, job: str) -> Run:
-    """Returns a job's live run.
+    """Return the live run of the job with the id `job`.
 
     Raises:
         RefusedError: The job is unknown, has no run, or its run has ended.
@@ -81,10 +84,10 @@ def run_of(stream: Stream, job: str) -> Run:
 
 
 def find_experiment(stream: Stream, name: str) -> Experiment:
-    """Returns the experiment of the stream that a command names.
+    """Return the experiment of the stream with the id `name`.
 
     Raises:
-        RefusedError: The experiment is unknown, ending or ended.
+        RefusedError: The experiment is unknown, ENDING or ended.
     """
     experiment = stream.experiments.get(ExperimentId(name))
     if experiment is None:
@@ -96,15 +99,15 @@ def find_experiment(stream: Stream, name: str) -> Experiment:
 
 
 def no_experiment(stream: Stream, name: str) -> Reason:
-    """Returns the reason for a command that names an unknown experiment."""
+    """Return the reason to refuse a command that names the unknown experiment `name`. It lists the experiments of the stream."""
     return Reason.of(ReasonCode.NO_SUCH_EXPERIMENT, experiment=name, experiments=", ".join(stream.experiments))
 
 
 def snapshot(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
-    """Returns the available snapshot (job, position) that a command names.
+    """Return the available snapshot that `source` (job id, position) names.
 
     Raises:
-        RefusedError: There is no such snapshot.
+        RefusedError: There is no such snapshot, or no copy of it can be loaded.
     """
     entry = stream.snapshots.get(*source)
     if entry is None or not entry.available:
@@ -113,10 +116,10 @@ def snapshot(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
 
 
 def values(stream: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, object]) -> None:
-    """Checks that a job with these hyperparameters can resume from a snapshot.
+    """Check that a job with the given hyperparameters can resume from the snapshot `entry`.
 
     Raises:
-        RefusedError: The snapshot is a process image with other hyperparameters.
+        RefusedError: The snapshot is a process image, which restores the hyperparameters of its job, and these differ.
     """
     owner = stream.jobs.get(entry.job)
     if entry.info.keeps_values and owner is not None and owner.hyperparameters != hyperparameters:
@@ -125,7 +128,12 @@ def values(stream: Stream, entry: SnapshotEntry, hyperparameters: Mapping[str, o
 
 
 def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
-    """Returns the snapshot from which a run starts: a job's entry, or a temporary entry for a snapshot of an earlier experiment.
+    """Return the snapshot from which a run starts.
+
+    Args:
+        stream: The stream of the run.
+        source: (job id, position), or (name of an earlier trial, position). For an earlier trial the result is a temporary entry,
+            which is not registered.
 
     Raises:
         RefusedError: There is no such snapshot.

@@ -1,8 +1,8 @@
 """Cost attribution: bills the slot time of each run to experiments.
 
-By default a run's time is billed to its own experiment. In a group the policy can state which experiments want what a run trains,
-each up to a position (`BillRun`). Those that want a position and have not ended pay equal parts of the time up to it. Reused results
-cost nothing. So the bills of a group add up to the time of its runs.
+By default the time of a run is billed to the experiment of its job. In a group the policy can state which experiments need what a run
+trains, each up to a position (`BillRun`). The time up to a position is divided equally between the experiments that need it and have
+not ended. Reused results cost nothing. So the bills of a group add up to the time of its runs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def bill(stream: Stream, command: BillRun) -> None:
-    """Sets the experiments that pay for a run from its next report on.
+    """Set the experiments that are billed for a run from its next report on.
 
     Raises:
-        RefusedError: The job has no run, or an experiment is unknown.
+        RefusedError: The job has no live run, or an experiment is unknown.
     """
     run = command_checks.run_of(stream, command.job)
     for name, _ in command.wanted:
@@ -30,7 +30,14 @@ def bill(stream: Stream, command: BillRun) -> None:
 
 
 def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> None:
-    """Bills the time since the last bill, divided among these reports in proportion to their training times."""
+    """Bill the slot time since the last bill of a run, divided between new reports in proportion to their training times.
+
+    Args:
+        stream: The stream of the run.
+        run: The run.
+        reports: The new reports of the run.
+        at: Time of the message with the reports, in seconds since the Unix epoch.
+    """
     whole = sum(report.seconds for report in reports)
     since = at - run.accounted
     for report in reports:
@@ -40,7 +47,7 @@ def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> 
 
 
 def over(stream: Stream, run: Run, at: float) -> None:
-    """Bills the rest of a run's time, since its last report, when it has left its slots."""
+    """Bill the remaining slot time of a run that has left its slots, from its last report to the time `at`."""
     _charge(stream, run, run.position, at - run.accounted)
     run.accounted = at
 

@@ -1,8 +1,8 @@
-"""Reuse of the results of earlier experiments, which arrive with an experiment's first event.
+"""Reuse of the results of earlier experiments, which are part of an experiment's first event.
 
-When a job is answered from such results, they become its own reports, as if it had trained. When a job starts from a snapshot of
-them, or is completed with it, the snapshot becomes its own. Until then the store keeps the snapshots for this experiment too (a
-loan), even if the earlier experiment deletes them, but only while this experiment has not ended.
+When a job is answered from an earlier training, its reports become reports of the job. When a job starts from a snapshot of the
+earlier training, or is completed at the position of one, the snapshot is registered as the job's own. Until then the snapshot is on
+loan: the store keeps it for this experiment even if the earlier experiment deletes it. The loan ends with this experiment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def adopt(stream: Stream, job: Job, reports: Iterable[Report], position: int) -> None:
-    """Copies reports of an earlier training into a job: those above the job's high-water mark, up to a position."""
+    """Copy the reports of an earlier training into a job: those above the job's high-water mark, up to and including `position`."""
     for report in reports:
         if job.high_water < report.position <= position:
             point = job.curve.add(report)
@@ -31,10 +31,15 @@ def adopt(stream: Stream, job: Job, reports: Iterable[Report], position: int) ->
 
 
 def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
-    """Copies an earlier training's reports up to a position into a job, and its snapshot at that position, if there is one.
+    """Copy an earlier training up to a position into a job: its reports and, if it has a snapshot at that position, the snapshot.
+
+    Args:
+        stream: The stream of the job.
+        job: The job.
+        source: (name of the earlier trial, position).
 
     Returns:
-        The id of the job's own snapshot.
+        The id that the snapshot has as a snapshot of the job: (job id, position).
     """
     name, position = source
     trial = stream.earlier[name]
@@ -47,7 +52,12 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
 
 
 def lend_no_more(stream: Stream, hashes: Collection[str] | None = None) -> None:
-    """Ends the loans of snapshots with these hashes, or of all: no further job can start from them."""
+    """End the loans of snapshots, so that no further job can start from them.
+
+    Args:
+        stream: The stream with the loans.
+        hashes: Hashes of the snapshots; None: all loans.
+    """
     ended = list[str]()
     for trial in stream.earlier.values():
         for position, info in list(trial.snapshots.items()):

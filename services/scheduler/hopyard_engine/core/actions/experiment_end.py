@@ -1,4 +1,4 @@
-"""Ends of experiments: by a reached target, by `max_seconds`, by the policy, by a failure."""
+"""The end of an experiment: by a reached target, by `max_seconds`, by the policy, or by a failure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,26 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def check_target(stream: Stream, job: Job, position: int, value: float, at: float) -> None:
-    """Ends the experiment if a report reaches its target. The job is saved and completed; the others are terminated."""
+    """End the experiment of a job if a new report of the job reaches its target.
+
+    The job is saved and completed. The other jobs of the experiment are terminated.
+
+    Args:
+        stream: The stream of the experiment.
+        job: The job.
+        position: Position of the report.
+        value: The experiment's metric at this position.
+        at: Time of the event in seconds since the Unix epoch.
+    """
     found = target.at(stream, job, position, value) if job.experiment.running else None
     if found is not None:
         _reached(stream, job, position, found, at)
 
 
 def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Ends the experiment if a recorded report reaches its target.
+    """End a RUNNING experiment if any recorded report reaches its target.
 
-    Call it when the target has changed, when the experiment is resumed, and when a job got results of another experiment.
+    To be called when the target has changed, when the experiment is resumed, and when a job got results of another experiment.
     """
     if not experiment.running or experiment.best is None:
         return
@@ -51,10 +61,10 @@ def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -
 
 
 def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
-    """Ends the experiment that the policy names, or all of the stream.
+    """End the experiment that the policy names, else that of the winner it names, else all experiments of the stream.
 
     Raises:
-        RefusedError: The reason is empty, the winner is invalid, or the experiments are unknown, ending or ended.
+        RefusedError: The reason is empty, the winner is invalid, or the experiments are unknown, ENDING or ended.
     """
     if not command.reason.strip():
         raise command_checks.RefusedError(Reason(ReasonCode.END_REASON_MISSING))
@@ -78,7 +88,7 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
 
 
 def _not_won(winner: Job, experiment: ExperimentId) -> Reason | None:
-    """Returns why a job cannot be the winner of an experiment (empty: of its own), or None if it can."""
+    """Return why a job cannot be the winner of `experiment` (empty: of the job's own experiment), or None if it can."""
     if winner.high_water == 0:
         return Reason.of(ReasonCode.WINNER_UNREPORTED, job=winner.id)
     if winner.state in (JobState.TERMINATED, JobState.FAILED):
@@ -91,9 +101,11 @@ def _not_won(winner: Job, experiment: ExperimentId) -> Reason | None:
 
 
 def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Ends an experiment whose time has passed. Its runs are suspended, and killed if they do not leave within `kill_after` seconds.
+    """End an experiment whose `max_seconds` have passed.
 
-    Its jobs continue if the experiment gets more time.
+    Its runs are suspended, and killed if they do not end within `kill_after` seconds.
+
+    Its jobs can continue if the experiment gets more time.
     """
     reason = Reason.of(ReasonCode.TIME_OVER, seconds=experiment.settings.max_seconds)
     experiment.out_of_time = True
@@ -110,7 +122,16 @@ def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
 def enter_end(
     stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason, at: float, winner: str = ""
 ) -> None:
-    """Makes an experiment ENDING and records its final state. Nothing new begins."""
+    """Make an experiment ENDING, record its final state, and stop its clock. No further job or run starts. Live runs are not changed.
+
+    Args:
+        stream: The stream of the experiment.
+        experiment: The experiment.
+        state: The final state that it will have.
+        reason: The reason of the end.
+        at: Time of the event in seconds since the Unix epoch.
+        winner: Id of the job that ended the experiment; empty: none did.
+    """
     if experiment.running_since is not None:
         experiment_state.stop_clock(stream, experiment, at)
     experiment.final = (state, reason)
@@ -121,9 +142,18 @@ def enter_end(
 def begin_end(
     stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason, at: float, winner: Job | None = None
 ) -> None:
-    """Makes an experiment ENDING and ends all its runs and jobs; `lifecycle.advance` finishes it when the runs are gone.
+    """Make an experiment ENDING and end its runs and jobs, except the winner, which is saved.
 
-    Runs are saved instead of terminated if other experiments of the group have the same search plan and may resume from there.
+    `lifecycle.advance` completes the end when all runs have left their slots. Training runs are suspended instead of terminated if
+    other experiments of the group with the same search plan may resume from their snapshots.
+
+    Args:
+        stream: The stream of the experiment.
+        experiment: The experiment.
+        state: The final state that it will have.
+        reason: The reason of the end.
+        at: Time of the event in seconds since the Unix epoch.
+        winner: The job that ended the experiment; None: none did.
     """
     alike = stream.alike(experiment)
     enter_end(stream, experiment, state, reason, at, winner.id if winner is not None else "")

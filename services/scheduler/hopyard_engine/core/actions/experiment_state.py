@@ -1,4 +1,4 @@
-"""State changes of an experiment, and its clock."""
+"""State changes of an experiment, and the clock that measures its running time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from hopyard_engine.core.state_machines.experiment_states import change_experime
 
 
 def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason | None) -> None:
-    """Changes the state of an experiment. Its idle jobs leave the queue unless it is RUNNING."""
+    """Change the state of an experiment. In RUNNING its idle jobs are in the idle queue, in other states among its paused jobs.
+
+    Raises:
+        IllegalTransitionError: The transition table does not permit the change.
+    """
     change_experiment(experiment, state, reason)
     if state is ExperimentState.RUNNING:
         back, experiment.paused_jobs = list(experiment.paused_jobs), {}
@@ -28,21 +32,24 @@ def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason
 
 
 def start_clock(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Starts the experiment's clock and sets the timer of its end."""
+    """Start the experiment's clock at the time `at`, and set the timer that ends the experiment after `max_seconds`."""
     experiment.running_since = at
     if experiment.settings.max_seconds is not None:
         stream.set_timer(EndTimer(experiment.id), at + max(experiment.settings.max_seconds - experiment.spent, 0.0))
 
 
 def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Stops the experiment's clock and cancels the timer of its end."""
+    """Stop the experiment's clock at the time `at`, and cancel the timer that ends the experiment."""
     experiment.spent = experiment.running_seconds(at)
     experiment.running_since = None
     stream.set_timer(EndTimer(experiment.id), None)
 
 
 def revive(stream: Stream) -> None:
-    """Revives a stream whose experiments had all ended: resets its demand, sets its timers again, and requests slots."""
+    """Make a stream whose experiments had all ended active again.
+
+    Resets its demand, sets its remaining timers again, and requests slots.
+    """
     stream.demand = stream.claimed = None
     stream.gang = stream.claimed_gang = 1
     stream.nodes = stream.claimed_nodes = ()
@@ -53,5 +60,5 @@ def revive(stream: Stream) -> None:
 
 
 def runs_of(stream: Stream, experiment: Experiment) -> list[Run]:
-    """Returns the live runs of an experiment's jobs."""
+    """Return the live runs of an experiment's jobs. A run is live until all its processes have left their slots."""
     return [run for run in stream.live.values() if stream.jobs[run.job].experiment is experiment]

@@ -1,4 +1,4 @@
-"""Lost runs and snapshots: where a job resumes, and its backoff before the next attempt."""
+"""Consequences of lost runs and snapshots: the position at which a job resumes, and its backoff before the next attempt."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 """The first and the longest backoff in seconds."""
 MISSES = 6
-"""Runs that fail to find a snapshot before it counts as lost even though a node announced it; about 15 s with the backoff."""
+"""Number of runs that fail to load a snapshot before it is considered lost although a node has it. With the backoff this takes about
+15 s."""
 
 
 def back_off(stream: Stream, job: Job, at: float) -> None:
-    """Delays the next attempt of a job after repeated losses or failures without progress, with exponential backoff."""
+    """Delay the next attempt of an idle job after its second loss or failure without progress, with exponential backoff.
+
+    `at` is the time of the event in seconds since the Unix epoch.
+    """
     if job.setbacks > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
         stream.withdraw(job)
@@ -27,21 +31,22 @@ def back_off(stream: Stream, job: Job, at: float) -> None:
 
 
 def is_backing_off(stream: Stream, job: Job) -> bool:
-    """Returns whether a job is in backoff."""
+    """Return whether a job is in backoff, so that it may not be started."""
     return stream.due(BackoffTimer(job.id)) is not None
 
 
 def end_backoff(stream: Stream, job: Job | None) -> None:
-    """Makes a job available again after its backoff."""
+    """Put a job whose backoff has elapsed into the idle queue. Does nothing if the job is None, not idle, or already there."""
     if job is not None and job.state.idle and job.id not in stream.idle:
         stream.offer(job)
         stream.conversation.demand_outdated = stream.demand is not None
 
 
 def missed(stream: Stream, source: SnapshotId, node: str) -> None:
-    """Handles a run on a node that found its snapshot neither on the nodes that have it nor in the store.
+    """Record that a run on `node` could load its snapshot neither from the nodes that have it nor from the store.
 
-    A node that is away only for a moment may bring it back, so the snapshot is lost only when no node has it or after `MISSES` runs.
+    A node with a copy may be disconnected only for a moment. So the snapshot is removed when no node has a copy, or after `MISSES`
+    such runs. Then the jobs that depend on it are rewound.
     """
     entry = stream.snapshots.get(*source)
     if entry is None:
@@ -58,7 +63,12 @@ def missed(stream: Stream, source: SnapshotId, node: str) -> None:
 
 
 def rewind_all(stream: Stream, lost: list[SnapshotEntry]) -> None:
-    """Rewinds the idle jobs affected by lost snapshots: the jobs that had them and the jobs forked from those."""
+    """Release the contents of lost snapshots, and rewind the idle jobs that would have resumed from them: their own jobs and the forks.
+
+    Args:
+        stream: The stream.
+        lost: The removed entries of the snapshots.
+    """
     losers = {entry.job for entry in lost}
     for entry in lost:
         stream.drop(stream.snapshots.released(entry))
@@ -69,7 +79,10 @@ def rewind_all(stream: Stream, lost: list[SnapshotEntry]) -> None:
 
 
 def _rewind(stream: Stream, job: Job) -> None:
-    """Rewinds an idle job to the newest snapshot that it has left, or fails a fork that has none."""
+    """Set the position of an idle job to its newest remaining snapshot.
+
+    A fork that has none left fails. Does nothing if the job is not idle.
+    """
     if not (job.state.idle or job.state is JobState.HELD):
         return
     source = stream.source_of(job)

@@ -1,7 +1,7 @@
-"""Reuse of results between experiments of a group: a job gets its own copy of the reports and snapshots.
+"""Reuse of results between experiments of a group: a job gets a copy of another job's reports and snapshots.
 
-So an experiment does not depend on others for its best result, its target, its rows, and what it leaves when it ends. Between jobs of
-one experiment nothing is copied (`Job.origin`).
+So the best result, the target, the rows and the remaining snapshots of an experiment do not depend on other experiments. Between jobs
+of one experiment nothing is copied; a job refers to the other job by `Job.origin`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,27 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def is_one(stream: Stream, job: Job, source: str) -> bool:
-    """Returns whether `source` is a job of another experiment of the group than `job`'s."""
+    """Return whether `source` is the id of a job that belongs to another experiment of the group than `job`."""
     return source in stream.jobs and stream.jobs[source].experiment is not job.experiment
 
 
 def adopt(stream: Stream, job: Job, source: Job, position: int) -> None:
-    """Copies results of another job into a job: those above the job's high-water mark, up to a position."""
+    """Copy the reports of the job `source` into `job`: those above the high-water mark of `job`, up to and including `position`."""
     new = list(takewhile(lambda point: point.position > job.high_water, stream.back(source, position)))
     reports = [Report(point.position, point.metrics, point.seconds) for point in reversed(new)]
     earlier_results.adopt(stream, job, reports, position)
 
 
 def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
-    """Copies another job's results up to a position into a job, and its snapshot at that position, if there is one.
+    """Copy another job's results up to a position into a job: its reports and, if it has a snapshot at that position, the snapshot.
+
+    Args:
+        stream: The stream of both jobs.
+        job: The job.
+        source: (id of the other job, position).
 
     Returns:
-        The id of the job's own snapshot.
+        The id that the snapshot has as a snapshot of `job`: (job id, position).
     """
     name, position = source
     adopt(stream, job, stream.jobs[name], position)

@@ -9,7 +9,16 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
-    """Updates the best report of a job and of its experiment. A position with new parts of an evaluation is rated again."""
+    """Update the best report of a job and of its experiment after a report.
+
+    A position that was rated before is rated again, because a further part of an evaluation changes its value.
+
+    Args:
+        stream: The stream of the job.
+        job: The job.
+        position: Position of the report.
+        value: The experiment's metric at this position; None: the report does not contain it. Infinite and NaN values are never best.
+    """
     if value is None:
         return
     before = job.best

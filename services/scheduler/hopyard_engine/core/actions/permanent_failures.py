@@ -9,10 +9,10 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def verdict(stream: Stream, job: Job, run: Run, ended: Ended) -> Reason | None:
-    """Records a failed run, and returns the reason why its experiment must end, or None.
+    """Record a failed run, and return the reason to end its experiment, or None if the experiment continues.
 
-    The experiment must end if its program cannot run (`Ended.unable`) on any node where it holds slots. If one of its jobs has
-    trained before, the program can run, so the failure counts as any other.
+    The experiment must end if its program cannot run (`Ended.unable`) on any node where the stream has slots. If a job of the
+    experiment has trained before, the program is able to run, so the failure is handled like any other.
     """
     if not ended.unable:
         return None

@@ -1,4 +1,4 @@
-"""Prediction requests of a policy: their validation and the question sent to the predictor."""
+"""Prediction requests of a policy: their checks, and the question that is sent to the predictor."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.stream import Stream
 
 PREDICT = "predict"
-"""The kind of a question to a predictor."""
+"""The `AskOutside.kind` of a question to a predictor."""
 
 MAX_POINTS: Final = 2000
-"""Maximum number of points of a curve in a question. A longer curve is thinned to every second, third, ... point."""
+"""Maximum number of points of a curve in a question. Of a longer curve, only every second, third, ... point is sent."""
 
 T = TypeVar("T")
 
 
 def obstacle(job: Job, parameters: Mapping[str, Any]) -> Reason | None:
-    """Returns why a job's curve cannot be predicted, or None if it can."""
+    """Return why a job's curve cannot be predicted, or None if it can.
+
+    Args:
+        job: The job.
+        parameters: The policy's parameters: "target" (a metric value) and "horizon" (the last position to predict), both optional.
+    """
     target, horizon = parameters.get("target"), parameters.get("horizon")
     if unknown := sorted(parameters.keys() - {"target", "horizon"}):
         return Reason.of(ReasonCode.PREDICTION_PARAMETERS_UNKNOWN, found=", ".join(unknown))
@@ -39,7 +44,13 @@ def obstacle(job: Job, parameters: Mapping[str, Any]) -> Reason | None:
 
 
 def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the question as plain data. It depends only on the stream's events."""
+    """Return the question to the predictor as plain data. It depends only on the stream's events, so a replay repeats it.
+
+    Args:
+        stream: The stream of the job.
+        job: The job.
+        parameters: Those that `obstacle` has accepted.
+    """
     metric, terms = stream.settings.metric, job.terms
     points = [(point.position, point.metrics) for point in stream.curve(job)]
     known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
@@ -62,13 +73,13 @@ def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[st
 
 
 def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
-    """Returns every n-th point of a curve, with the smallest n that gives at most `most` points. The last point is included."""
+    """Return every n-th point of a curve, for the smallest n that gives at most `most` points. The last point is always included."""
     step = -(-len(points) // most)
     return points if step <= 1 else points[(len(points) - 1) % step :: step]
 
 
 def _seed(seed: int, hyperparameters: Mapping[str, Any], position: int) -> int:
-    """Returns the seed of a prediction. It depends on the configuration, as the training's seed does, and not on the job's id."""
+    """Return the seed of a prediction. It depends on the experiment's seed, the configuration and the position, not on the job's id."""
     values = json.dumps(hyperparameters, sort_keys=True)
     digest = hashlib.sha256(f"{seed}/{values}/{position}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

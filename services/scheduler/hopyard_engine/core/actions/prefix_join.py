@@ -1,7 +1,7 @@
-"""Prefix joins: a job gets the results of another job that continued the first one's own training.
+"""Prefix joins: a job gets the results of another job that has itself continued the first job's training.
 
-Example: job 1 trains up to 4, job 2 continues from there to 8, and then job 1 is to have job 2's results. Normally a job refers to
-the results of another one by `Job.origin`. Here both jobs would refer to each other, so job 1 copies the results instead.
+Example: job 1 trains up to position 4, job 2 continues from there to 8, and then job 1 is to get job 2's results. Normally a job
+refers to another one's results by `Job.origin`. Here both jobs would refer to each other, so the results are copied into job 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def rejoin(stream: Stream, job: Job, source: SnapshotId) -> bool:
-    """Copies the results of a job that continued this one. Returns False if it did not, or if their results differ."""
+    """Copy another job's results into `job`, if the other job has continued the training of `job` and their common results are equal.
+
+    Args:
+        stream: The stream of both jobs.
+        job: The job.
+        source: (id of the other job, position up to which its results are copied).
+
+    Returns:
+        Whether the results were copied. If False, nothing has changed.
+    """
     other, position = source
     if not _descends(stream, other, job) or not agree(stream, job, stream.jobs[other], min(job.high_water, position)):
         return False
@@ -23,7 +32,7 @@ def rejoin(stream: Stream, job: Job, source: SnapshotId) -> bool:
 
 
 def agree(stream: Stream, one: Job, other: Job, position: int) -> bool:
-    """Returns whether two jobs have the same results up to a position."""
+    """Return whether two jobs have reports at the same positions with equal metrics, up to and including `position`."""
     mine, theirs = ([point for point in stream.curve(each) if point.position <= position] for each in (one, other))
     return [p.position for p in mine] == [p.position for p in theirs] and all(
         same_metrics(first.metrics, second.metrics) for first, second in zip(mine, theirs, strict=True)

@@ -1,4 +1,4 @@
-"""Runs: start, amend, end, and decide at boundaries."""
+"""Operations on runs: start, amend, end, kill, and the decision at a boundary."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from hopyard_engine.core.state.timers import KillTimer
 
 
 def start(stream: Stream, command: StartJob) -> None:
-    """Starts or resumes a job on idle slots.
+    """Start a run of an idle job on idle slots, from a snapshot if there is one.
 
     Raises:
-        RefusedError: The command is refused; the error has the reason.
+        RefusedError: The command is refused, and nothing has changed.
     """
     job = command_checks.idle(stream, command.job)
     slots = _gang(stream, job, command)
@@ -89,7 +89,13 @@ def start(stream: Stream, command: StartJob) -> None:
 
 
 def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
-    """Returns the position at which a run ends. `saved`: it starts from a snapshot.
+    """Return the position at which a run ends.
+
+    Args:
+        job: The job.
+        command: The command of the policy.
+        start: The position at which the run starts. A run that does not train also ends there.
+        saved: Whether it starts from a snapshot.
 
     Raises:
         RefusedError: The command's `until`, `parts` or mode is invalid.
@@ -108,9 +114,9 @@ def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
 
 
 def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, dict[str, Argument]]:
-    """Returns the snapshot that a run loads, and arguments for the job's reason.
+    """Return the id of the snapshot that a run loads, and arguments for the job's reason.
 
-    A snapshot of another experiment is first copied to the job. The arguments then name its original owner; else they are empty.
+    A snapshot of another experiment is first copied to the job. Then the arguments name its original owner; else they are empty.
     """
     name, position = source
     if name in stream.earlier:
@@ -121,16 +127,16 @@ def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, dict
 
 
 def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
-    """Returns whether a job already has the same results as another one up to its snapshot. Then the job keeps its longer curve."""
+    """Return whether a job already has the results of the snapshot `source`, so that it need not refer to the snapshot's job."""
     return job.high_water >= source[1] and prefix_join.agree(stream, job, stream.jobs[source[0]], source[1])
 
 
 def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
-    """Returns the slots that a command names.
+    """Return the slots that a command names, in its order.
 
     Raises:
-        RefusedError: A slot cannot be used, the share is exceeded, or the experiment is not running.
-        NotYetError: The maximum number of jobs is training.
+        RefusedError: A slot cannot be used, the share would be exceeded, or the experiment is not RUNNING.
+        NotYetError: The maximum number of jobs (`concurrency`) is already training.
     """
     if not job.experiment.running:
         raise RefusedError(Reason.of(ReasonCode.EXPERIMENT_NOT_RUNNING, state=job.experiment.state.value))
@@ -148,7 +154,7 @@ def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
 
 
 def _places(stream: Stream, command: StartJob, slots: list[GrantedSlot]) -> dict[str, Place]:
-    """Returns the location of the partition for each slot; empty if the data is not partitioned, since inputs are paths then.
+    """Return the location of the input partition by slot id. It is empty if the data is not partitioned; then inputs are paths.
 
     Raises:
         RefusedError: An input is for a slot that the command does not name, or the slot's node cannot read the partition.
@@ -196,10 +202,12 @@ def _send(
 
 
 def amend(stream: Stream, command: AmendRun) -> None:
-    """Requests a change of a run's `until` or save points. The run answers whether it accepted.
+    """Request a change of a run's `until` or of the positions at which it saves. The policy gets the run's answer in an up-call.
+
+    If the run is known to have passed one of the positions, the policy gets the answer "not accepted" and the run gets no command.
 
     Raises:
-        RefusedError: The run is ending or not training, or `until` is above the job's maximum position.
+        RefusedError: The run has ended, is ending or not training, or `until` is above the job's maximum position.
     """
     run, job = command_checks.run_of(stream, command.job), stream.jobs[command.job]
     if run.ending is not None:
@@ -210,7 +218,7 @@ def amend(stream: Stream, command: AmendRun) -> None:
         raise RefusedError(Reason.of(ReasonCode.UNTIL_TOO_FAR, most=job.max_position, found=command.until))
     wanted = [p for p in (command.until, *command.snapshot_at) if p is not None]
     late = any(p < run.position or (p == run.position and not run.parked) for p in wanted)
-    if late:  # It is too late: the run need not be asked.
+    if late:  # The run would not accept the amendment.
         stream.call(AnswerReady(command.ticket, {"accepted": False, "position": run.position}))
         return
     run.amends[command.ticket] = (command.until, command.snapshot_at)
@@ -225,7 +233,16 @@ _ENDINGS = {
 
 
 def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
-    """Ends a run at its next boundary. If it is already ending, only TERMINATED changes the reason."""
+    """Order a run to end at its next boundary.
+
+    If the run is already ending, this only changes the reason, and only to TERMINATED. A TERMINATED run is killed if it has not ended
+    after `kill_after` seconds.
+
+    Args:
+        stream: The stream of the run.
+        run: The run.
+        reason: SUSPENDED and PREEMPTED save a snapshot, TERMINATED does not.
+    """
     if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
         return
     run.ending = reason
@@ -242,12 +259,12 @@ def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
 
 
 def kill_timer(run: Run) -> KillTimer:
-    """Returns the key of the timer that kills the processes of a run which do not leave in time."""
+    """Return the key of the timer after which the remaining processes of a run are killed."""
     return KillTimer(run.job, run.attempt)
 
 
 def kill(stream: Stream, timer: KillTimer) -> None:
-    """Kills the processes of a run that did not leave in time."""
+    """Kill the remaining processes of a run when its kill timer has elapsed. Does nothing if the run has been closed."""
     job = stream.jobs.get(timer.job)
     run = job.run if job is not None else None
     if run is not None and run.attempt == timer.attempt:
@@ -257,7 +274,14 @@ def kill(stream: Stream, timer: KillTimer) -> None:
 
 
 def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: Decision) -> None:
-    """Applies the policy's decision at a boundary, after the commands of the same answer.
+    """Apply the policy's decision at a boundary, after the commands of the same answer. Does nothing if the run is ending or has ended.
+
+    Args:
+        stream: The stream of the run.
+        run: The run.
+        position: Position of the boundary.
+        at_until: Whether the run waits at its `until`.
+        decision: The decision.
 
     Raises:
         RefusedError: The decision is PARK before `until`.
@@ -279,7 +303,10 @@ def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: De
 
 
 def complete(stream: Stream, run: Run, position: int) -> None:
-    """Lets a run at its `until` save and end. The command is also sent to a run that does so by itself."""
+    """Let a run that waits at its `until` save a snapshot and end, without a decision.
+
+    The command is also sent to a run that ends at `until` without it (`Run.completes`).
+    """
     run.ending = RunEndReason.UNTIL
     job = stream.jobs[run.job]
     over = run.finished or position >= job.max_position

@@ -1,4 +1,4 @@
-"""Checks whether a job has reached its experiment's target, with one report or with the mean of its last reports."""
+"""The experiment's target: whether a job has reached it, with one report or with the mean of its last reports (`target_over`)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
-    """Returns the value with which a job's report at a position reaches the target, or the mean that it completes; None: it does not.
+    """Return the value or mean with which a new report reaches the target, or None if the report does not reach it.
 
-    A value that is not finite does not reach a target, and neither does a mean that includes one.
+    A value that is not finite reaches no target, nor does a mean that includes one.
+
+    Args:
+        stream: The stream of the job.
+        job: The job.
+        position: Position of the report.
+        value: The experiment's metric at this position.
     """
     terms = job.terms
     if terms.target is None or not math.isfinite(value):
@@ -28,9 +34,9 @@ def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
 
 
 def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
-    """Returns the (position, value) with which a job reached the target at any time, or None.
+    """Return the (position, value) with which a job reached the target at any time; None: it never did.
 
-    If `target_over` is 1, it is the job's best report; else it is the first mean that reaches the target.
+    If `target_over` is 1, this is the job's best report; else it is the first mean that reaches the target.
     """
     if job.terms.target is None:
         return None
@@ -43,7 +49,15 @@ def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
 
 
 def _means(stream: Stream, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    """Iterates over the positions and means that reach the target. Sums are exact, so the mean of equal values is that value."""
+    """Iterate over the means of `target_over` successive values that reach the target, each with its last position.
+
+    Sums are exact, so the mean of equal values is that value. A mean does not include values before one that is not finite.
+
+    Args:
+        stream: The stream of the job.
+        job: The job.
+        values: (position, value) pairs, in the order of the means.
+    """
     terms = job.terms
     assert terms.target is not None
     window: deque[Fraction] = deque()

@@ -1,1 +1,1 @@
-"""The state of the cluster: nodes, slots, and the division of slots among streams."""
+"""The state of the cluster: nodes, slots, and the division of slots between streams."""

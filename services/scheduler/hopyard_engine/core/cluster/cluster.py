@@ -1,6 +1,9 @@
-"""The cluster state: nodes, slots and shares, and which stream holds which slot.
+"""The cluster state: nodes, slots, shares, and which stream has been granted which slot.
 
-It is soft state: a restarted scheduler rebuilds it from the streams' journals (the slots that they hold) and from what agents
+A *tenant* is a stream that competes for slots; the *holder* of a slot is the tenant that it is granted to. The *incarnation* of a node
+identifies the process of its agent: it changes when the agent restarts.
+
+The cluster state is not stored. A restarted scheduler rebuilds it from the streams' journals (the granted slots) and from what agents
 announce when they open a session.
 """
 
@@ -29,9 +32,13 @@ from hopyard_engine.core.types import SlotSpec
 
 @dataclass(slots=True)
 class ClusterNode:
-    """A node. `up` is true while its lease is valid; `incarnation` is empty until its agent has opened a session.
+    """Represents a node.
 
-    `drained` is the incarnation of the agent that was drained; a restarted agent accepts work again. None: not drained.
+    Attributes:
+        id: Name of the node.
+        incarnation: Incarnation of the agent; empty: the agent has not opened a session yet.
+        up: Whether the lease of the node is valid.
+        drained: Incarnation of the agent that was drained (empty: unknown); None: not drained. A restarted agent accepts runs again.
     """
 
     id: str
@@ -41,18 +48,25 @@ class ClusterNode:
 
     @property
     def draining(self) -> bool:
-        """True if it gets no new work."""
+        """Whether the node is drained, so that it gets no new runs."""
         return self.drained is not None
 
     def lives(self, incarnation: str) -> None:
-        """Records the incarnation of its agent. A new incarnation ends the drain."""
+        """Record the incarnation of the node's agent, as announced or journalled. A new incarnation ends the drain."""
         if self.drained is not None:
             self.drained = incarnation if self.drained in ("", incarnation) else None
 
 
 @dataclass(slots=True)
 class ClusterSlot:
-    """A slot and the stream that holds it; empty: none. `recalled` is true while the holder must return it."""
+    """Represents a slot of the cluster.
+
+    Attributes:
+        spec: Id and hardware of the slot.
+        node: Name of its node.
+        holder: Id of the stream to which it is granted; empty: none.
+        recalled: Whether the holder must return it.
+    """
 
     spec: SlotSpec
     node: str
@@ -61,15 +75,24 @@ class ClusterSlot:
 
     @property
     def kind(self) -> SlotKind:
-        """The slot's hardware."""
+        """The slot's hardware, without the names of tenants with node restrictions."""
         return SlotKind(self.spec.cpus, len(self.spec.gpus))
 
 
 @dataclass(slots=True)
 class Tenant:
-    """A stream that competes for slots. It takes them in gangs of `gang`, each with at least the hardware `need`.
+    """Represents a stream that competes for slots.
 
-    Only slots on `nodes` are usable for it; empty: all nodes.
+    Attributes:
+        weight: Weight in the division (> 0).
+        cap: Maximum number of slots; None: no limit.
+        demand: Number of slots that the stream can use now; None: as many as possible.
+        share: Number of slots that it may use, from the last division.
+        granted: Ids of the slots that are granted to it.
+        gang: Number of slots that it takes at once (>= 1).
+        need: Hardware that each of its slots must have.
+        nodes: Names of the nodes whose slots it can use; empty: all nodes.
+        told: The last share that was sent to the stream.
     """
 
     weight: float
@@ -80,19 +103,26 @@ class Tenant:
     gang: int = 1
     need: SlotKind = ANY
     nodes: frozenset[str] = frozenset()
-    told: int = field(init=False)  # The last share sent to the stream.
+    told: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Treats the initial share as already sent."""
+        """Treat the initial share as already sent."""
         self.told = self.share
 
     def limit(self, slots: int) -> int:
-        """Returns the number of slots that it can take, out of `slots`."""
+        """Return the number of slots that the tenant can take if the cluster has `slots` slots: at most its demand and its maximum."""
         return min(slots, *(n for n in (self.cap, self.demand) if n is not None), slots)
 
 
 class ClusterState:
-    """All nodes, slots and tenants. `tenants` are by stream id."""
+    """Represents all nodes, slots and tenants.
+
+    Attributes:
+        nodes: The nodes by name.
+        slots: The slots of nodes that are up, by id.
+        tenants: The tenants by stream id.
+        store_quota: Maximum size in bytes of the snapshots in the store; None: no limit.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[str, ClusterNode] = {}
@@ -103,9 +133,13 @@ class ClusterState:
         self._lives: dict[str, str] = {}
 
     def join(self, event: NodeJoined) -> bool:
-        """Records that a node opened a session. Returns whether the node was already up with the same incarnation.
+        """Record that a node opened a session and announced its slots.
 
-        Slots that the node no longer announces must be removed with `remove`, after their holders are informed.
+        Known slots that the announcement does not list remain. The caller must pass them (`unannounced`) to `remove` after their
+        holders are informed.
+
+        Returns:
+            Whether the node was already up with the same incarnation. If False, its earlier slots have been taken from their holders.
         """
         node = self.nodes.setdefault(event.node, ClusterNode(event.node))
         same = node.up and node.incarnation in ("", event.incarnation)
@@ -123,12 +157,12 @@ class ClusterState:
         return same
 
     def unannounced(self, event: NodeJoined) -> list[str]:
-        """Returns the known slots of a node that its announcement does not list, sorted by id."""
+        """Return the ids of the known slots of a node that its announcement does not list, sorted."""
         announced = {spec.id for spec in event.slots}
         return sorted(name for name, m in self.slots.items() if m.node == event.node and name not in announced)
 
     def lose(self, name: str) -> bool:
-        """Marks a node as lost and removes its slots. Returns whether it was up."""
+        """Mark a node as not up and remove its slots. Return whether it was up before."""
         node = self.nodes.get(name)
         if node is None or not node.up:
             return False
@@ -140,7 +174,7 @@ class ClusterState:
         self.remove([name for name, slot in self.slots.items() if slot.node == node])
 
     def remove(self, slots: list[str]) -> None:
-        """Removes these slots, also from their holders."""
+        """Remove the slots with these ids, also from the tenants to which they are granted."""
         for name in slots:
             holder = self.slots.pop(name).holder
             if holder:
@@ -148,15 +182,15 @@ class ClusterState:
         self._changed = True
 
     def drain(self, name: str) -> None:
-        """Drains a node, known or unknown: it gets no new work."""
+        """Mark a node as drained, so that its slots are not granted. The node need not be known."""
         node = self.nodes.setdefault(name, ClusterNode(name))
         node.drained = node.incarnation
         self._changed = True
 
     def restore(self, event: ClusterEvent) -> None:
-        """Applies a journalled event again, to restore drains, incarnations and the store quota.
+        """Apply a journalled event again, to restore drains, incarnations and the store quota.
 
-        The rest of the state follows from the streams and from the agents' announcements.
+        The rest of the state is rebuilt from the streams (`enter`, `adopt`) and from the announcements of agents.
         """
         match event:
             case NodeDrained():
@@ -171,19 +205,19 @@ class ClusterState:
                 pass
 
     def enter(self, experiment: StreamId, tenant: Tenant) -> None:
-        """Adds a stream that competes for slots."""
+        """Add a stream as a tenant, which competes for slots from now on."""
         self.tenants[experiment] = tenant
         self._changed = True
 
     def set_demand(
         self, experiment: StreamId, slots: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
     ) -> None:
-        """Sets the number of slots that a stream can use; None: as many as possible. Unknown streams are ignored.
+        """Set the demand of a stream. Unknown streams are ignored.
 
         Args:
-            experiment: The stream.
-            slots: Number of slots.
-            gang: Number of slots that it needs at once (>= 1).
+            experiment: Id of the stream.
+            slots: Number of slots that it can use; None: as many as possible.
+            gang: Number of slots that it takes at once (>= 1).
             nodes: Nodes whose slots are usable; empty: all.
         """
         tenant = self.tenants.get(experiment)
@@ -195,13 +229,13 @@ class ClusterState:
         self._changed = self._changed or before != (tenant.limit(most), gang, nodes)
 
     def set_terms(self, experiment: StreamId, weight: float, cap: int | None) -> None:
-        """Changes the weight and the slot limit of a stream."""
+        """Change the weight and the maximum number of slots (None: no limit) of a stream. Unknown streams are ignored."""
         if experiment in self.tenants:
             self.tenants[experiment].weight, self.tenants[experiment].cap = weight, cap
             self._changed = True
 
     def take_back(self, experiment: StreamId, slot: str) -> None:
-        """Takes a slot back from a stream."""
+        """Make a slot free that the stream has returned. Does nothing if the slot is not granted to the stream."""
         held = self.slots.get(slot)
         if held is not None and held.holder == experiment:
             held.holder, held.recalled = "", False
@@ -210,55 +244,64 @@ class ClusterState:
             self.tenants[experiment].granted.discard(slot)
 
     def adopt(self, experiment: StreamId, spec: SlotSpec, node: str, recalled: bool = False) -> None:
-        """Records that a recovered stream holds a slot of a node that has not opened a session yet."""
+        """Record that a slot is granted to a recovered stream, before the slot's node has opened a session.
+
+        Args:
+            experiment: Id of the stream.
+            spec: The slot.
+            node: Name of its node, which is marked as up (`presume`).
+            recalled: Whether the stream must return the slot.
+        """
         self.presume(node)
         self.slots[spec.id] = ClusterSlot(spec, node, experiment, recalled)
         self.tenants[experiment].granted.add(spec.id)
 
     def reborn(self, name: str, incarnation: str) -> bool:
-        """Returns whether the journal has a newer incarnation of the node's agent than this one."""
+        """Return whether the last journalled incarnation of a node's agent differs from `incarnation`. False if none is journalled."""
         return self._lives.get(name, incarnation) != incarnation
 
     def presume(self, name: str) -> None:
-        """Counts a node of a recovered stream as up, with its last known incarnation, until its agent opens a session.
+        """Mark a node of a recovered stream as up, with its last journalled incarnation.
 
-        If the agent returns with another incarnation, its runs are lost, including those that had not reported yet.
+        This holds until its agent opens a session or the lease expires. If the agent returns with another incarnation, all runs on the
+        node are lost, including those that had not reported yet.
         """
         node = self.nodes.setdefault(name, ClusterNode(name))
         node.incarnation, node.up = self._lives.get(name, ""), True
 
     def leave(self, experiment: StreamId) -> None:
-        """Removes a stream and takes all its slots back."""
+        """Remove a stream from the tenants and make all its slots free. The stream must be a tenant."""
         for slot in list(self.tenants[experiment].granted):
             self.take_back(experiment, slot)
         del self.tenants[experiment]
         self._changed = True
 
     def touch(self) -> None:
-        """Requests a new division of the slots."""
+        """Make a new division of the slots due."""
         self._changed = True
 
     @property
     def unbalanced(self) -> bool:
-        """True if the slots must be divided again, because something has changed."""
+        """Whether a new division of the slots is due, because something has changed since the last one."""
         return self._changed
 
     def rebalance(
         self, at: float, thinking: Mapping[str, Container[str]]
     ) -> list[ShareSet | SlotGranted | SlotRecalled]:
-        """Divides the slots again and grants the free ones.
+        """Divide the slots between the tenants again and grant the free ones.
 
         Args:
-            at: Time of the events.
-            thinking: Streams that can receive no event now, because their policy is computing an answer, each with the slots that it
-                believes to hold. Such slots are granted to nobody, even if they were lost meanwhile.
+            at: Time of the returned events, in seconds since the Unix epoch.
+            thinking: Streams that can receive no event now, because their policy is computing an answer, each with the ids of the
+                slots that are granted to it in its own state. These slots are granted to no other stream, even if they were lost
+                meanwhile.
 
         Returns:
             The changed shares, then the granted slots, then the slots that their holders must exchange for slots of another kind.
         """
         self._changed = False
         usable = [m for m in self.slots.values() if not self.nodes[m.node].draining]
-        # Slots of drained nodes and recalled slots do not count: they will be returned.
+        # Slots of drained nodes and recalled slots are left out, because they will be returned.
         kinds = self._kinds(usable)
         held = Counter((m.holder, kinds[m.spec.id]) for m in usable if not m.recalled)
         division = self._divide(usable, kinds, held)
@@ -298,7 +341,10 @@ class ClusterState:
         return events
 
     def _kinds(self, usable: list[ClusterSlot]) -> dict[str, SlotKind]:
-        """Returns the kind of each slot, which includes the tenants with node restrictions that can use it."""
+        """Return the kind of each usable slot, by slot id.
+
+        A kind includes the names of the tenants with node restrictions that can use the slot.
+        """
         picky = {name: tenant.nodes for name, tenant in self.tenants.items() if tenant.nodes}
         if not picky:
             return {m.spec.id: m.kind for m in usable}
@@ -333,9 +379,10 @@ class ClusterState:
         totals: Counter[str],
         thinking: Container[str],
     ) -> list[SlotRecalled]:
-        """Recalls slots of a kind that another tenant lacks, from holders that can use another kind instead.
+        """Recall slots of a kind that another tenant lacks, from holders that can use a slot of another kind instead.
 
-        Streams in `thinking` are skipped. So are those above their share, which must return slots anyway.
+        Streams in `thinking` are skipped, because they can receive no event. Streams above their share are also skipped, because they
+        must return slots anyway.
         """
         assert division.plan is not None
         recalled = []

@@ -1,13 +1,13 @@
 """Division of slots of different kinds, and of slots that are needed in gangs.
 
-If all slots serve all streams and no stream needs gangs, this is `fair_share.water_fill`. Otherwise slots are given, as there, to the
-claim that has the lowest level with another gang, but
+If all slots serve all streams and no stream needs gangs, this is `fair_share.water_fill`. Otherwise slots are also given one gang at a
+time to the claim with the lowest level, which is its number of slots per weight including the next gang, but
 
-- in whole gangs: a stream whose jobs need two slots at once gets 0, 2, 4, ... slots, since one slot would be kept from the others for
-  nothing. So no two streams can wait forever for slots that the other one holds;
-- of a suitable kind: a stream that has a slot moves to another kind if that lets another stream get one (augmenting paths), so slots
-  that few streams can use are not taken by streams that can use any. For single slots the result is the weighted max-min fair
-  division.
+- in whole gangs: a stream whose jobs need two slots at once gets 0, 2, 4, ... slots, since it could not use a single one. So two
+  streams cannot wait forever for slots that are granted to the other stream;
+- of a suitable kind: a stream that has a slot moves to a slot of another kind if that lets another stream get one (augmenting paths).
+  So slots that few streams can use are not taken by streams that can use any slot. For single slots the result is the weighted max-min
+  fair division.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 
 
 class SlotKind(NamedTuple):
-    """The hardware of a slot, or the hardware that a job needs of each slot: CPU threads and GPUs.
+    """The hardware of a slot, or the minimum hardware that a stream needs of each slot.
 
-    `wished` are the names of the picky wants (`Want.picky`) that can use the slot.
+    Attributes:
+        cpus: Number of CPU threads.
+        gpus: Number of GPUs.
+        wished: Names of the streams with node restrictions (`Want.picky`) that can use the slot. Slots of different nodes may have
+            different kinds for this reason.
     """
 
     cpus: int = 1
@@ -32,7 +36,7 @@ class SlotKind(NamedTuple):
     wished: frozenset[str] = frozenset()
 
     def serves(self, need: SlotKind) -> bool:
-        """Returns whether a slot of this kind has at least the hardware `need`."""
+        """Return whether a slot of this kind has at least the hardware `need`."""
         return self.cpus >= need.cpus and self.gpus >= need.gpus
 
     def __str__(self) -> str:
@@ -45,14 +49,15 @@ ANY = SlotKind()
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """The request of one stream and the slots that it holds.
+    """The request of one stream and the slots that it has now.
 
     Attributes:
-        claim: Its weight and its maximum number of slots.
-        gang: Number of slots that it takes at once (>= 1).
+        claim: Weight and maximum number of slots of the stream.
+        gang: Number of slots that the stream takes at once (>= 1).
         need: Hardware that each slot must have.
-        granted: Slots that it holds, by kind. It keeps them if that takes nothing from other streams.
-        picky: Whether it can use only slots whose kind names it in `wished`.
+        granted: Number of slots that are granted to the stream, by kind. The division prefers these kinds for the stream if no other
+            stream loses by it.
+        picky: Whether the stream has a node restriction. Then it can use only slots whose kind names it in `wished`.
     """
 
     claim: Claim
@@ -62,31 +67,38 @@ class Want:
     picky: bool = False
 
     def takes(self, kind: SlotKind) -> bool:
-        """Returns whether it can use slots of a kind."""
+        """Return whether the stream can use slots of this kind."""
         return kind.serves(self.need) and (not self.picky or self.claim.name in kind.wished)
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The result of a division: `shares` has the number of slots of each stream, `plan` the number of each kind.
+    """The result of a division.
 
-    `plan` is None if the kinds do not matter, because every slot serves every stream.
+    Attributes:
+        shares: Number of slots of each stream.
+        plan: Number of slots of each kind for each stream; None: kinds do not matter, because every slot serves every stream.
     """
 
     shares: dict[str, int]
     plan: dict[str, Counter[SlotKind]] | None
 
     def room(self, name: str, kind: SlotKind, held: int) -> bool:
-        """Returns whether a stream that holds `held` slots of a kind may get another one of that kind."""
+        """Return whether a stream to which `held` slots of a kind are granted may get another slot of this kind."""
         return self.plan is None or held < self.plan[name][kind]
 
     def surplus(self, name: str, kind: SlotKind, held: int) -> int:
-        """Returns how many of the `held` slots of a kind a stream should exchange for another kind."""
+        """Return how many of the `held` slots of a kind that are granted to a stream should be exchanged for slots of another kind."""
         return 0 if self.plan is None else max(held - self.plan[name][kind], 0)
 
 
 def divide(slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> Division:
-    """Divides slots, given as a number for each kind. At equal levels, earlier wants are served first."""
+    """Divide slots between streams.
+
+    Args:
+        slots: Number of slots of each kind.
+        wants: The requests. At equal levels, earlier ones are served first.
+    """
     everything_serves = all(want.takes(kind) for kind in slots for want in wants)
     if everything_serves and all(want.gang == 1 for want in wants):
         return Division(water_fill(sum(slots.values()), [want.claim for want in wants]), None)
@@ -104,10 +116,17 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> Division:
 
 
 class _Handing:
-    """A division in progress: the `plan` so far and the free slots.
+    """A division in progress: the plan so far and the free slots.
 
-    It maintains the plan's size for each want, and the number of slots of each kind that are held but not planned yet, incrementally:
-    a cluster may have thousands of slots and hundreds of wants.
+    The size of the plan of each want, and the number of slots of each kind that are granted and not planned yet, are maintained
+    incrementally, because a cluster may have thousands of slots and hundreds of wants.
+
+    Args:
+        slots: Number of slots of each kind.
+        wants: The requests.
+
+    Attributes:
+        plan: Number of slots of each kind that each stream gets.
     """
 
     def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> None:
@@ -120,13 +139,14 @@ class _Handing:
         self._steps: list[tuple[str, SlotKind, int]] = []
 
     def level(self, want: Want) -> float:
-        """Returns the number of slots per unit of weight that a want would have with another gang."""
+        """Return the number of slots per unit of weight that the stream of a want would have after it gets another gang."""
         return (self._sizes[want.claim.name] + want.gang) / want.claim.weight
 
     def give(self, want: Want) -> bool:
-        """Gives a want a gang of slots.
+        """Add a gang of slots to the plan of a want.
 
-        Returns False and changes nothing if that exceeds its cap or there are too few suitable slots.
+        Returns:
+            False if that exceeds the maximum of the want or there are too few suitable slots. Then nothing has changed.
         """
         if self._sizes[want.claim.name] + want.gang > want.claim.cap:
             return False
@@ -138,7 +158,11 @@ class _Handing:
         return False
 
     def _give_one(self, want: Want) -> bool:
-        """Gives a want a free suitable slot, if necessary by moving other wants to other kinds. Returns False if there is none."""
+        """Add one suitable slot to the plan of a want. If necessary, other wants move to slots of other kinds (breadth-first search).
+
+        Returns:
+            False if there is no suitable slot. Then nothing has changed.
+        """
         name = want.claim.name
         came: dict[SlotKind, tuple[SlotKind, str] | None] = dict.fromkeys(self._preferred(name))
         queue = deque(came)
@@ -169,7 +193,7 @@ class _Handing:
         self._change(name, kind, 1)
 
     def _change(self, name: str, kind: SlotKind, change: int) -> None:
-        """Adds one slot of a kind (1) to a want's plan, or removes one (-1)."""
+        """Add one slot of a kind to the plan of a want (`change` 1), or remove one (`change` -1)."""
         planned = self.plan[name]
         before = self._unplanned(name, kind)
         planned[kind] += change
@@ -179,9 +203,10 @@ class _Handing:
         self._steps.append((name, kind, change))
 
     def _preferred(self, name: str) -> Iterable[SlotKind]:
-        """Returns the suitable kinds in order of preference, small slots first within each group.
+        """Return the kinds of slots that a want can use in order of preference.
 
-        The groups are kinds that the want holds, kinds with slots that nobody holds, and all others.
+        First come kinds of which the want has granted slots that are not planned yet, then kinds with slots that are granted to
+        nobody, then all others. Within each of these groups, small slots come first.
         """
 
         def rank(kind: SlotKind) -> tuple[int, int, int]:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim of one stream: its `weight` (> 0) and its maximum number of slots, `cap`."""
+    """The claim of one stream in a division of slots.
+
+    Attributes:
+        name: Id of the stream.
+        weight: Weight (> 0).
+        cap: Maximum number of slots (>= 0).
+    """
 
     name: str
     weight: float
@@ -16,10 +22,17 @@ class Claim:
 
 
 def water_fill(slots: int, claims: list[Claim]) -> dict[str, int]:
-    """Divides slots by weight; slots that a claim cannot use are divided among the others (ASHA paper, section 5.4).
+    """Divide slots by weight. Slots that a claim cannot use are divided between the others (ASHA paper, section 5.4).
 
-    Each slot goes to the claim that has the lowest level (slots per weight) with it, and among equals to the first one. The result is
-    the weighted max-min fair division in integers. The claims are in a heap, so each slot takes logarithmic time.
+    Each slot goes to the claim that has the lowest level (slots per weight) including this slot, and at equal levels to the first such
+    claim. The result is the weighted max-min fair division in integers. Each slot takes logarithmic time in the number of claims.
+
+    Args:
+        slots: Number of slots to divide.
+        claims: The claims, with different names.
+
+    Returns:
+        The number of slots of each claim, by name.
     """
     shares = {claim.name: 0 for claim in claims}
     heap = [(1 / claim.weight, order) for order, claim in enumerate(claims) if claim.cap > 0]

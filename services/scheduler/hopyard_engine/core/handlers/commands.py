@@ -1,4 +1,4 @@
-"""Commands of the policy and of people: each is checked against the state, then carried out or refused."""
+"""Commands of the policy and of people. Each is checked against the stream's state, then carried out or refused."""
 
 from __future__ import annotations
 
@@ -48,13 +48,18 @@ from hopyard_engine.core.state.timers import POLICY, PolicyTimer
 CREATE = "create/"
 
 CREATE_JOB = "create_job"
-"""The kind of a question to a generator."""
+"""The `AskOutside.kind` of a question to a generator."""
 
 _TERMINATED = Reason(ReasonCode.TERMINATED)
 
 
 def carry_out(stream: Stream, command: Command, at: float) -> None:
-    """Carries out one command completely, or refuses it without a change.
+    """Carry out one command of the policy or of a person completely, or refuse it without a change.
+
+    Args:
+        stream: The stream.
+        command: The command. `EndExperiment` is handled elsewhere (`experiment_end.end_by_policy`).
+        at: Time of the event in seconds since the Unix epoch.
 
     Raises:
         RefusedError: The command is refused; the error has the reason.
@@ -110,10 +115,10 @@ def _new(stream: Stream, job: str) -> None:
 
 
 def _maker(stream: Stream, name: str) -> Experiment:
-    """Returns the experiment for a new job: the named one, else the running one with the fewest jobs per unit of weight.
+    """Return the experiment that a new job belongs to: the named one, else the RUNNING one with the fewest jobs per unit of weight.
 
     Raises:
-        RefusedError: The experiment can create no further job.
+        RefusedError: The experiment is unknown, ENDING or ended, or can create no further job.
     """
     if name:
         experiment = command_checks.find_experiment(stream, name)
@@ -146,7 +151,11 @@ def _create(stream: Stream, command: CreateJob, at: float) -> None:
 
 
 def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -> None:
-    """Creates a job with its own maximum position. It does not count as one of the experiment's jobs."""
+    """Create a job with its own maximum position `limit` and given hyperparameters. It is not counted in `Experiment.generated`.
+
+    Raises:
+        RefusedError: The hyperparameters are missing, the limit is out of range, or the experiment is unknown, ENDING or ended.
+    """
     if command.hyperparameters is None:
         raise RefusedError(Reason(ReasonCode.LIMIT_WITHOUT_VALUES))
     if not 1 <= limit < ENDLESS:
@@ -157,10 +166,10 @@ def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -
 
 
 def request(stream: Stream, event: Requested) -> Job:
-    """Creates the job that a client requests.
+    """Create the job that a client requests, and return it.
 
     Raises:
-        RefusedError: The experiment is unknown, ending or ended.
+        RefusedError: The experiment is unknown, ENDING or ended.
     """
     job = _add(
         stream,
@@ -183,7 +192,7 @@ def _add(stream: Stream, name: str, experiment: Experiment, at: float) -> Job:
 
 
 def configured(stream: Stream, job: Job, hyperparameters: dict[str, object]) -> None:
-    """Sets the configuration of a job, which makes it PENDING, and tells the policy."""
+    """Set the configuration of a new job, make it PENDING, and queue the `JobCreated` up-call."""
     job.hyperparameters = hyperparameters
     stream.move(job, JobState.PENDING, Reason(ReasonCode.CONFIGURED))
     stream.call(JobCreated(job.id))
@@ -244,7 +253,11 @@ def _answer(stream: Stream, command: AnswerJob) -> None:
 
 
 def _complete_with_its_own(stream: Stream, job: Job, command: AnswerJob) -> bool:
-    """Completes a job that has trained to its end and waits for its policy's evaluation. Returns False if it is not such a job."""
+    """Complete a job that has trained to its end and waits until its policy has evaluated it.
+
+    Returns:
+        False if the job is not in this situation. Then nothing has changed.
+    """
     top = job.max_position
     waited = job.terms.evaluates and command.completes and command.position == job.position >= top
     if waited:
@@ -279,21 +292,30 @@ def _answer_from_sibling(stream: Stream, job: Job, source: Job, command: AnswerJ
 
 
 def _follow(stream: Stream, job: Job, source: SnapshotId) -> None:
-    """Gives a job another job's results up to a position."""
+    """Give a job the results of another job of the same experiment.
+
+    Args:
+        stream: The stream of both jobs.
+        job: The job.
+        source: (id of the other job, position up to which `job` gets its results).
+    """
     if not prefix_join.rejoin(stream, job, source):
         stream.set_origin(job, source)
         _rate(stream, job)
 
 
 def _rate(stream: Stream, job: Job) -> None:
-    """Sets a job's best value to the last value of the results that it was given."""
+    """Set a job's best report to the last one in its curve with the experiment's metric, after it got results of another job."""
     point = next((p for p in reversed(stream.curve(job)) if stream.settings.metric in p.metrics), None)
     if point is not None:
         job.best = (point.metrics[stream.settings.metric], point.position)
 
 
 def terminate(stream: Stream, job: Job, why: Reason) -> None:
-    """Ends a job: a running one at its next boundary, an idle one immediately. If it has ended, its snapshots are no longer lent."""
+    """End a job: at the next boundary if it has a run, else immediately. `why` is the reason of a job without a run.
+
+    If the job has already ended, its snapshots are no longer kept for other experiments of the group.
+    """
     if job.state.ended:
         if job.lends:
             job.lends = False
@@ -306,10 +328,15 @@ def terminate(stream: Stream, job: Job, why: Reason) -> None:
 
 
 def hold(stream: Stream, name: str, held: bool) -> None:
-    """Pauses or resumes a job for a person. Repeating has no effect.
+    """Pause or resume a job for a person. A repeated command has no effect.
+
+    Args:
+        stream: The stream.
+        name: Id of the job.
+        held: Whether to pause the job; False resumes it.
 
     Raises:
-        RefusedError: The job is unknown or has ended, or its experiment is ending or has ended.
+        RefusedError: The job is unknown or has ended, or its experiment is ENDING or has ended.
     """
     job = command_checks.find_job(stream, name)
     command_checks.find_experiment(stream, job.experiment.id)
@@ -334,9 +361,9 @@ def hold(stream: Stream, name: str, held: bool) -> None:
 
 
 def ask_anew(stream: Stream) -> None:
-    """Requests a new up-call after a person changed a job without a run.
+    """Make a new `AllocateJobs` up-call due after a person changed a job without a run.
 
-    Other jobs may have waited for that job, and no `RunEnd` up-call tells the policy.
+    Other jobs may have waited for that job, and no `RunEnd` up-call informs the policy.
     """
     stream.wake()
     stream.conversation.demand_outdated = stream.demand is not None
@@ -371,10 +398,10 @@ def _ask(stream: Stream, command: Ask) -> None:
 
 
 def _new_ticket(stream: Stream, ticket: str) -> str:
-    """Returns the internal ticket of a policy's question.
+    """Return the internal ticket of a policy's question. `ticket` is the one that the policy chose.
 
     Raises:
-        RefusedError: The ticket is empty, or a question with it is unanswered.
+        RefusedError: The ticket is empty, or another question with this ticket is unanswered.
     """
     if not ticket:
         raise RefusedError(Reason(ReasonCode.TICKET_MISSING))
@@ -384,10 +411,10 @@ def _new_ticket(stream: Stream, ticket: str) -> str:
 
 
 def reserve(stream: Stream, slot: str, request: str = "") -> None:
-    """Reserves an idle slot for the policy, or for the request of a client.
+    """Reserve an idle slot. `request` is the id of the client's request; empty: the policy reserves the slot.
 
     Raises:
-        RefusedError: The stream holds no such idle slot.
+        RefusedError: The stream has no such slot, or it is not idle.
     """
     stream.reserve(_idle_slot(stream, slot), request)
 

@@ -1,4 +1,4 @@
-"""Dispatches a stream's events to their handlers. Repeated events are ignored and not journalled."""
+"""Passes each event of a stream to its handler. Repeated events are ignored and not journalled."""
 
 from __future__ import annotations
 
@@ -77,26 +77,30 @@ from hopyard_engine.core.state.timers import (
 )
 
 CALL_LIMIT = 500
-"""Maximum number of answers of a policy after one event from outside, plus two for each slot and each generated job.
+"""Maximum number of answers of a policy after one event that it did not cause. Two are added for each slot and each generated job.
 
-It stops a policy that causes up-calls endlessly, for example by sending commands that are always refused.
+The limit stops a policy that causes up-calls endlessly, for example by sending commands that are always refused.
 """
 
 REST_SECONDS = 10.0
-"""Seconds after which an event that the policy caused itself, such as its timer or a solver's answer, also resets the count."""
+"""Minimum seconds between resets of the count of answers by events that the policy caused, such as its timer or a solver's answer."""
 
 CALLS_OF_AN_EVENT = 2
-"""Number of up-calls that one event from outside normally causes.
+"""Number of up-calls that one event which the policy did not cause normally causes.
 
-Answers to more up-calls, such as those for a message with many reports, are not counted.
+If an event causes more, such as a message with many reports, the answers to the excess are not counted.
 """
 
 
 def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
-    """Handles one event of a stream.
+    """Handle one event of a stream.
 
     Returns:
-        Its effects in order, the event's own `Record` first. Without a `Record`, the event was a repetition and changed nothing.
+        Its effects in order, beginning with the `Record` of the event. Without a `Record`, the event was a repetition and changed
+        nothing.
+
+    Raises:
+        IllegalTransitionError: An error in the core. The stream's state may be inconsistent.
     """
     stream.effects = []
     if _is_news(stream, event):
@@ -113,7 +117,7 @@ def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
 
 
 def _rests(stream: Stream, event: StreamEvent) -> bool:
-    """Returns whether the event resets the policy's count of answers: the policy did not cause it, or enough time has passed."""
+    """Return whether the event resets the count of answers (`CALL_LIMIT`): the policy did not cause it, or enough time has passed."""
     match event:
         case PolicyAnswered() | PolicyFailed() | PolicyProcess() | SlotGranted() | SlotRecalled() | ShareSet():
             return False
@@ -127,7 +131,7 @@ def _rests(stream: Stream, event: StreamEvent) -> bool:
 
 
 def _is_news(stream: Stream, event: StreamEvent) -> bool:
-    """Returns whether the event is not a repetition."""
+    """Return whether the event is new. False: it repeats an earlier one, is outdated, or changes nothing."""
     match event:
         case RunMessage():
             return run_messages.is_next(stream, event)
@@ -266,13 +270,13 @@ def _policy_failed(stream: Stream, event: PolicyFailed) -> None:
 
 
 def _adopts(stream: Stream, command: AnswerJob | StartJob) -> bool:
-    """Returns whether the command gives its job results of another experiment."""
+    """Return whether a command gives its job results of an earlier experiment, or of another experiment of the group."""
     source = command.source if isinstance(command, AnswerJob) else (command.from_snapshot or ("",))[0]
     return source in stream.earlier or group_results.is_one(stream, stream.jobs[command.job], source)
 
 
 def _distrust(stream: Stream, at: float, cause: Reason) -> None:
-    """Pauses all running experiments, because the policy failed or gave an invalid answer."""
+    """Pause all RUNNING experiments, because the policy failed or gave an invalid answer. `cause` says how."""
     lifecycle.pause_all(stream, at, Reason.of(ReasonCode.POLICY_ERROR, cause=cause))
 
 

@@ -1,4 +1,4 @@
-"""The lifecycle of experiments: joining, pausing, resuming, ending, updates and extensions."""
+"""The lifecycle of experiments: join, pause, resume, end, and changes of settings, which may extend an ended experiment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from hopyard_engine.core.types import Settings
 
 
 def join(stream: Stream, event: ExperimentJoined) -> None:
-    """Adds an experiment to the group, which is revived if it had ended."""
+    """Add an experiment to the group and start it. A stream whose experiments had all ended becomes active again."""
     over = stream.state.ended
     experiment = stream.add(event)
     experiment_state.start_clock(stream, experiment, event.at)
@@ -51,7 +51,10 @@ def join(stream: Stream, event: ExperimentJoined) -> None:
 
 
 def operate(stream: Stream, event: Operated) -> None:
-    """Pauses, resumes, stops, closes or keeps an experiment. An action that does not apply to the state has no effect."""
+    """Apply the action of a person or client: pause, resume, stop, close or keep an experiment.
+
+    An action that the state of the experiment does not allow has no effect.
+    """
     experiment = stream.experiments[event.experiment or stream.founder.id]
     match event.action:
         case "pause" if experiment.state is ExperimentState.RUNNING:
@@ -77,9 +80,9 @@ def operate(stream: Stream, event: Operated) -> None:
 
 
 def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason) -> None:
-    """Suspends all runs of an experiment at their next boundary.
+    """Make an experiment PAUSING and suspend its runs at their next boundary.
 
-    The experiment is PAUSED when all runs have left their slots and their snapshots are stored.
+    It becomes PAUSED when all runs have left their slots and no upload of its snapshots is in progress.
     """
     experiment_state.enter(stream, experiment, ExperimentState.PAUSING, reason)
     experiment_state.stop_clock(stream, experiment, at)
@@ -89,13 +92,17 @@ def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason) -> 
 
 
 def pause_all(stream: Stream, at: float, reason: Reason) -> None:
-    """Pauses all running experiments of the stream."""
+    """Pause all RUNNING experiments of the stream."""
     for experiment in stream.running:
         pause(stream, experiment, at, reason)
 
 
 def advance(stream: Stream, at: float) -> None:
-    """Performs all changes that follow from the state alone: returned slots, preemption, ends, the quota, changed demand and terms."""
+    """Perform all changes that follow from the state alone.
+
+    These are: return slots, preempt runs, end experiments, drop snapshots above the quota, and report changed demand and terms to the
+    cluster state. To be called after each event.
+    """
     stream.shed()
     if stream.granted <= stream.share:
         stream.overdue = False
@@ -141,7 +148,14 @@ def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> No
 
 
 def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> None:
-    """Starts the idle timer of an experiment that has no work, and cancels it when there is work."""
+    """Start the idle timer of an experiment that has no work, unless it is already set; cancel it when there is work.
+
+    Args:
+        stream: The stream of the experiment.
+        experiment: The experiment.
+        seconds: Its idle time in seconds.
+        at: Time of the event in seconds since the Unix epoch.
+    """
     timer = IdleTimer(experiment.id)
     if experiment.state is not ExperimentState.RUNNING or not _nothing_left(stream, experiment):
         stream.set_timer(timer, None)
@@ -150,27 +164,27 @@ def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> 
 
 
 def idle_over(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Completes an experiment whose idle timer has elapsed."""
+    """Complete an experiment whose idle timer has elapsed."""
     reason = Reason.of(ReasonCode.IDLE_TIME_OVER, seconds=experiment.settings.idle)
     experiment_end.enter_end(stream, experiment, ExperimentState.COMPLETED, reason, at)
 
 
 def _settled(stream: Stream, experiment: Experiment) -> bool:
-    """Returns whether no upload of the experiment's snapshots is in progress."""
+    """Return whether no upload of the experiment's snapshots is in progress."""
     return stream.snapshots.settled_of(lambda job: stream.jobs[job].experiment is experiment)
 
 
 def _untold(stream: Stream, experiment: Experiment) -> bool:
-    """Returns whether an experiment that ran out of time has pending up-calls.
+    """Return whether an experiment that ran out of time must not end yet, because up-calls are pending.
 
-    It ends after these, because its policy must be up to date if the experiment gets more time.
+    It ends after these up-calls, because its policy must know all results if the experiment gets more time.
     """
     conversation = stream.conversation
     return experiment.out_of_time and conversation.state is not ConversationState.SILENT and conversation.busy
 
 
 def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, Reason]:
-    """Returns the final state and the reason of an experiment that has no work left."""
+    """Return the final state and its reason for an experiment that has no work left: FAILED if all its jobs failed, else COMPLETED."""
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
     if jobs and experiment.states.get(JobState.FAILED, 0) == len(jobs):
         return ExperimentState.FAILED, Reason.of(ReasonCode.EVERY_JOB_FAILED, job=jobs[0].id, cause=jobs[0].reason)
@@ -180,7 +194,7 @@ def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, R
 
 
 def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
-    """Returns whether an experiment is done: nothing is pending, and all its jobs have ended or the policy wants no slots."""
+    """Return whether an experiment has no work left: nothing is pending, and all jobs have ended or the policy uses no more slots."""
     if stream.conversation.busy:
         return False
     if experiment.jobs_left == 0 and experiment.all_ended:
@@ -192,7 +206,7 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
     if stream.demand is not None and stream.demand > len(stream.slots):
         return False  # It waits for slots, such as the second of a gang.
     if stream.data is not None and stream.data.missing() and stream.demand != 0 and not experiment.all_ended:
-        return False  # It waits for a node that holds what is missing.
+        return False  # It waits for a node with a replica of the missing partitions.
     conversation = stream.conversation
     offered = (
         conversation.at_rest
@@ -203,15 +217,18 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
 
 
 def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
-    """Records whether the policy started nothing when it was offered idle slots.
+    """Record whether the policy started nothing in its answer to an `AllocateJobs` up-call. `accepted` are the accepted commands.
 
-    If it started nothing and nothing else is pending, the experiment ends.
+    If it started nothing although slots were idle, and nothing else is pending, the experiment has no work left (`_nothing_left`).
     """
     stream.conversation.at_rest = all(isinstance(command, LabelJob | ReserveSlot | ReleaseSlot) for command in accepted)
 
 
 def _wind_up(stream: Stream, experiment: Experiment) -> None:
-    """Ends the jobs of an experiment after its last run. Jobs without a result stay idle if the experiment may be extended."""
+    """End the jobs of an ENDING experiment after its last run.
+
+    In a COMPLETED experiment, jobs without a result stay idle for an extension.
+    """
     assert experiment.final is not None
     state, reason = experiment.final
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
@@ -226,10 +243,10 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
     for job in jobs:
         if (state is not ExperimentState.COMPLETED or job.lends) and not job.state.ended:
             stream.move(job, JobState.TERMINATED, reason)
-        elif experiment.out_of_time:  # No answer will come.
+        elif experiment.out_of_time:  # The predictions will not be answered.
             stream.withdraw_predictions(job)
-    # When the last experiment of a group or a search plan ends, no other job can start from the snapshots of its jobs. Only those that
-    # were requested or lent become unneeded by that.
+    # When the last experiment of a group or a search plan ends, no other job can start from the snapshots of its jobs. So requested and
+    # lent snapshots are no longer needed.
     for job in stream.jobs.values() if stream.state is ExperimentState.ENDING or experiment.settings.plan else jobs:
         if job.asked or job.lends:
             stream.collect(job)
@@ -239,7 +256,10 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
 
 
 def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Ends an experiment that has no run and no upload left. The last one of its group releases the slots."""
+    """Give an experiment without runs and uploads its final state. If it is the last of its group, the stream releases its slots.
+
+    Then the changes of settings that arrived during ENDING are applied.
+    """
     assert experiment.final is not None
     experiment.ended_at = at
     stream.set_timer(EndTimer(experiment.id), None)
@@ -281,9 +301,9 @@ def _let_all_go(stream: Stream) -> None:
 
 
 def update(stream: Stream, event: Updated) -> None:
-    """Changes the settings of an experiment. An ended one continues if the change gives it work.
+    """Change the settings of an experiment. An ended experiment continues if the change gives it work.
 
-    If it is ENDING, the change applies after its end. If its stream is quarantined, the change is refused.
+    If the experiment is ENDING, the change is applied after its end. If its stream is quarantined, the change is refused.
     """
     experiment = stream.experiments[event.experiment or stream.founder.id]
     stream.requests.add(event.request)
@@ -330,7 +350,10 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
 
 
 def _reopen(stream: Stream, job: Job) -> None:
-    """Makes a completed job idle again, to resume from its newest snapshot or from its origin's."""
+    """Make a completed job idle again after its maximum position was raised. It resumes from its newest snapshot or from its origin's.
+
+    A fork without such a snapshot fails, or stays completed if the snapshot may have been deleted because of a quota.
+    """
     own = stream.snapshots.newest(job.id)
     source = stream.source_of(job)
     if job.forked and source is None and (stream.snapshot_quota is not None or stream.gave_up):
@@ -338,7 +361,7 @@ def _reopen(stream: Stream, job: Job) -> None:
         return
     job.position = source[1] if source is not None else 0
     job.kept = None
-    if own is None and source is not None:  # It starts from its origin again: pin that until then.
+    if own is None and source is not None:  # The job starts from its origin's snapshot again.
         job.fork_pin = source
         stream.snapshots.pin(source, job.fork_holder)
     state = JobState.SUSPENDED if own is not None else JobState.PENDING

@@ -24,7 +24,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def granted(stream: Stream, event: SlotGranted) -> None:
-    """Adds a granted slot."""
+    """Add a granted slot to the stream and inform the policy."""
     stream.slots[event.slot] = GrantedSlot(
         event.slot,
         event.node,
@@ -39,7 +39,7 @@ def granted(stream: Stream, event: SlotGranted) -> None:
 
 
 def data_changed(stream: Stream, event: DataChanged) -> None:
-    """Updates the locations of partitions and gives the policy a new up-call."""
+    """Update the locations of partitions, inform the policy, and let it state its demand again."""
     assert stream.data is not None
     stream.data.take(event.partitions)
     stream.call(SlotsChange())
@@ -48,9 +48,9 @@ def data_changed(stream: Stream, event: DataChanged) -> None:
 
 
 def recalled(stream: Stream, event: SlotRecalled) -> None:
-    """Marks a recalled slot as draining and preempts its run. The slot is returned when it is idle.
+    """Mark a recalled slot as draining and preempt its run. The slot is returned when it is idle.
 
-    A run that is not preemptible stays until it ends.
+    A run that is not preemptible continues until it ends. An unknown slot is ignored.
     """
     slot = stream.slots.get(event.slot)
     if slot is None:
@@ -61,7 +61,10 @@ def recalled(stream: Stream, event: SlotRecalled) -> None:
 
 
 def node_lost(stream: Stream, event: NodeLost) -> None:
-    """Removes a lost node. Its snapshots go first, so that the jobs of its runs resume from snapshots that still exist."""
+    """Remove a lost node: its snapshot copies, its slots, and its runs, which end as LOST.
+
+    The snapshot copies are removed first, so that the jobs of the runs resume from snapshots that still exist.
+    """
     kept = frozenset(event.snapshots)  # The restarted agent announced these; `node_back` follows.
     stream.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
     lost_snapshots = stream.snapshots.node_lost(event.node, kept)
@@ -85,9 +88,15 @@ def node_lost(stream: Stream, event: NodeLost) -> None:
 
 
 def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
-    """Returns the channels of live runs that a node had accepted and no longer lists, and the channels on slots in `gone`.
+    """Return the channels of live runs that a node has lost although it did not expire.
 
-    The result is journalled in `NodeBack`, because acknowledgements of agents are not in the journal.
+    The result is journalled in `NodeBack`, because acknowledgements of agents, on which it depends, are not in the journal.
+
+    Args:
+        stream: The stream.
+        node: The node, which has opened a session.
+        listed: Channels that the node announced. A live channel that the node had accepted and that is not listed is lost.
+        gone: Ids of the slots that the node no longer has. Live channels on these slots are lost too.
     """
     return tuple(
         key
@@ -102,15 +111,21 @@ def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone:
 def not_shipped_any_more(
     stream: Stream, node: str, listed: frozenset[RunKey], disk: frozenset[str]
 ) -> tuple[tuple[str, int], ...]:
-    """Returns the snapshots on a node's disk that are not in the store and whose channels the node no longer lists.
+    """Return the snapshots on a node's disk that are not in the store and that no run of the node uploads any more.
 
-    The result is journalled in `NodeBack`, because it depends on the announcement.
+    The result is journalled in `NodeBack`, because it depends on the node's announcement.
+
+    Args:
+        stream: The stream.
+        node: The node, which has opened a session.
+        listed: Channels that the node announced.
+        disk: Hashes of the snapshots on its disk.
     """
     return tuple(stream.snapshots.unshipped(node, disk, lambda job, attempt: RunKey(stream.id, job, attempt) in listed))
 
 
 def on_slots(stream: Stream, slots: frozenset[str]) -> tuple[RunKey, ...]:
-    """Returns the channels of live runs on these slots."""
+    """Return the channels of the processes of live runs on the slots with these ids."""
     return tuple(
         RunKey(stream.id, run.job, run.attempt, index)
         for run in stream.live.values()
@@ -120,7 +135,10 @@ def on_slots(stream: Stream, slots: frozenset[str]) -> tuple[RunKey, ...]:
 
 
 def node_back(stream: Stream, event: NodeBack) -> None:
-    """Applies a node's announcement after it opened a session again: what it no longer has is lost, and it gets its upload orders."""
+    """Apply what a node announced when it opened a session again.
+
+    What the node no longer has is lost: runs, snapshot copies and slots. The node gets orders for the uploads that no run performs.
+    """
     listed = set(event.runs)
     stream.snapshots.node_holds(event.node, frozenset(event.snapshots))
     stream.tidied = True
@@ -143,7 +161,7 @@ def node_back(stream: Stream, event: NodeBack) -> None:
 
 
 def copies_evicted(stream: Stream, event: CopiesEvicted) -> None:
-    """Removes the copies that a node deleted. Runs now load these snapshots from the store or from another node."""
+    """Remove the snapshot copies that a node deleted. From now on runs load these snapshots from the store or from another node."""
     stream.tidied = True
     jobs, lost = stream.snapshots.evicted(event.node, frozenset(event.snapshots))
     failures.rewind_all(stream, lost)
@@ -152,7 +170,7 @@ def copies_evicted(stream: Stream, event: CopiesEvicted) -> None:
 
 
 def imported(stream: Stream, event: Imported) -> None:
-    """Applies an import from another cluster: all slots, runs and snapshots are lost, except the imported snapshots."""
+    """Apply an import from another cluster: all slots and runs are lost, and all snapshots except those in `event.snapshots`."""
     stream.requests.add(event.request)
     earlier_results.lend_no_more(stream)
     lost_snapshots = stream.snapshots.moved(frozenset(event.snapshots))
@@ -176,9 +194,9 @@ def imported(stream: Stream, event: Imported) -> None:
 
 
 def node_draining(stream: Stream, event: NodeDraining) -> None:
-    """Drains a node: its idle slots are returned now, the others when their runs have left.
+    """Drain a node: its idle slots are returned now, the others when their runs have left.
 
-    Runs with an unsent start command on the node end before they begin, including their ranks on other nodes.
+    Runs with an unsent start command on the node (`event.unsent`) end before they begin, including their ranks on other nodes.
     """
     for key in event.unsent:
         run = stream.live.get(key.job)
@@ -197,7 +215,10 @@ def node_draining(stream: Stream, event: NodeDraining) -> None:
 
 
 def wanted(stream: Stream, key: RunKey) -> bool:
-    """Returns whether an agent must keep a run: it is live, or it has ended normally and may still send messages."""
+    """Return whether an agent must keep a process that it announced: its run is live, or it has reported its end.
+
+    A process that has reported its end may still send messages, such as the end of an upload. Any other process must be ended.
+    """
     job = stream.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
     if job is None or channel is None:
@@ -209,7 +230,7 @@ def wanted(stream: Stream, key: RunKey) -> bool:
 
 
 def has_ended(stream: Stream, key: RunKey) -> bool:
-    """Returns whether a process has reported its end. It may still send messages."""
+    """Return whether a process has reported its end. It may still send messages, such as the end of an upload."""
     job = stream.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
     return channel is not None and channel.finished

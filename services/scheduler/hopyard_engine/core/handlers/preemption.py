@@ -1,4 +1,4 @@
-"""Changes of a stream's share. Slots above the share are returned when idle, freed by the policy, or preempted after a deadline."""
+"""Changes of a stream's share. Slots above the share are returned when idle, freed by the policy, or taken by preemption."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hopyard_engine.core.state.timers import ShareTimer
 
 
 def set_share(stream: Stream, event: ShareSet) -> None:
-    """Applies a new share: idle slots above it are returned at once, busy ones when the policy frees them or the deadline passes.
+    """Apply a new share and inform the policy. Idle slots above the share are returned immediately.
 
-    While the stream is above its share, the earliest deadline holds. After that has passed, a smaller share sets a new one.
+    If the stream still has more slots than its share, the policy gets a deadline (`Settings.grace`) to free them; then runs are
+    preempted. A further reduction before the deadline does not move it. A further reduction after it sets a new deadline.
     """
     grown, shrunk = event.slots > stream.share, event.slots < stream.share
     stream.share = event.slots
@@ -36,10 +37,10 @@ def set_share(stream: Stream, event: ShareSet) -> None:
 
 
 def preempt(stream: Stream) -> None:
-    """Preempts runs after the deadline of a smaller share, as many as needed, in the order of `Stream.precedence`.
+    """Preempt as many runs as needed to free the slots above the share, in the order of `Stream.precedence`.
 
-    Runs that are not preemptible continue until they end. The handler calls this on every event until the stream is within its share,
-    because the preemptible runs may change.
+    Runs that are not preemptible continue until they end. `lifecycle.advance` calls this after each event from the deadline until the
+    stream is within its share, because the set of preemptible runs may change.
     """
     leaving = sum(_counted(stream, run) for run in stream.live.values() if run.ending is not None)
     surplus = stream.granted - stream.share - leaving
@@ -55,5 +56,5 @@ def preempt(stream: Stream) -> None:
 
 
 def _counted(stream: Stream, run: Run) -> int:
-    """Returns the number of a run's slots that count against the share."""
+    """Return the number of a run's slots that are counted against the share: those that do not drain."""
     return sum(slot not in stream.draining for slot in run.slots)

@@ -1,4 +1,4 @@
-"""Messages of runs: started, reports, answers to amendments, snapshots, the end."""
+"""Messages of runs: the start, reports, answers to amendments, snapshots, and the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,11 @@ _DOING = {
 
 
 def is_next(stream: Stream, event: RunMessage) -> bool:
-    """Returns whether a message is the next one of its channel. Acknowledges a repeated message again, and ignores one after a gap."""
+    """Return whether a message is the next one of its channel, and so must be handled.
+
+    If not, the message is ignored. A repeated message, or one of an unknown channel, is acknowledged again, so that the agent stops
+    resending it.
+    """
     job = stream.jobs.get(event.job)
     channel = job.channels.get((event.attempt, event.rank)) if job is not None else None
     if channel is not None and channel.is_next(event.sequence):
@@ -68,7 +72,10 @@ def is_next(stream: Stream, event: RunMessage) -> bool:
 
 
 def take(stream: Stream, event: RunMessage) -> None:
-    """Handles the next message of a channel. A message of an older attempt is refused, except the upload of a snapshot."""
+    """Handle the next message of a channel.
+
+    A message of an older attempt, or of a process that has left, is refused. Only the result of an upload is accepted from these too.
+    """
     job = stream.jobs[event.job]
     channel = job.channels[event.attempt, event.rank]
     channel.received += 1
@@ -102,7 +109,7 @@ def take(stream: Stream, event: RunMessage) -> None:
 
 
 def current_run(job: Job, attempt: int) -> Run | None:
-    """Returns the job's run if it has this attempt number, else None (fencing)."""
+    """Return the job's run if it has this attempt number, else None. So messages of older attempts are recognized (fencing)."""
     return job.run if job.run is not None and job.run.attempt == attempt else None
 
 
@@ -180,7 +187,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
 
 
 def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
-    """Emits a profile for later experiments, if all slots of the run are on one known kind of host."""
+    """Emit the measured time of a profile for later experiments, if all slots of the run are on the same known kind of host."""
     training, seconds = job.terms.training, report.metrics.get("seconds", math.nan)
     held = [stream.slots.get(rank.slot) for rank in run.ranks]
     kinds = {slot.hardware if slot is not None else "" for slot in held}
@@ -189,7 +196,12 @@ def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
 
 
 def _accept(stream: Stream, job: Job, run: Run, report: Report) -> float | None:
-    """Records a new report. Returns the experiment's metric at its position, with the parts of an evaluation combined, or None."""
+    """Record a new report and inform the generator and the policy.
+
+    Returns:
+        The experiment's metric at the position of the report, with the parts of an evaluation combined; None: it is not among the
+        metrics.
+    """
     job.losses = job.setbacks = job.unsaved = 0
     point = job.curve.add(report, run.parts, run.model)
     job.seconds += report.seconds
@@ -224,7 +236,7 @@ def _amended(stream: Stream, job: Job, run: Run, body: Amended) -> None:
 
 
 def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
-    """Records a snapshot of a job on a node, and orders its upload if needed."""
+    """Record that an attempt of a job took a snapshot on a node, and order its upload if it is due (`deferred_uploads`)."""
     by_order = job.terms.ship_every != 1
     stream.drop(stream.snapshots.taken(job.id, snapshot, node, attempt, deferred=by_order))
     if by_order:
@@ -237,9 +249,10 @@ def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: 
 
 
 def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None:
-    """Records that a snapshot is in the store, so that it survives the loss of its nodes and a forked job needs its origin no more.
+    """Record the result of an upload by a run.
 
-    If the upload failed for good, the snapshot stays on its node, and nothing waits for the upload.
+    If the snapshot is in the store, it survives the loss of its nodes, and a forked job no longer needs its origin's snapshot. If the
+    upload failed permanently, the snapshot stays on its nodes, and nothing waits for the upload any more.
     """
     if body.error:
         if stream.snapshots.given_up(job.id, body.position, body.sha256, attempt):
@@ -255,21 +268,33 @@ def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None
 
 
 def survives(stream: Stream, job: Job, position: int) -> None:
-    """Performs the consequences of an upload: unpins the fork's origin, drops unneeded snapshots, and updates the row."""
+    """Update what depends on the upload of a snapshot, after it was recorded as stored.
+
+    The fork's pin on the origin's snapshot is removed, unneeded snapshots are dropped, and the job's row is projected again.
+    """
     if (entry := stream.snapshots.get(job.id, position)) is not None:
         stream.hops.shipped(entry.info.size)
     stream.unpin_fork(job)
     stream.collect(job)
-    if job.state.ended or job.experiment.state is ExperimentState.PAUSED:  # A late upload: order the deferred ones too.
+    if job.state.ended or job.experiment.state is ExperimentState.PAUSED:  # A late upload: order deferred uploads too.
         stream.upload_remaining(job)
     stream.changed(job)
 
 
 def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
-    """Handles the end of a process: frees its slot. The end of rank 0 ends the run, and so does the loss or failure of another rank.
+    """Handle the end of a process of a run, and close the run if it was the last one on a slot.
 
-    Another rank that leaves because rank 0 led it to the end of the run does not end it: rank 0's own message may be on its way. A
-    snapshot that rank 0 saved is recorded in any case.
+    The process's slot becomes free. The end of rank 0 ends the run. So does the loss or failure of another rank. If another rank
+    leaves for a different reason, such as the end that rank 0 has reached, the run continues until the message of rank 0 arrives. A
+    snapshot that rank 0 saved is recorded in each case.
+
+    Args:
+        stream: The stream of the job.
+        job: The job.
+        run: The run.
+        rank: The process that ended.
+        body: How it ended.
+        at: Time of the event in seconds since the Unix epoch.
     """
     rank.gone, rank.missed = True, body.snapshot_missing
     rank.channel.close()
@@ -283,12 +308,12 @@ def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: 
 
 
 def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> None:
-    """Determines the consequences of a process's end for its run and for the other processes."""
+    """End the run if the end of this process requires it, and determine what happens to the other processes."""
     if rank is run.ranks[0]:
         run.ended = body
         change_run(run, RunState.LEAVING, Reason.of(ReasonCode.RANK_0_ENDED, end=body.reason.value))
         if body.reason not in (RunEndReason.LOST, RunEndReason.FAILED):
-            # The other ranks reach the end with it and leave by themselves, so that their processes stay warm.
+            # The other ranks reach the same end and leave without a command, so that their processes can be reused.
             if not all(other.gone for other in run.ranks):
                 stream.set_timer(runs.kill_timer(run), stream.now + stream.settings.kill_after)
                 _others_leave(stream, job, run)
@@ -309,19 +334,22 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
 
 
 def _others_leave(stream: Stream, job: Job, run: Run) -> None:
-    """Makes a job SUSPENDING if its run has ended while other ranks are still on their slots."""
+    """Make a job SUSPENDING if its run has ended while other ranks are still on their slots."""
     if job.state is not JobState.SUSPENDING and not all(other.gone for other in run.ranks):
         stream.move(job, JobState.SUSPENDING, Reason(ReasonCode.RANKS_LEAVING))
 
 
 def _may_leave(run: Run, reason: RunEndReason) -> bool:
-    """Returns whether a rank other than 0 may leave with this reason without ending the run."""
+    """Return whether a rank other than 0 may leave with this reason without ending the run as lost."""
     by_itself = run.completes and reason is RunEndReason.UNTIL  # Rank 0's last report may follow.
     return by_itself or run.ending is not None or run.finished or run.mode is not RunMode.TRAIN
 
 
 def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
-    """Closes a run whose processes are all gone: frees the job, changes its state according to the end, and tells the policy."""
+    """Close a run whose processes have all left their slots.
+
+    The job gets its next state, according to how the run ended. The policy gets a `RunEnd` up-call.
+    """
     ended = run.ended
     assert ended is not None
     cost_attribution.over(stream, run, at)
@@ -365,7 +393,7 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
 
 
 def end_reason(run: Run, ended: Ended) -> RunEndReason:
-    """Returns why a run ended, from the requested end and the reported one."""
+    """Return why a run ended, from the end that was requested of it (`run.ending`) and the end that was reported (`ended`)."""
     if run.ending is RunEndReason.TERMINATED:
         return RunEndReason.TERMINATED
     if run.ending is RunEndReason.PREEMPTED and ended.reason is RunEndReason.SUSPENDED:
@@ -376,7 +404,7 @@ def end_reason(run: Run, ended: Ended) -> RunEndReason:
 
 
 def _reached(stream: Stream, job: Job, run: Run, position: int) -> tuple[JobState, Reason]:
-    """Returns the job's state after its run ended at `until`.
+    """Return the state and reason of a job whose run ended at `until`.
 
     A job whose runs repeatedly leave no snapshot there would train the same positions forever, so it fails.
     """

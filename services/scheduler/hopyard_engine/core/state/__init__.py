@@ -1,1 +1,1 @@
-"""The state of one stream: experiments, jobs, runs, snapshots and learning curves."""
+"""The journalled state of one stream: experiments, jobs, runs, snapshots and learning curves."""

@@ -1,4 +1,4 @@
-"""A change log: lists the names that changed since a reader last looked, without visiting the unchanged ones."""
+"""A change log of names. A reader gets the names that changed since its previous read, in time proportional to their number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from itertools import takewhile
 
 
 class Recent:
-    """Names ordered by their last change. A reader remembers the `count` at which it last looked.
+    """A set of names, ordered by the time of their last change.
+
+    To read incrementally, store `count` after each read and pass the stored value to `since` in the next one.
 
     Attributes:
         count: Number of changes so far.
@@ -18,12 +20,18 @@ class Recent:
         self._touched: dict[str, int] = {}
 
     def touch(self, name: str) -> None:
-        """Records a change of this name."""
+        """Record a change of `name`, which becomes the newest entry."""
         self.count += 1
         self._touched.pop(name, None)
         self._touched[name] = self.count
 
     def since(self, count: int) -> Iterator[str]:
-        """Returns the names that changed after `count` had this value, the newest first. Call `touch` only after the iteration."""
+        """Iterate over the names that changed after change number `count`, the newest change first.
+
+        Each name occurs once. `touch` must not be called during the iteration.
+
+        Args:
+            count: A former value of `Recent.count`; 0 gives all names.
+        """
         newest = reversed(self._touched.items())
         return (name for name, _ in takewhile(lambda item: item[1] > count, newest))

@@ -1,4 +1,8 @@
-"""A job's learning curve: one entry for each reported position, with the parts of an evaluation combined."""
+"""The learning curve of a job: one entry for each reported position. An entry combines the parts of a partitioned evaluation.
+
+An evaluation may consist of parts: several runs evaluate the same snapshot, each on one partition of the data, and each reports the
+metrics of its part.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from hopyard.policy.vocabulary import Metrics, Report
 
 
 def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    """Returns whether two mappings are equal, with NaN equal to NaN."""
+    """Return whether two mappings have the same names and equal values. NaN equals NaN here."""
     if a.keys() != b.keys():
         return False
     return all(a[name] == b[name] or (math.isnan(a[name]) and math.isnan(b[name])) for name in a)
@@ -18,10 +22,16 @@ def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
 
 @dataclass(slots=True)
 class CurveEntry:
-    """The metrics at one position: those of whole reports, and those of the parts of an evaluation, each with its number of examples.
+    """The metrics of a job at one position: those of a report on all data, and those of the parts of an evaluation.
 
-    Parts are combined once `expected` of them are there; with 0, after each part. `model` is the hash of the snapshot that the parts
-    evaluated.
+    Attributes:
+        position: The position.
+        seconds: Sum of the training times of the reports at this position, in seconds.
+        whole: Metrics of the report on all data; None: there is no such report.
+        parts: (number of examples, metrics) of each part, by the name of the part.
+        expected: Number of parts of the evaluation. The parts are combined when so many have been reported; 0: the number is unknown,
+            and the parts reported so far are combined.
+        model: Hash of the snapshot that the parts evaluated.
     """
 
     position: int
@@ -33,12 +43,15 @@ class CurveEntry:
 
     @property
     def complete(self) -> bool:
-        """True if all expected parts are there."""
+        """Whether all expected parts have been reported."""
         return len(self.parts) >= self.expected
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the whole report, overwritten by the means of the parts' metrics weighted by examples."""
+        """The metrics of the whole report, overwritten by the means of the parts' metrics, weighted by their numbers of examples.
+
+        While expected parts are missing, the parts are left out.
+        """
         combined: dict[str, float] = dict(self.whole or {})
         if self.parts and self.complete:
             names = {name for _, metrics in self.parts.values() for name in metrics}
@@ -50,10 +63,10 @@ class CurveEntry:
 
 @dataclass(slots=True)
 class LearningCurve:
-    """Entries by position, ascending. Only the first report of each (position, part) is recorded.
+    """Represents the reported metrics of a job. Only the first report for each pair of position and part is recorded.
 
     Attributes:
-        points: The entries by position.
+        points: The entries by position, ascending.
         added: The position of each recorded report, in order of arrival.
     """
 
@@ -61,7 +74,7 @@ class LearningCurve:
     added: list[int] = field(default_factory=list)
 
     def recorded(self, report: Report) -> Metrics | None:
-        """Returns the recorded metrics for a report's position and part, or None if the report is new."""
+        """Return the recorded metrics for the position and part of `report`, or None if there are none yet."""
         point = self.points.get(report.position)
         if point is None:
             return None
@@ -71,16 +84,23 @@ class LearningCurve:
         return point.whole
 
     def evaluated(self, position: int, model: str) -> None:
-        """Prepares for a part evaluated on the snapshot `model`: drops the incomplete parts that belong to another snapshot.
+        """Prepare the entry at `position` for a part that evaluates the snapshot with hash `model`.
 
-        A job that was rewound and trained again differently has another model at the same position.
+        Drops the parts of an incomplete evaluation of another snapshot: a job that went back to an older snapshot and trained again
+        can have another model at the same position.
         """
         point = self.points.get(position)
         if point is not None and not point.complete and point.model != model:
             point.parts.clear()
 
     def add(self, report: Report, parts: int = 0, model: str = "") -> CurveEntry:
-        """Records a new report and returns its entry. `parts` is the number of parts of the evaluation; 0: unknown."""
+        """Record a new report and return its entry.
+
+        Args:
+            report: The report. The caller has checked with `recorded` that it is new.
+            parts: Number of parts of the evaluation that the report belongs to; 0: unknown. Ignored for a report without a part.
+            model: Hash of the evaluated snapshot. Ignored for a report without a part.
+        """
         point = self.points.get(report.position)
         if point is None:
             late = next(reversed(self.points), -1) > report.position  # An evaluation of an earlier position.
@@ -97,9 +117,9 @@ class LearningCurve:
         return point
 
     def upto(self, position: int) -> list[CurveEntry]:
-        """Returns the entries up to and including a position, ascending."""
+        """Return the entries up to and including `position`, ascending."""
         return [point for point in self.points.values() if point.position <= position]
 
     def back(self, position: int) -> Iterator[CurveEntry]:
-        """Iterates over the entries from a position downwards, so that callers can stop early."""
+        """Iterate lazily over the entries from `position` (inclusive) downwards."""
         return (point for point in reversed(self.points.values()) if point.position <= position)

@@ -1,4 +1,4 @@
-"""The entities of a stream: jobs, runs, processes (ranks) and slots."""
+"""The entities of a stream: jobs, runs, the processes (ranks) of a run, and slots."""
 
 from __future__ import annotations
 
@@ -20,9 +20,15 @@ from hopyard_engine.core.types import EarlierTrial, Settings, SlotSpec, Snapshot
 
 @dataclass(slots=True)
 class Rank:
-    """One process of a run.
+    """Represents one process of a run.
 
-    `gone` is set when its agent reports that it left its slot, or its node is lost; `missed` if it could not find its snapshot.
+    Attributes:
+        slot: Id of the slot that the process occupies.
+        node: Name of the slot's node.
+        channel: The message channel between the core and the process.
+        started: Whether the process has loaded its state.
+        gone: Whether the process has left its slot: its agent reported this, or its node is lost.
+        missed: Whether the process ended because it could not load its snapshot.
     """
 
     slot: str
@@ -42,23 +48,24 @@ class Run:
         attempt: Number of the run within its job, from 1.
         mode: Train, evaluate or profile.
         ranks: Its processes. Rank 0 sends the reports and snapshots and receives the decisions.
-        until: Position at which the run is parked.
+        until: Position at which the run stops training and waits for a decision.
         allowed: Position below which reports need no decision.
         start: Position at which it started.
-        source: The snapshot that it loads, pinned until all its processes have started.
-        inputs: Input partition by slot.
+        source: The snapshot that it loads. It is pinned until all processes have started, and None from then on; None also if the run
+            starts without a snapshot.
+        inputs: The input of each process by the id of its slot: a partition name, or a path if the data is not partitioned.
         preemptible: Whether it may lose its slots to another experiment before `until`.
         parts: Number of parts of the evaluation that it belongs to; 0: unknown.
         model: Hash of the snapshot that it loads; empty: it starts without a snapshot.
-        completes: Whether it saves and ends at `until` by itself, which completes its job without a decision.
+        completes: Whether it saves and ends at `until` without a decision, which completes its job.
         state: State, see `run_states`.
-        position: Position of its last report.
+        position: Position of its last report; before the first report the position of `start`.
         finished: Whether the program has nothing more to train.
-        ending: Requested end; None while it continues.
-        ended: End as reported by rank 0, or made by the engine when another rank is lost or fails; None while it has not ended.
-        amends: Pending amendments: ticket to (until, save points).
-        accounted: Time up to which its slots are billed.
-        wanted: Experiments that are billed for it, each up to a position; empty: only its own experiment.
+        ending: Requested end; None: no end is requested.
+        ended: End as reported by rank 0, or created by the engine when another rank is lost or fails; None while it has not ended.
+        amends: Unanswered amendments by ticket, each as (new `until`, additional positions to save). A None `until` is unchanged.
+        accounted: Time up to which its slot time is billed, in seconds since the Unix epoch.
+        wanted: Experiments to which its slot time is billed, each up to a position; empty: only its own experiment.
         story: Its last state changes, oldest first, for messages.
     """
 
@@ -87,57 +94,65 @@ class Run:
 
     @property
     def parked(self) -> bool:
-        """True if it waits at `until`."""
+        """Whether the run waits for a decision at `until` with its state in memory."""
         return self.state is RunState.PARKED
 
     @property
     def holder(self) -> str:
-        """The name under which it pins snapshots."""
+        """The name of the run as a holder of snapshot pins (`SnapshotEntry.pins`)."""
         return f"run:{self.job}.{self.attempt}"
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The ids of its slots in rank order."""
+        """The ids of the slots that the run occupies, in rank order."""
         return tuple(rank.slot for rank in self.ranks)
 
     @property
     def coming_until(self) -> int:
-        """The value of `until` after all pending amendments are accepted."""
+        """The value that `until` will have if all pending amendments are accepted."""
         moved = [until for until, _ in self.amends.values() if until is not None]
         return moved[-1] if moved else self.until
 
 
 @dataclass(slots=True)
 class Job:
-    """The training of one configuration.
+    """Represents a job: the training of one configuration.
 
     Attributes:
         id: Id within its stream: a number as text, from "1".
-        ordinal: The same as a number.
-        created_at: Time of its creation.
-        experiment: Its experiment.
+        ordinal: The id as a number.
+        created_at: Time of its creation in seconds since the Unix epoch.
+        experiment: The experiment that it belongs to.
         state: State, see `job_states`.
         hyperparameters: Its configuration; None while it is CREATING.
-        origin: (job, position) of the curve that it continues: by a fork, by starting from another job's snapshot, or by an answer
-            from another job's results.
-        prefix: The entries of the origin's curve up to that position, copied when `origin` was set.
-        fork_pin: Snapshot of the origin that a fork starts from, pinned until the fork has a stored snapshot.
-        forked: Whether it resumes from its origin's snapshot until it has its own.
-        copied: Whether a fork command created it, so the results up to its origin belong to the parent's configuration.
+        origin: (job, position) of the curve that it continues, because it was forked, started from another job's snapshot, or was
+            answered from another job's results; None: it continues no other curve.
+        prefix: The entries of that other curve up to the position in `origin`, copied when `origin` was set.
+        fork_pin: The origin's snapshot that a fork starts from, pinned until the fork has a snapshot in the store; else None.
+        forked: Whether the job resumes from its origin's snapshot while it has no snapshot itself.
+        copied: Whether a fork command created it. Then the results up to its origin belong to the parent's configuration.
         generated: Whether the generator proposed its configuration.
-        priority: Priority among idle jobs; None counts as 0.
+        priority: Priority among idle jobs, higher first; None is the same as 0.
         attempt: Number of runs so far.
-        position: Position at which it resumes (idle), or which its run has reached (running).
-        high_water: Highest position ever reported. Only reports above it cause up-calls.
-        run: Its current run.
+        position: If idle, the position at which it resumes. If it has a run, the position that the run has reached.
+        high_water: High-water mark: the highest position with results, its own or another job's. Only reports above it cause up-calls.
+        curve: The reports of its own runs and those copied from other experiments.
+        run: Its current run; None: it has none.
         channels: Channels of all its runs by (attempt, rank).
-        predictions: Tickets of unanswered predictions of its curve.
+        predictions: Tickets of unanswered prediction requests for its curve.
         asked: Positions at which the policy requested a snapshot, to fork from it later.
         kept: The requested positions that the policy has not released; None: all of them.
         held: Whether a person paused it: it is HELD, or becomes HELD when its run has ended.
-        lends: Whether it ended with its experiment while other experiments of the group have the same training and may use its
-            snapshots.
-        limit: Its own maximum position; None: the maximum of its experiment.
+        lends: Whether its snapshots are kept for other experiments of the group. It is set when its experiment ends while others have
+            the same search plan.
+        limit: Maximum position of this job; None: the maximum of its experiment.
+        failures: Number of runs that failed in user code.
+        losses: Number of lost runs since the last progress.
+        suspends: Number of suspended and preempted runs.
+        seconds: Training time of its reports in seconds.
+        best: (value, position) of its best finite report; None: there is none.
+        reason: The reason of its state; None: none was recorded yet.
+        story: Its last state changes, oldest first, for messages.
     """
 
     id: str
@@ -168,56 +183,62 @@ class Job:
     failures: int = 0
     losses: int = 0
     setbacks: int = 0
-    """Losses and failures of user code since the last progress."""
+    """Number of lost and failed runs since the last progress (a new report)."""
     unsaved: int = 0
-    """Runs since the last progress that reached `until` and left no snapshot there."""
+    """Number of runs since the last progress that reached `until` and left no snapshot there."""
     suspends: int = 0
     seconds: float = 0.0
     best: tuple[float, int] | None = None
     last: float | None = None
-    """The last value of the experiment's metric."""
+    """The most recently reported value of the experiment's metric; None: none was reported."""
     reason: Reason | None = None
     story: deque[object] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     def ask(self, positions: Iterable[int]) -> None:
-        """Records that the policy requests snapshots at these positions."""
+        """Record that the policy requests snapshots at `positions`."""
         self.asked.update(positions)
         if self.kept is not None:
             self.kept.update(positions)
 
     @property
     def terms(self) -> Settings:
-        """The settings of its experiment."""
+        """The settings of the job's experiment."""
         return self.experiment.settings
 
     @property
     def max_position(self) -> int:
-        """The position at which it is complete."""
+        """The position at which the job is complete."""
         return self.terms.max_position if self.limit is None else self.limit
 
     @property
     def answered(self) -> bool:
-        """True if its newest results are another job's, so that it has no snapshot at their position to resume from."""
+        """Whether the job's newest results were recorded by reference to another job (`origin`).
+
+        The job has then no snapshot at their position to resume from.
+        """
         return self.origin is not None and not self.forked and self.high_water == self.origin[1]
 
     @property
     def shared(self) -> int:
-        """The position up to which another job's results count for it, if that is beyond its own training; 0: none."""
+        """The position up to which the job has results of another job, if that is beyond the job's own training; else 0."""
         by_others = not self.attempt or self.answered
         return self.high_water if by_others and self.high_water > self.position else 0
 
     @property
     def fork_holder(self) -> str:
-        """The name under which it pins its origin's snapshot."""
+        """The name under which the job pins the snapshot that it was forked from (`SnapshotEntry.pins`)."""
         return f"fork:{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierResult:
-    """The training of a configuration in an earlier experiment: all its reports by position, at least one.
+    """The training of a configuration in an earlier experiment, which jobs of this stream can reuse.
 
-    `snapshots` are the snapshots that jobs may start from, by position. `experiment` is the experiment whose event contained the
-    result.
+    Attributes:
+        hyperparameters: The configuration.
+        reports: All reports of the training by position, ascending; at least one.
+        snapshots: The snapshots that jobs may start from, by position.
+        experiment: The experiment of this stream whose first event contained the result.
     """
 
     hyperparameters: Hyperparameters
@@ -232,7 +253,17 @@ class EarlierResult:
 
 
 def earlier_of(trials: Iterable[EarlierTrial], experiment: ExperimentId = ExperimentId("")) -> dict[str, EarlierResult]:
-    """Returns the results of earlier trials by name, with the reports that a trial shares with a preceding one filled in."""
+    """Convert the trials of an event to complete results.
+
+    A trial leaves out the reports that it shares with a preceding trial (`EarlierTrial.after`). They are copied from that trial.
+
+    Args:
+        trials: The trials. A trial follows the one that it refers to.
+        experiment: The experiment whose event contains the trials.
+
+    Returns:
+        The results by the names of the trials.
+    """
     found: dict[str, EarlierResult] = {}
     for trial in trials:
         before = found[trial.after[0]].reports if trial.after is not None else ()
@@ -245,10 +276,18 @@ def earlier_of(trials: Iterable[EarlierTrial], experiment: ExperimentId = Experi
 
 @dataclass(slots=True)
 class GrantedSlot:
-    """A slot that the stream holds. `incarnation` is that of the agent that announced it.
+    """Represents a slot that the cluster has granted to the stream.
 
-    `run` is the run that occupies it. `reservation` is the request id of the client that reserved it; empty: not reserved by a
-    client.
+    Attributes:
+        id: Id of the slot.
+        node: Name of the node.
+        run: The run that occupies the slot; None: the slot is idle.
+        reserved: Whether the policy or a client has reserved the slot.
+        reservation: Request id of the client that reserved the slot; empty: no client has reserved it.
+        cpus: Number of CPU threads.
+        gpus: Indices of the GPUs on the node.
+        incarnation: The incarnation of the agent that announced the slot (`NodeJoined`).
+        hardware: Kind of host; empty: unknown.
     """
 
     id: str
@@ -263,10 +302,10 @@ class GrantedSlot:
 
     @property
     def spec(self) -> SlotSpec:
-        """The slot's id and hardware."""
+        """The slot's id and hardware, as announced by its agent."""
         return SlotSpec(self.id, self.cpus, self.gpus, self.hardware)
 
     @property
     def idle(self) -> bool:
-        """True if no run occupies it."""
+        """Whether no run occupies the slot."""
         return self.run is None

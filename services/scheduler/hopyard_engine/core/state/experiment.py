@@ -1,4 +1,4 @@
-"""One experiment as users see it: settings, budget and state. A stream has one or more experiments."""
+"""One experiment: its settings, budget and state. A stream has one or more experiments."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from hopyard_engine.core.state_machines.transitions import STORY_LENGTH
 from hopyard_engine.core.types import Settings
 
 _PROGRESS = (ExperimentState.RUNNING, ExperimentState.PAUSING, ExperimentState.PAUSED, ExperimentState.ENDING)
-"""The state of a group is the first of these that any of its experiments has."""
+"""States that are not final, by precedence: the state of a group is the first of these that any of its experiments has."""
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorCall:
-    """A recorded call on the generator. When the generator is reopened, the calls that it received are repeated in order.
+    """A recorded call on the generator of an experiment. When the generator is reopened, these calls are repeated in order.
 
     Attributes:
-        kind: "create", "report" or "final".
+        kind: "create" requests a configuration for a new job. "report" passes a report. "final" passes the result of a job that ended.
         job: Id of the job.
-        hyperparameters: For "create", the proposal (None: the generator was exhausted). For "final", the configuration of a job that
-            the generator did not propose (None: it proposed it).
-        metrics: Reported metrics.
-        answered: Whether the result is known. Only a "create" has a result to wait for.
+        hyperparameters: For "create", the proposed configuration (None: the generator had no more proposals). For "final", the
+            configuration of a job that the generator did not propose (None: the generator proposed it).
+        metrics: Metrics of the report, or for "final" those of the job's best report.
+        answered: Whether the answer is known. Only a "create" call has an answer to wait for.
         position: Position of the metrics.
         outcome: Final state of the job ("final").
     """
@@ -42,34 +42,37 @@ class GeneratorCall:
 
 @dataclass(slots=True, eq=False)
 class Experiment:
-    """An experiment. It may share its stream, policy and slots with other experiments of its group.
+    """Represents an experiment. It may share its stream, policy and slots with other experiments of its group.
+
+    Times are in seconds since the Unix epoch.
 
     Attributes:
-        id: Its id.
-        settings: Its settings.
-        payload: Data of the caller (specification, bundle).
+        id: Id of the experiment.
+        settings: Settings, including later changes.
+        payload: Data of the caller (specification, bundle), which the core only stores.
         created_at: Time of its creation.
-        state: Its state.
-        reason: Reason of the state; None: there is nothing to say.
-        final: Its final state and the reason, once it is ENDING.
-        ended_at: Time of its end.
-        spent: Unpaused seconds before `running_since`.
-        running_since: Time at which its clock was last started; None: the clock is stopped.
+        state: State, see `experiment_states`.
+        reason: Reason of the state; None: the state needs no explanation.
+        final: The final state and its reason, set when the experiment becomes ENDING; None before.
+        ended_at: Time of its end; None: it has not ended.
+        spent: Seconds that the experiment's clock ran before `running_since`. The clock stops during pauses.
+        running_since: Time at which the clock was last started; None: the clock is stopped.
         generated: Number of jobs created by its generator or with given hyperparameters.
         exhausted: Whether its generator has no more proposals.
-        generator_calls: Calls on its generator, in order.
-        told_generator: Number of these calls known to have reached the generator.
+        generator_calls: Recorded calls on its generator, in order.
+        told_generator: Number of recorded calls that the generator is known to have received.
         winner: Id of the job that ended it, by reaching the target or by decision of the policy; empty: none.
-        best: (job, position, value) of its best finite report.
-        wound_up: Whether its jobs were ended or completed after its last run.
-        out_of_time: Whether it ends or has ended because `max_seconds` passed, so that its jobs can continue with more time.
-        changed: Whether its settings differ from its specification.
-        deferred: Changes of settings that are applied when it has ended.
-        paused_jobs: Idle jobs that wait until it is resumed, in queue order.
+        best: (job id, position, value) of its best finite report; None: there is none.
+        wound_up: Whether it is ENDING and its remaining jobs were ended or completed after its last run.
+        out_of_time: Whether it ends or has ended because `max_seconds` passed. Then its jobs can continue if it gets more time.
+        changed: Whether its settings were changed after its creation.
+        deferred: Changes of settings that arrived while it was ENDING. They are applied when it has ended.
+        paused_jobs: Ids of the idle jobs that wait until the experiment is resumed, in the order in which they were added.
         states: Number of its jobs in each state.
-        unable: Nodes on which its program cannot run.
-        slot_seconds: Slot time in seconds billed to it up to the last report of each run.
-        requested: Job id of each client request by ticket; empty: the policy decides what to do with the request.
+        unable: Names of the nodes on which its program cannot run.
+        slot_seconds: Time billed to it in slot-seconds, up to the last report of each run.
+        requested: Id of the job created for each client request, by the request's ticket; empty: no job was created, and the policy
+            handles the request.
         story: Its last state changes, oldest first, for messages.
     """
 
@@ -102,30 +105,33 @@ class Experiment:
 
     @property
     def running(self) -> bool:
-        """True if its jobs may be created and started."""
+        """Whether the experiment is RUNNING, so that its jobs may be created and started."""
         return self.state is ExperimentState.RUNNING
 
     @property
     def jobs_left(self) -> int:
-        """The number of jobs that may still be created from the generator or with given hyperparameters."""
+        """The number of jobs that may still be created with a proposal of the generator or with given hyperparameters."""
         return 0 if self.exhausted else max(self.settings.jobs - self.generated, 0)
 
     @property
     def all_ended(self) -> bool:
-        """True if all its jobs are in an end state."""
+        """Whether all jobs of the experiment are in a final state."""
         return not any(count for state, count in self.states.items() if not state.ended)
 
     def running_seconds(self, at: float) -> float:
-        """Returns the unpaused seconds up to a time."""
+        """Return how long the experiment's clock has run, without pauses, up to the time `at`, in seconds."""
         return self.spent + (at - self.running_since if self.running_since is not None else 0.0)
 
     def end_at(self) -> float | None:
-        """Returns the time at which `max_seconds` will have passed, or None if there is no limit or the clock is stopped."""
+        """Return the time at which `max_seconds` will have passed, or None if there is no limit or the clock is stopped."""
         if self.settings.max_seconds is None or self.running_since is None:
             return None
         return self.running_since + self.settings.max_seconds - self.spent
 
 
 def foremost(experiments: list[Experiment]) -> Experiment:
-    """Returns the experiment whose state represents the group: a running one if there is any, an ended one only if all have ended."""
+    """Return the experiment whose state and reason are shown as those of the group.
+
+    It is a RUNNING experiment if there is one, else a PAUSING, PAUSED or ENDING one, in this order, else an ended one.
+    """
     return min(experiments, key=lambda m: _PROGRESS.index(m.state) if m.state in _PROGRESS else len(_PROGRESS))

@@ -1,4 +1,4 @@
-"""The queue of idle jobs."""
+"""The queue of idle jobs that wait for a slot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class IdleQueue:
-    """Job ids ordered by priority, highest first, then by arrival. Reading the first one takes constant time."""
+    """A priority queue of the ids of idle jobs: highest priority first, then by arrival. Iteration is in this order."""
 
     def __init__(self) -> None:
         self._keys: dict[str, tuple[float, int, str]] = {}
@@ -24,27 +24,32 @@ class IdleQueue:
         return len(self._order)
 
     def place(self, job: str) -> int:
-        """Returns the arrival number of a job, from 1, or 0 if it does not wait.
+        """Return the arrival number of a job, from 1, or 0 if the job is not in the queue.
 
-        The number does not depend on priorities: jobs of higher priority precede the job in the queue.
+        All arrivals in this queue so far are counted. The number is not the job's rank in the queue, which also depends on priorities.
         """
         key = self._keys.get(job)
         return key[1] if key is not None else 0
 
     def add(self, job: str, priority: float | None) -> None:
-        """Adds a job."""
+        """Add a job with the next arrival number. The job must not be in the queue. A `priority` of None is the same as 0."""
         self._sequence += 1
         self._insert((-(priority or 0.0), self._sequence, job))
 
     def label(self, job: str, priority: float | None) -> None:
-        """Changes the priority of a job, if it waits. It keeps its arrival number."""
+        """Change the priority of a job in the queue. The job retains its arrival number.
+
+        Args:
+            job: Id of the job. If it is not in the queue, nothing changes.
+            priority: The new priority, higher first; None is the same as 0.
+        """
         key = self._keys.get(job)
         if key is not None:
             self.discard(job)
             self._insert((-(priority or 0.0), key[1], job))
 
     def discard(self, job: str) -> None:
-        """Removes a job, if it waits."""
+        """Remove a job from the queue, if it is there."""
         key = self._keys.pop(job, None)
         if key is not None:
             del self._order[bisect.bisect_left(self._order, key)]

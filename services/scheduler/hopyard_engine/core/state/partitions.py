@@ -1,4 +1,7 @@
-"""The partitioned data of an experiment: the nodes with replicas, and the location from which a run reads its partition."""
+"""The partitioned data of an experiment: which nodes have replicas, and from where a run reads its partition.
+
+The name of a training partition begins with "train/"; all others are for evaluation.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,13 @@ _TRAIN = "train/"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The location of a run's partition: a path on its node or a URL, with the expected hash and size in bytes."""
+    """The location from which a run reads its partition.
+
+    Attributes:
+        place: A path on the run's node, or a URL.
+        sha256: Expected hash of the contents.
+        size: Expected size in bytes.
+    """
 
     place: str
     sha256: str
@@ -22,12 +31,12 @@ class Place:
 
 
 def units(data: PlacedData) -> int:
-    """Returns the number of training partitions."""
+    """Return the number of training partitions of `data`."""
     return sum(one.name.startswith(_TRAIN) for one in data.partitions)
 
 
 class PlacedPartitions:
-    """The data of one experiment, as recorded in its journal.
+    """Represents the data set of one experiment with its current locations, as recorded in the journal.
 
     Attributes:
         name: Name of the data set.
@@ -41,27 +50,27 @@ class PlacedPartitions:
         self.units = units(data)
 
     def take(self, changed: tuple[PlacedPartition, ...]) -> None:
-        """Updates these partitions."""
+        """Replace the recorded partitions with the same names by those in `changed`."""
         self.partitions.update((one.name, one) for one in changed)
 
     def differs(self, changed: tuple[PlacedPartition, ...]) -> bool:
-        """Returns whether any of these partitions differs from the known one."""
+        """Return whether any partition in `changed` differs from the recorded one of the same name, or is new."""
         return any(self.partitions.get(one.name) != one for one in changed)
 
     def leave(self, node: str) -> None:
-        """Removes the replicas of a lost node."""
+        """Remove the replicas on a lost node."""
         for one in self.partitions.values():
             if node in one.places:
                 left = {name: place for name, place in one.places.items() if name != node}
                 self.partitions[one.name] = replace(one, places=left)
 
     def moved(self) -> None:
-        """Removes all locations: the experiment was imported into another cluster, which does not know its data yet."""
+        """Remove all locations, because the experiment was imported into another cluster. `take` sets the locations there."""
         for one in self.partitions.values():
             self.partitions[one.name] = replace(one, places={}, homes=(), url="")
 
     def place(self, name: str, node: str) -> Place | Reason:
-        """Returns the location of a partition for a run on a node, or the reason why the node cannot read it."""
+        """Return the location from which a run on `node` reads the partition `name`, or the reason why the node cannot read it."""
         one = self.partitions.get(name)
         if one is None:
             names = _names(list(self.partitions))
@@ -76,13 +85,16 @@ class PlacedPartitions:
         return Reason.of(ReasonCode.PARTITION_NOWHERE, partition=name, data=self.name)
 
     def missing(self) -> list[PlacedPartition]:
-        """Returns the partitions with neither a replica nor a URL."""
+        """Return the partitions that no node can read: they have neither a replica on a live node nor a URL."""
         return [one for one in self.partitions.values() if not one.places and not one.url]
 
     def view(self, nodes: Collection[str]) -> Data:
-        """Returns the data as policies see it, for an experiment with slots on these nodes.
+        """Return the data set as policies see it.
 
-        A partition with a URL and no replica on any of these nodes is shown as readable on all of them.
+        A partition with a URL and no replica on any of `nodes` is shown as readable on all of them.
+
+        Args:
+            nodes: Names of the nodes on which the stream has slots.
         """
         seen = [
             Partition(one.name, one.examples, one.size, tuple(sorted(self._readers(one, nodes))), bool(one.url))

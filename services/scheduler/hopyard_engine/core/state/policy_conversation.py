@@ -1,7 +1,7 @@
-"""The conversation with the policy of a stream: one up-call at a time, each answered before the next one is made.
+"""The conversation of a stream with its policy: at most one up-call is in flight, that is, made and not yet answered.
 
 Further up-calls wait in `PolicyConversation.calls`. `AllocateJobs` is made when no other up-call waits and something may have changed
-for the policy (`allocation_due`).
+for the policy (`allocation_due`). Refusals of the policy's commands are delivered with its next up-call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hopyard_engine.core.state_machines.transitions import STORY_LENGTH, Transit
 class ConversationState(enum.Enum):
     """The state of the conversation.
 
-    IDLE: no up-call is in flight. ASKED: an up-call is in flight. SILENT: the policy was given up before it answered; it gets no
+    IDLE: no up-call is in flight. ASKED: an up-call is in flight. SILENT: the policy exceeded its time for an answer; it gets no
     up-call until an experiment of the stream is resumed, joins or is extended.
     """
 
@@ -44,7 +44,13 @@ CONVERSATION: Final = TransitionTable(
 
 
 class InFlight(NamedTuple):
-    """The up-call in flight, and the run that needs its decision; None: no run does."""
+    """An up-call that is made and not yet answered.
+
+    Attributes:
+        number: Number of the up-call.
+        call: The up-call.
+        run: The run that needs the decision in the answer; None: no run does.
+    """
 
     number: int
     call: Call
@@ -52,22 +58,28 @@ class InFlight(NamedTuple):
 
 
 class PolicyConversation:
-    """The queue of up-calls, the up-call in flight, and the refusals to deliver with the next one.
+    """Represents the conversation: the queue of up-calls, the up-call in flight, and the refusals to deliver with the next one.
+
+    Times are in seconds since the Unix epoch.
+
+    Args:
+        stream: Id of the stream, for error messages.
 
     Attributes:
         state: The state of the conversation.
-        calls: Queued up-calls, in order, each with the run that needs its decision.
+        calls: Queued up-calls, in order, each with the run that needs the decision in its answer (None: no run does).
         in_flight: The up-call without an answer; None unless the state is ASKED.
         asked_at: Time at which that up-call was made.
         number: The number of the newest up-call; 0: none yet.
         verdicts: Refusals since the newest up-call, delivered with the next one.
         sent_verdicts: Refusals delivered with the newest up-call.
-        allocation_due: Whether something may be allocated that could not be before.
-        demand_outdated: Whether jobs can be placed that could not when the policy stated its demand.
-        at_rest: Whether the policy started nothing when it was last offered idle slots.
-        answers: Number of answers since the last event that the policy did not cause.
-        rested_at: Time of that event.
-        refusal: The newest refusal since then; None: none.
+        allocation_due: Whether an `AllocateJobs` up-call must be made, because something may be allocated that could not be before.
+        demand_outdated: Whether jobs became available after the policy stated its demand, so that the demand may be too low.
+        at_rest: Whether the policy started nothing in its answer to the last `AllocateJobs` up-call.
+        answers: Number of answers since the last event that the policy did not cause. Negative while answers to queued up-calls are
+            not counted (`rest`).
+        rested_at: Time of the last event that the policy did not cause.
+        refusal: The newest refusal since that event; None: none.
     """
 
     def __init__(self, stream: StreamId) -> None:
@@ -88,26 +100,33 @@ class PolicyConversation:
         self.refusal: Reason | None = None
 
     def queue(self, call: Call, run: Run | None = None) -> None:
-        """Queues an up-call. If it needs a decision for `run`, it is dropped when the run has ended before its turn."""
+        """Queue an up-call.
+
+        Args:
+            call: The up-call.
+            run: The run that needs the decision in the answer; None: no run does. If the run ends first, the up-call is dropped.
+        """
         self.calls.append((call, run))
         self.at_rest = False
 
     def wake(self) -> None:
-        """Makes an `AllocateJobs` up-call due."""
+        """Mark an `AllocateJobs` up-call as due."""
         self.allocation_due = True
         self.at_rest = False
 
     def is_answered_by(self, number: int) -> bool:
-        """Returns whether an answer with this number belongs to the up-call in flight."""
+        """Return whether an answer with this up-call number belongs to the up-call in flight."""
         return self.in_flight is not None and self.in_flight.number == number
 
     @property
     def busy(self) -> bool:
-        """True if an up-call is in flight or queued."""
+        """Whether an up-call is in flight or queued."""
         return bool(self.calls) or self.in_flight is not None
 
     def take_next(self, is_current: Callable[[Run | None], bool]) -> tuple[Call, Run | None] | None:
-        """Removes and returns the next queued up-call, and drops those whose run has ended. Returns None if there is none.
+        """Remove and return the next queued up-call with its run, or return None if the queue is empty.
+
+        Requests for a decision (`IterationFinish`) whose run no longer waits for one are dropped.
 
         Args:
             is_current: Returns whether a run still waits for a decision.
@@ -119,10 +138,15 @@ class PolicyConversation:
         return None
 
     def ask(self, call: Call, run: Run | None, at: float) -> tuple[int, tuple[Verdict, ...]]:
-        """Puts an up-call in flight.
+        """Put an up-call in flight and assign the next number to it.
+
+        Args:
+            call: The up-call.
+            run: The run that needs the decision in the answer; None: no run does.
+            at: The current time.
 
         Returns:
-            Its number, and the refusals to deliver with it.
+            The number of the up-call, and the refusals to deliver with it.
         """
         self._enter(ConversationState.ASKED, type(call).__name__)
         self.number += 1
@@ -134,14 +158,17 @@ class PolicyConversation:
         return self.number, self.sent_verdicts
 
     def answered(self) -> InFlight:
-        """Ends the up-call in flight, because the policy answered or failed, and returns it."""
+        """Remove and return the up-call in flight, because the policy answered it or failed. There must be one."""
         assert self.in_flight is not None
         self._enter(ConversationState.IDLE, "answered")
         call, self.in_flight = self.in_flight, None
         return call
 
     def give_up(self) -> None:
-        """Gives up the policy, which took too long. The same up-call is made first after `listen`."""
+        """Stop waiting for the policy, which exceeded its time.
+
+        When `listen` allows up-calls again, the unanswered up-call is made first.
+        """
         assert self.in_flight is not None
         self._enter(ConversationState.SILENT, "given up")
         (_, call, run), self.in_flight = self.in_flight, None
@@ -152,27 +179,32 @@ class PolicyConversation:
             self.calls.appendleft((call, run))
 
     def listen(self) -> None:
-        """Allows up-calls again after `give_up`."""
+        """Allow up-calls again after `give_up`; else do nothing."""
         if self.state is ConversationState.SILENT:
             self._enter(ConversationState.IDLE, "listens again")
 
     def refused(self, verdict: Verdict) -> None:
-        """Records the refusal of a command, to be delivered with the next up-call."""
+        """Record the refusal of a command of the policy, to be delivered with the next up-call."""
         self.refusal = verdict.reason
         self.verdicts.append(verdict)
 
     def rest(self, at: float, calls_of_an_event: int) -> None:
-        """Resets the count of answers, because something happened that the policy did not cause.
+        """Reset the count of answers, because something happened that the policy did not cause.
 
         Args:
             at: Time of the event.
-            calls_of_an_event: Up-calls that one event normally causes. Answers to further queued up-calls are not counted.
+            calls_of_an_event: Number of up-calls that one event normally causes. If more are queued, the answers to the excess are not
+                counted.
         """
         self.answers, self.refusal = -max(len(self.calls) - calls_of_an_event, 0), None
         self.rested_at = at
 
     def end(self, *, drop_calls: bool) -> None:
-        """Ends the conversation with the stream: no up-call is in flight any more. With `drop_calls` the queue is emptied too."""
+        """End the conversation with the stream: the up-call in flight is abandoned.
+
+        Args:
+            drop_calls: Whether to empty the queue too. If False, the queued up-calls are made when the stream continues.
+        """
         if drop_calls:
             self.calls.clear()
         if self.state is ConversationState.ASKED:

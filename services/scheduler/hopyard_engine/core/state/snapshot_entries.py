@@ -1,4 +1,4 @@
-"""The state of one snapshot, and the rule for which snapshots a job retains by itself."""
+"""The record of one snapshot, and the rule for which snapshots a job retains."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from hopyard_engine.core.state_machines.snapshot_states import SNAPSHOT, Snapsho
 from hopyard_engine.core.types import SnapshotInfo
 
 SnapshotId = tuple[str, int]
-"""The job and the position."""
+"""(job id, position). In a source of a run, the name of an earlier trial may take the place of the job id."""
 
 
 class Shipper(NamedTuple):
-    """The uploader of a snapshot: the channel of an attempt, or, with an `order` above 0, the node with that upload order."""
+    """Identifies who uploads a snapshot: a run on a node, or the agent of the node by an upload order of the scheduler.
+
+    Attributes:
+        node: Name of the node.
+        attempt: Attempt number of the run that uploads it; ignored for an order.
+        order: Number of the upload order (>= 1); 0: the run uploads it.
+    """
 
     node: str
     attempt: int = 0
@@ -24,17 +30,18 @@ class Shipper(NamedTuple):
 
 @dataclass(slots=True)
 class SnapshotEntry:
-    """A snapshot of a job at a position.
+    """Represents a snapshot of a job at a position.
 
     Attributes:
         job: Id of the job.
         info: Description from the agent that took it.
         nodes: Nodes with a copy.
-        state: State, see `snapshot_states`.
-        pins: Holders that need it: runs that load it, jobs that start from it.
+        state: State of its upload, see `snapshot_states`.
+        pins: Names of the holders that need it: runs that load it, jobs that start from it. It is not deleted while there are any.
         misses: Number of runs that found it neither on a node nor in the store.
-        attempts: Attempts that took it. Only their upload reports count: an older attempt's upload may have been deleted.
-        shipper: Its current or last uploader; None: none.
+        attempts: Attempts that took it. Upload reports of other attempts are ignored, because an older attempt's upload may have been
+            deleted.
+        shipper: Who uploads it now or did so last; None: nobody, or the last upload failed.
         by_order: Whether it is uploaded only when the scheduler orders it (see `deferred_uploads`).
         number: Sequence number of its registration in the stream.
     """
@@ -52,30 +59,34 @@ class SnapshotEntry:
 
     @property
     def stored(self) -> bool:
-        """True if it is in the store."""
+        """Whether the snapshot is in the store."""
         return self.state is SnapshotState.STORED
 
     @property
     def deferred(self) -> bool:
-        """True if its upload waits for an order."""
+        """Whether the upload of the snapshot waits for an order."""
         return self.state is SnapshotState.DEFERRED
 
     @property
     def available(self) -> bool:
-        """True if a run can load it now."""
+        """Whether a run can load the snapshot now, from the store or from a node."""
         return self.stored or bool(self.nodes)
 
     @property
     def settled(self) -> bool:
-        """True if no upload is in progress."""
+        """Whether no upload of the snapshot is in progress."""
         return self.state not in (SnapshotState.UPLOADING, SnapshotState.ORDERED)
 
 
 @dataclass(slots=True)
 class Dropped:
-    """The contents of a snapshot that no entry refers to any more.
+    """Snapshot contents that no `SnapshotEntry` refers to any more, to be deleted.
 
-    They may be in the store without a report of it, if their agent died after the upload.
+    They may be in the store even if no upload was reported, because the agent may have failed after the upload.
+
+    Attributes:
+        sha256: Hash of the contents.
+        nodes: Nodes with a copy.
     """
 
     sha256: str
@@ -83,16 +94,26 @@ class Dropped:
 
 
 class Keep(NamedTuple):
-    """The number of a job's snapshots to keep: the newest `latest` (>= 1) and the best `best` (>= 0)."""
+    """The number of snapshots that a job retains.
+
+    Attributes:
+        latest: Number of newest snapshots (>= 1).
+        best: Number of snapshots with the best metric (>= 0).
+    """
 
     latest: int = 1
     best: int = 0
 
 
 def retained(by_position: dict[int, SnapshotEntry], value: Callable[[int], float | None], how_many: Keep) -> set[int]:
-    """Returns the positions of the snapshots that a job retains by itself.
+    """Return the positions of the snapshots that a job retains: the newest, the best, and the fallbacks for the loss of a node.
 
-    `value` returns the job's metric at a position, higher is better, or None.
+    The fallbacks are the newest stored snapshot and the one that `reserve` returns. Requests of the policy are not considered.
+
+    Args:
+        by_position: The job's snapshots by position.
+        value: Returns the job's metric at a position, where higher is better; None: it has none there.
+        how_many: Number of newest and best snapshots to retain.
     """
     available = sorted((p for p, e in by_position.items() if e.available), reverse=True)
     kept = set(available[: max(how_many.latest, 1)])
@@ -104,9 +125,14 @@ def retained(by_position: dict[int, SnapshotEntry], value: Callable[[int], float
 
 
 def reserve(by_position: dict[int, SnapshotEntry], available: list[int]) -> set[int]:
-    """Returns the position of the fallback for a job whose newest snapshot has a deferred upload and is on one node only; else empty.
+    """Return the position of the fallback that a job needs while its newest snapshot is on one node only and its upload is deferred.
 
-    The fallback is the newest older snapshot that is stored or on another node. `available` is ascending.
+    The fallback is the newest older snapshot that is stored or on another node. The set has at most one element. It is empty if the
+    newest snapshot is stored, is on several nodes, or has no deferred upload, or if there is no such fallback.
+
+    Args:
+        by_position: The job's snapshots by position.
+        available: Positions of the job's available snapshots, ascending.
     """
     newest = by_position[available[-1]] if available else None
     if newest is None or not newest.by_order or newest.stored or len(newest.nodes) > 1:

@@ -1,15 +1,18 @@
-"""All snapshots of a stream: their locations and who needs them.
+"""The register of all snapshots of a stream: where they are and who needs them.
 
 A snapshot is kept while it is pinned (a run loads it, or a forked job starts from it) or while its job retains it. A job retains
 
 - its newest `keep_latest` snapshots;
-- the snapshots that it falls back to when a node is lost: the newest STORED one, and, while its newest one is deferred and on one
-  node only, the newest one that is elsewhere;
+- the fallbacks for the loss of a node: its newest STORED snapshot and, while its newest snapshot is deferred and on one node only, the
+  newest older one that is stored or on another node;
 - its best `keep_best` snapshots;
 - the snapshots that the policy requested.
 
 `actions.snapshots.eviction` selects the snapshots to delete when they exceed the quota. Snapshots of earlier experiments are *lent*:
 they belong to no job, but jobs may start from them (`actions.earlier_results`), so the store keeps them for this experiment too.
+
+Two snapshots can have the same contents (the same hash). The contents are deleted when the last entry with them is gone and they are
+not lent. `SnapshotBook.released` returns contents that can be deleted.
 """
 
 from __future__ import annotations
@@ -32,17 +35,17 @@ from hopyard_engine.core.types import SnapshotInfo
 
 
 class SnapshotBook:
-    """All snapshots of a stream.
+    """Represents all snapshots of a stream, one `SnapshotEntry` for each pair of job and position.
 
     Args:
         lent: Hashes of lent snapshots of earlier experiments.
 
     Attributes:
-        touched: Jobs whose snapshots changed.
+        touched: Log of the jobs whose snapshots changed.
     """
 
     def __init__(self, lent: Iterable[str] = ()) -> None:
-        self._lent: dict[str, set[str]] = {sha256: set() for sha256 in lent}  # And nodes with copies that no job has.
+        self._lent: dict[str, set[str]] = {sha256: set() for sha256 in lent}  # Nodes with copies that no entry has.
         self.touched = Recent()
         self._entries: dict[str, dict[int, SnapshotEntry]] = {}
         self._copies: Counter[str] = Counter()
@@ -52,33 +55,33 @@ class SnapshotBook:
         self._deferred: dict[SnapshotId, SnapshotEntry] = {}
         self._orders = 0
         self._added = 0
-        self._lost_pins: dict[SnapshotId, set[str]] = {}  # Holders of lost snapshots, which may be taken again.
+        self._lost_pins: dict[SnapshotId, set[str]] = {}  # They apply again if the snapshot is retaken.
         self._own: dict[
             str, set[str]
         ] = {}  # Nodes that keep a copy for this stream, because its runs took it or fetched it there.
 
     def get(self, job: str, position: int) -> SnapshotEntry | None:
-        """Returns the snapshot of a job at a position, or None."""
+        """Return the entry of a job's snapshot at a position, or None if there is no such snapshot."""
         return self._entries.get(job, {}).get(position)
 
     @property
     def settled(self) -> bool:
-        """True if no upload is in progress."""
+        """Whether no upload of any snapshot is in progress."""
         return not self._unsettled
 
     def settled_of(self, belongs: Callable[[str], bool]) -> bool:
-        """Returns whether no upload is in progress for the jobs for which `belongs` is true."""
+        """Return whether no upload is in progress for the jobs for whose id `belongs` returns True."""
         return not any(belongs(job) for job, _ in self._unsettled)
 
     @property
     def deferred(self) -> list[SnapshotId]:
-        """The snapshots whose upload waits for an order."""
+        """The ids of the snapshots whose upload waits for an order."""
         return list(self._deferred)
 
     def wanted(self, belongs: Callable[[str], bool]) -> list[SnapshotId]:
-        """Returns the deferred snapshots to upload for the jobs for which `belongs` is true.
+        """Return the deferred snapshots to upload so that the jobs for whose id `belongs` returns True survive the loss of their nodes.
 
-        It leaves out snapshots that are kept only as a fallback until a newer one is stored.
+        Snapshots that are kept only as a fallback until a newer one is stored (`reserve`) are left out.
         """
         return [
             (job, position)
@@ -87,30 +90,30 @@ class SnapshotBook:
         ]
 
     def positions(self, job: str) -> list[int]:
-        """Returns the positions of a job's available snapshots, ascending."""
+        """Return the positions of the snapshots of a job that a run can load now, ascending."""
         return sorted(p for p, e in self._entries.get(job, {}).items() if e.available)
 
     def newest(self, job: str) -> SnapshotEntry | None:
-        """Returns a job's available snapshot with the highest position, or None."""
+        """Return a job's available snapshot with the highest position, or None if it has none."""
         positions = self.positions(job)
         return self._entries[job][positions[-1]] if positions else None
 
     @property
     def loans(self) -> int:
-        """The number of lent snapshots of earlier experiments."""
+        """The number of snapshots that earlier experiments have lent to this stream."""
         return len(self._lent)
 
     def holds(self, sha256: str) -> bool:
-        """Returns whether any snapshot, own or lent, has these contents."""
+        """Return whether a registered or lent snapshot has the contents with this hash."""
         return sha256 in self._copies or sha256 in self._lent
 
     @property
     def size(self) -> int:
-        """The size of all snapshots in bytes. Equal contents count once, whatever the number of copies."""
+        """The size of all registered snapshots in bytes. Equal contents are counted once."""
         return self._size
 
     def vital(self, job: str) -> set[int]:
-        """Returns the positions that a job may resume from: its newest snapshot and its fallbacks."""
+        """Return the positions from which a job may resume: its newest available snapshot and the fallbacks for the loss of a node."""
         by_position = self._entries.get(job, {})
         available = self.positions(job)
         newest = {available[-1]} if available else set[int]()
@@ -118,39 +121,44 @@ class SnapshotBook:
         return newest | set(stored[-1:]) | reserve(by_position, available)
 
     def latest(self, job: str, how_many: int) -> set[int]:
-        """Returns the positions of a job's newest snapshots, at most `how_many` (>= 1)."""
+        """Return the positions of a job's newest available snapshots, at most `how_many` (>= 1)."""
         return set(self.positions(job)[-how_many:])
 
     def entries(self) -> Iterable[SnapshotEntry]:
-        """Iterates over all entries."""
+        """Iterate over the entries of all jobs."""
         for by_position in self._entries.values():
             yield from by_position.values()
 
     def count(self, job: str) -> int:
-        """Returns the number of a job's snapshots."""
+        """Return the number of a job's snapshots, available or not."""
         return len(self._entries.get(job, {}))
 
     def least(self, job: str) -> bool:
-        """Returns whether a job has no snapshot, or only one that is available.
+        """Return whether a job has no snapshot, or exactly one, which is available.
 
-        Nothing of such a job can be dropped while it needs snapshots.
+        If such a job needs its snapshots, there is nothing to drop.
         """
         by_position = self._entries.get(job)
         return not by_position or (len(by_position) == 1 and next(iter(by_position.values())).available)
 
     def of(self, job: str) -> list[SnapshotEntry]:
-        """Returns a job's entries by position, ascending."""
+        """Return a job's snapshots, ordered by position, ascending."""
         return [e for _, e in sorted(self._entries.get(job, {}).items())]
 
     def taken(
         self, job: str, info: SnapshotInfo, node: str, attempt: int = 0, *, deferred: bool = False
     ) -> list[Dropped]:
-        """Records a snapshot that a run took. Its node uploads it unless the upload is `deferred`.
+        """Record a snapshot that a run took. It replaces a snapshot with other contents at the same position.
 
-        A snapshot with other contents at the same position is replaced.
+        Args:
+            job: Id of the job.
+            info: The snapshot.
+            node: The node that has it.
+            attempt: Attempt number of the run.
+            deferred: Whether the upload waits for an order. If False, the run uploads the snapshot.
 
         Returns:
-            Contents that can be deleted.
+            The contents of a replaced snapshot, if they can be deleted.
         """
         entry = self.get(job, info.position)
         dropped: list[Dropped] = []
@@ -174,16 +182,16 @@ class SnapshotBook:
         return dropped
 
     def take_over(self, job: str, info: SnapshotInfo) -> None:
-        """Makes a lent snapshot, which is in the store, a job's own, unless the job has one at that position."""
+        """Register a lent snapshot, which is in the store, as a snapshot of a job. Does nothing if the job has one at that position."""
         if self.get(job, info.position) is None:
             pins = self._lost_pins.pop((job, info.position), set())
             self._add(SnapshotEntry(job, info, state=SnapshotState.STORED, pins=pins))
 
     def copy(self, job: str, source: SnapshotEntry) -> SnapshotEntry | None:
-        """Makes another job's snapshot also a job's own, unless the job has an available one at that position.
+        """Register another job's snapshot as a snapshot of `job` too, unless `job` has an available one at that position.
 
         Returns:
-            The new entry if somebody must upload it: it is neither in the store nor deferred. Else None.
+            The new entry if its upload must be ordered, because it is neither in the store nor deferred; else None.
         """
         known = self.get(job, source.info.position)
         if known is not None and known.available:
@@ -201,21 +209,21 @@ class SnapshotBook:
         return own if own.state is SnapshotState.LOCAL else None
 
     def lend(self, hashes: Iterable[str]) -> None:
-        """Adds lent snapshots of earlier experiments."""
+        """Add lent snapshots of earlier experiments, given by their hashes."""
         for sha256 in hashes:
             self._lent.setdefault(sha256, set())
 
     def end_loans(self, hashes: Iterable[str]) -> list[Dropped]:
-        """Ends the loan of these snapshots. Jobs keep those that they have taken over.
+        """End the loan of the snapshots with these hashes. Those registered by `take_over` remain.
 
         Returns:
-            Contents that can be deleted.
+            The contents that can be deleted.
         """
         ended = [(sha256, self._lent.pop(sha256)) for sha256 in dict.fromkeys(hashes) if sha256 in self._lent]
         return [Dropped(sha256, tuple(sorted(nodes))) for sha256, nodes in ended if sha256 not in self._copies]
 
     def _note(self, entry: SnapshotEntry) -> None:
-        """Updates the sets of unsettled and deferred snapshots after a change of an entry."""
+        """Update the sets of uploading and deferred snapshots after a change of `entry`."""
         key = (entry.job, entry.info.position)
         if not entry.settled and self.get(*key) is entry:
             self._unsettled[key] = entry
@@ -238,7 +246,7 @@ class SnapshotBook:
         return entry
 
     def remove(self, entry: SnapshotEntry) -> None:
-        """Removes a snapshot that cannot be loaded any more. The caller must pass it to `released`."""
+        """Remove the entry of a snapshot that cannot be loaded any more. The caller must pass the entry to `released`."""
         self.touched.touch(entry.job)
         del self._entries[entry.job][entry.info.position]
         self._deferred.pop((entry.job, entry.info.position), None)
@@ -246,7 +254,10 @@ class SnapshotBook:
             self._lost_pins[entry.job, entry.info.position] = entry.pins
 
     def _forget(self, sha256: str) -> bool:
-        """Removes one reference to these contents. Returns whether nobody needs them any more."""
+        """Remove one reference to the contents with this hash.
+
+        Return True if nothing refers to them any more, neither an entry nor a loan.
+        """
         self._copies[sha256] -= 1
         if self._copies[sha256]:
             return False
@@ -256,21 +267,26 @@ class SnapshotBook:
         return sha256 not in self._lent
 
     def fetched(self, job: str, position: int, node: str) -> None:
-        """Records that a run loaded the snapshot on a node, so the node has a copy too."""
+        """Record that a run loaded a snapshot on `node`, so that the node has a copy too."""
         entry = self.get(job, position)
         if entry is not None:
             entry.nodes.add(node)
             self._own.setdefault(entry.info.sha256, set()).add(node)
 
     def keeps(self, node: str, sha256: str) -> bool:
-        """Returns whether a node must keep a copy for this stream until the store has it for this stream.
+        """Return whether `node` must keep its copy of the contents with this hash until this stream has them in the store.
 
-        A copy that belongs to another stream is usable while it exists, but not kept.
+        This is true if a run of this stream saved or loaded the copy there. A copy that the node has only for another stream can be
+        used while it exists.
         """
         return node in self._own.get(sha256, ())
 
     def stored(self, job: str, position: int, sha256: str, attempt: int = 0) -> bool:
-        """Records that an attempt's snapshot is in the store. Returns False if the snapshot is unknown or replaced."""
+        """Record that the snapshot of an attempt is in the store.
+
+        Returns:
+            False if the snapshot is unknown, has other contents now, or was not taken by this attempt. Then nothing changes.
+        """
         entry = self.get(job, position)
         if entry is None or entry.info.sha256 != sha256 or attempt not in entry.attempts:
             return False
@@ -279,9 +295,10 @@ class SnapshotBook:
         return True
 
     def given_up(self, job: str, position: int, sha256: str, attempt: int) -> bool:
-        """Records that an attempt's upload failed for good: the snapshot stays on its nodes.
+        """Record that an attempt's upload of a snapshot failed permanently. The copies on nodes remain.
 
-        Returns False if that attempt was not uploading the snapshot.
+        Returns:
+            False if this attempt was not uploading the snapshot. Then nothing changes.
         """
         entry = self.get(job, position)
         if entry is None or entry.info.sha256 != sha256 or entry.shipper is None or entry.shipper.attempt != attempt:
@@ -293,12 +310,12 @@ class SnapshotBook:
         return True
 
     def unshipped(self, node: str, disk: frozenset[str], shipping: Callable[[str, int], bool]) -> list[SnapshotId]:
-        """Returns the snapshots on a node that are not in the store and that nobody uploads.
+        """Return the snapshots on the disk of a node that are not in the store, not deferred, and not being uploaded.
 
         Args:
             node: The node.
             disk: Hashes of the snapshots on its disk.
-            shipping: Returns whether the node still has the channel of a job's attempt.
+            shipping: Returns whether the node still has the channel of a job's attempt, given the job id and the attempt number.
         """
         return [
             (e.job, e.info.position)
@@ -310,7 +327,7 @@ class SnapshotBook:
         ]
 
     def left(self, node: str) -> list[SnapshotId]:
-        """Returns the snapshots on a node that need an upload order and have none, because the previous uploader is gone."""
+        """Return the snapshots on `node` that are uploaded only by order, are not in the store, and whose uploader is gone."""
         return [
             (e.job, e.info.position)
             for e in self.entries()
@@ -318,9 +335,9 @@ class SnapshotBook:
         ]
 
     def order(self, snapshot: SnapshotId, node: str) -> None:
-        """Orders a node to upload a snapshot.
+        """Assign the upload of a snapshot to `node`, with a new order number.
 
-        Does nothing if the node does not have the snapshot, or if it is stored or has an uploader.
+        Does nothing if the node does not have the snapshot, or if the snapshot is stored or has an uploader.
         """
         entry = self.get(*snapshot)
         if entry is not None and entry.shipper is None and not entry.stored and node in entry.nodes:
@@ -330,24 +347,28 @@ class SnapshotBook:
             self._note(entry)
 
     def order_deferred(self, snapshot: SnapshotId) -> str:
-        """Orders the upload of a deferred snapshot. Returns the node that gets the order."""
+        """Assign the upload of a deferred snapshot to a node that has it. Return the name of the node."""
         entry = self._deferred[snapshot]
         node = min(entry.nodes)
         self.order(snapshot, node)
         return node
 
     def ordered(self, node: str) -> list[SnapshotEntry]:
-        """Returns the snapshots that a node has an unanswered order to upload, by order number."""
+        """Return the snapshots that `node` must upload by orders that it has not answered, sorted by order number."""
         found = [e for e in self._unsettled.values() if e.shipper and e.shipper.order and e.shipper.node == node]
         return sorted(found, key=lambda e: e.shipper or Shipper(node))
 
     def of_order(self, snapshot: SnapshotId, node: str, order: int) -> SnapshotEntry | None:
-        """Returns the snapshot that a node has this order to upload, or None if the order was answered or the snapshot changed."""
+        """Return the snapshot that upload order number `order` to `node` refers to.
+
+        Returns:
+            None if the order has been answered, or if the snapshot is gone or was replaced.
+        """
         entry = self.get(*snapshot)
         return entry if entry is not None and not entry.stored and entry.shipper == Shipper(node, 0, order) else None
 
     def shipped(self, entry: SnapshotEntry, error: str) -> None:
-        """Records the answer to an upload order: stored, or failed with an error."""
+        """Record a node's answer to an upload order: the snapshot is in the store, or its upload failed (`error` is not empty)."""
         change_snapshot(
             entry, SnapshotState.LOCAL if error else SnapshotState.STORED, error or "the node has uploaded it"
         )
@@ -356,11 +377,11 @@ class SnapshotBook:
         self._note(entry)
 
     def pin(self, snapshot: SnapshotId, holder: str) -> None:
-        """Pins a snapshot for a holder."""
+        """Add a pin to an existing snapshot, which protects it from deletion. `holder` is the name of the run or job that needs it."""
         self._entries[snapshot[0]][snapshot[1]].pins.add(holder)
 
     def unpin(self, snapshot: SnapshotId, holder: str) -> None:
-        """Removes a holder's pin, if it exists."""
+        """Remove the pin of `holder` from a snapshot, if it exists."""
         entry = self.get(*snapshot)
         if entry is not None:
             entry.pins.discard(holder)
@@ -370,10 +391,14 @@ class SnapshotBook:
                 del self._lost_pins[snapshot]
 
     def node_lost(self, node: str, kept: frozenset[str] = frozenset()) -> list[SnapshotEntry]:
-        """Removes the copies of a lost node, except those in `kept` (hashes), which are known to be on its disk.
+        """Remove the copies on a lost node.
+
+        Args:
+            node: The node.
+            kept: Hashes of snapshots that are known to be on its disk. These copies remain.
 
         Returns:
-            The snapshots that are lost for good. The caller must pass them to `released`.
+            The removed entries of snapshots with no other copy. The caller must pass them to `released`.
         """
         lost = []
         for sha256 in self._own.keys() - kept:
@@ -388,7 +413,14 @@ class SnapshotBook:
         return lost
 
     def not_shipping(self, node: str, gone: Callable[[str, int], bool], but: frozenset[str] = frozenset()) -> None:
-        """Ends the uploads of a node's channels for which `gone(job, attempt)` is true, except snapshots with the hashes `but`."""
+        """Record that a node no longer performs uploads.
+
+        Args:
+            node: The node.
+            gone: Returns whether the upload by a job's attempt has ended, given the job id and the attempt number (0: an upload by
+                order).
+            but: Hashes of snapshots whose uploads continue.
+        """
         for entry in self.entries():
             if entry.info.sha256 in but:
                 continue
@@ -404,17 +436,25 @@ class SnapshotBook:
                 self._note(entry)
 
     def may_evict(self, node: str) -> set[str]:
-        """Returns the hashes of snapshots that a node may delete to free disk space, as far as this stream knows (see `evicted`)."""
+        """Return the hashes of the snapshots that `node` may delete to free disk space, as far as this stream is concerned.
+
+        These are the stored ones, and those that the node has only for another stream (see `evicted`).
+        """
         return {e.info.sha256 for e in self.entries() if node in e.nodes and self._may_go(e, node)}
 
     def evicted(self, node: str, sha256s: frozenset[str]) -> tuple[list[str], list[SnapshotEntry]]:
-        """Records that a node deleted copies to free disk space.
+        """Record that a node deleted copies to free disk space.
 
-        A copy that the node keeps for this stream and that is not known to be STORED counts as present: the agent deletes only stored
-        copies, and its report that the copy is stored follows on its channel.
+        A copy that the node must keep for this stream (`keeps`) and that is not known to be STORED is still considered present: an
+        agent deletes such copies only after it has stored them, and its report of the upload follows on the run's channel.
+
+        Args:
+            node: The node.
+            sha256s: Hashes of the deleted copies.
 
         Returns:
-            The jobs whose copies are gone, and the snapshots that are lost for good, which the caller must pass to `released`.
+            The ids of the jobs whose copies are gone, and the removed entries of snapshots with no other copy. The caller must pass
+            the entries to `released`.
         """
         jobs, lost = [], []
         for entry in list(self.entries()):
@@ -430,10 +470,13 @@ class SnapshotBook:
         return entry.stored or not self.keeps(node, entry.info.sha256)
 
     def moved(self, here: frozenset[str]) -> list[SnapshotEntry]:
-        """Updates all entries after an import: no node has a copy, and the store has those in `here` (hashes).
+        """Update all entries after an import into another cluster: no node has a copy.
+
+        Args:
+            here: Hashes of the snapshots that were imported into the store.
 
         Returns:
-            The snapshots that are lost. The caller must pass them to `released`.
+            The removed entries of the snapshots that were not imported. The caller must pass them to `released`.
         """
         lost = []
         self._own.clear()
@@ -449,7 +492,7 @@ class SnapshotBook:
         return lost
 
     def node_holds(self, node: str, sha256s: frozenset[str]) -> None:
-        """Records the snapshots that a node announced to have on its disk."""
+        """Record the copies that `node` announced to have on its disk, given by their hashes. Unknown hashes are ignored."""
         for entry in self.entries():
             if entry.info.sha256 in sha256s:
                 entry.nodes.add(node)
@@ -462,17 +505,17 @@ class SnapshotBook:
         how_many: Keep = Keep(),  # noqa: B008 - immutable
         asked: Collection[int] = (),
     ) -> list[Dropped]:
-        """Drops the snapshots of a job that nobody needs.
+        """Drop the snapshots of a job that are neither pinned, nor requested by the policy, nor retained by the job.
 
         Args:
-            job: The job.
-            keep: Whether the job still needs its snapshots (False once it ended without a result).
-            value: Returns the job's metric at a position, higher is better; None: it has none there.
-            how_many: Number of snapshots that it retains.
+            job: Id of the job.
+            keep: Whether the job retains snapshots. False once it has ended without a result.
+            value: Returns the job's metric at a position, where higher is better; None: it has none there.
+            how_many: Number of snapshots that the job retains.
             asked: Positions that the policy may still fork from.
 
         Returns:
-            Contents that can be deleted.
+            The contents that can be deleted.
         """
         by_position = self._entries.get(job, {})
         kept = {p for p, e in by_position.items() if e.pins or p in asked}
@@ -485,14 +528,17 @@ class SnapshotBook:
         return dropped
 
     def retained(self, job: str, value: Callable[[int], float | None], how_many: Keep) -> set[int]:
-        """Returns the positions that a job retains by itself, without those that its policy requested.
+        """Return the positions of the snapshots that a job retains without requests of its policy.
 
         The arguments are those of `collect`.
         """
         return retained(self._entries.get(job, {}), value, how_many)
 
     def drop_bytes(self, sha256: str) -> list[Dropped]:
-        """Drops all snapshots with these contents, whoever retains them. Returns the contents that can be deleted."""
+        """Drop the snapshots of all jobs with the contents `sha256`, even if they are retained.
+
+        Return the contents if they can be deleted.
+        """
         dropped: list[Dropped] = []
         for entry in [e for e in self.entries() if e.info.sha256 == sha256]:
             self.remove(entry)
@@ -500,7 +546,11 @@ class SnapshotBook:
         return dropped
 
     def released(self, entry: SnapshotEntry) -> list[Dropped]:
-        """Releases the contents of a removed entry. Returns them for deletion unless another entry or a loan has the same contents."""
+        """Release the contents of a removed entry.
+
+        Returns:
+            The contents, to be deleted, unless another entry or a loan has the same contents. Then the list is empty.
+        """
         self._note(entry)
         if entry.info.sha256 in self._lent:
             self._lent[entry.info.sha256] |= entry.nodes

@@ -56,7 +56,52 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Stream:
-    """The state of one stream. Its id is the id of its first experiment, the `founder`."""
+    """Represents the state of one stream. Its id is the id of its first experiment, the `founder`.
+
+    Args:
+        created: The first event of the stream.
+
+    Attributes:
+        id: Id of the stream.
+        founder: The first experiment.
+        experiments: All experiments by id, the founder first.
+        now: Time of the newest event in seconds since the Unix epoch.
+        data: The partitioned data to train on; None: the data is not partitioned.
+        earlier: Results of earlier experiments that jobs may reuse, by the name of the trial.
+        scaling: Times that earlier experiments measured for the same training on several slots.
+        jobs: All jobs by id.
+        touched: Log of changed jobs. Changes during a run are not recorded in it.
+        states: Number of jobs in each state.
+        idle: Queue of the idle jobs that may be started.
+        open: Jobs that have not ended, by id.
+        live: Runs with a process on a slot, by job id.
+        slots: Slots that the cluster has granted, by id.
+        vacant: Ids of the slots that are neither occupied nor reserved.
+        draining: Ids of the slots that must be returned when their run has left.
+        busy: Number of occupied slots.
+        snapshots: The snapshots of all jobs.
+        hops: Counters of snapshot transfers.
+        tidied: Whether snapshots, or the need for them, changed in this event. Then the quota must be checked.
+        crowded: Bytes above the snapshot quota that cannot be deleted.
+        crowded_told: Highest value of `crowded` in a notice.
+        gave_up: Whether snapshots were deleted because of the store quota.
+        share: Number of slots that the stream may use.
+        demand: Number of slots that the policy can use; None: as many as possible.
+        claimed: The `claim` last sent to the cluster state.
+        gang: The policy's demand is a multiple of so many slots.
+        claimed_gang: The `gang` last sent to the cluster state.
+        nodes: Names of the nodes with usable slots; empty: all nodes.
+        claimed_nodes: The `nodes` last sent to the cluster state.
+        overdue: Whether the deadline for returning slots above the share has passed.
+        ordinals: Number of jobs created so far.
+        conversation: The conversation with the policy.
+        asks: Unanswered questions to generators, predictors and solvers, by ticket.
+        timers: Time at which each set timer elapses, by ticket (see `timers`).
+        requests: Ids of the applied `Updated` and `Imported` events.
+        quarantined: Whether the stream was stopped after an error in the engine.
+        terms_told: The `terms` last sent to the cluster state.
+        effects: Effects of the current event.
+    """
 
     def __init__(self, created: StreamCreated) -> None:
         self.id = created.stream
@@ -68,7 +113,7 @@ class Stream:
         self.earlier = earlier_of(created.earlier, self.founder.id)
         self.scaling = created.scaling
         self.jobs: dict[str, Job] = {}
-        self.touched = Recent()  # Changed jobs. Live jobs change without an entry here.
+        self.touched = Recent()
         self.states: dict[JobState, int] = {}
         self.idle = IdleQueue()
         self.open: dict[str, Job] = {}
@@ -81,22 +126,22 @@ class Stream:
             info.sha256 for trial in self.earlier.values() for info in trial.snapshots.values()
         )
         self.hops = HopCounts()
-        self.tidied = False  # The snapshots or the need for them changed: the quota must be checked.
-        self.crowded = 0  # Bytes above the quota that cannot be dropped.
-        self.crowded_told = 0  # The highest value of `crowded` in a notice.
-        self.gave_up = False  # Snapshots were deleted for the store quota.
+        self.tidied = False
+        self.crowded = 0
+        self.crowded_told = 0
+        self.gave_up = False
         self.share = 0
         self.demand: int | None = None
         self.claimed: int | None = None
         self.gang = self.claimed_gang = 1
-        self.nodes: tuple[str, ...] = ()  # Nodes with usable slots; empty: all.
+        self.nodes: tuple[str, ...] = ()
         self.claimed_nodes: tuple[str, ...] = ()
         self.overdue = False
         self.ordinals = 0
 
         self.conversation = PolicyConversation(self.id)
         self.asks: dict[str, AskOutside] = {}
-        self.timers: dict[str, float] = {}  # Times by ticket (`TimerKey`).
+        self.timers: dict[str, float] = {}
         self.requests: set[str] = set()
         self.quarantined = False
         self.terms_told: tuple[float, int | None] = self.terms
@@ -108,30 +153,31 @@ class Stream:
     def settings(self) -> Settings:
         """The settings of the first experiment.
 
-        Use it for those that all experiments have in common: metric and mode, the policy's seed, grace periods.
+        Use it only for settings that are equal in all experiments of a group: metric and mode, the policy's seed, grace periods.
         """
         return self.founder.settings
 
     @property
     def state(self) -> ExperimentState:
-        """The combined state of the experiments: RUNNING while one is running, ended when all have ended."""
+        """The combined state of the experiments (`foremost`): RUNNING while one of them is, a final state when all have ended."""
         return self.founder.state if len(self.experiments) == 1 else foremost(list(self.experiments.values())).state
 
     @property
     def reason(self) -> Reason | None:
-        """The reason of the combined state."""
+        """The reason of the combined state (`state`); None: the state needs no explanation."""
         return foremost(list(self.experiments.values())).reason
 
     @property
     def running(self) -> list[Experiment]:
-        """The experiments whose jobs may be created and started."""
+        """The RUNNING experiments, whose jobs may be created and started."""
         return [m for m in self.experiments.values() if m.running]
 
     @property
     def terms(self) -> tuple[float, int | None]:
-        """The total (weight, slot limit) of the running experiments, or of those that have not ended if none is running.
+        """The weight and the maximum number of slots of the stream, which the cluster divides slots by.
 
-        A limit of None means no limit.
+        Both are sums over the RUNNING experiments, or over those that have not ended if none is RUNNING. A maximum of None means no
+        limit.
         """
         if len(self.experiments) == 1 and self.founder.settings.concurrency is None:
             return self.founder.settings.weight, self.founder.settings.slots
@@ -141,15 +187,16 @@ class Stream:
 
     @property
     def concurrency(self) -> int | None:
-        """The number of jobs of all experiments that may train at the same time; None: no limit."""
+        """The maximum number of jobs of all experiments that train at the same time; None: no limit."""
         return _sum([m.settings.concurrency for m in self.running or self.experiments.values()])
 
     @property
     def _cap_by_jobs(self) -> int | None:
-        """The number of slots that `concurrency` jobs can use: the slots of the runs that would stay, and a gang for each other job.
+        """The number of slots that `concurrency` jobs can use; None: no limit.
 
-        None if there is no limit. Also None if the policy scales jobs and runs no more than `concurrency`: its demand accounts for
-        the limit.
+        It is the number of slots of the `concurrency` runs that preemption would spare, plus one gang for each further job. It is also
+        None if the policy chooses the number of slots of each job and no more than `concurrency` runs are live: then its demand
+        accounts for the limit.
         """
         limit = self.concurrency
         if limit is None or (self.settings.scales and len(self.live) <= limit):
@@ -159,79 +206,87 @@ class Stream:
 
     @property
     def snapshot_quota(self) -> int | None:
-        """The maximum size in bytes of the snapshots of all experiments; None: no limit."""
+        """The maximum size in bytes of the snapshots of all experiments, the sum of their quotas; None: no limit."""
         return _sum([m.settings.snapshot_quota for m in self.experiments.values()])
 
     @property
     def generated(self) -> int:
-        """The number of jobs created by generators or with given hyperparameters."""
+        """The number of jobs created so far with a proposal of a generator or with given hyperparameters."""
         return sum(m.generated for m in self.experiments.values())
 
     @property
     def jobs_left(self) -> int:
-        """The number of jobs that may be created now by generators or with given hyperparameters."""
+        """The number of jobs that RUNNING experiments may still create with a proposal of a generator or with given hyperparameters."""
         return sum([m.jobs_left for m in self.experiments.values() if m.running])
 
     @property
     def best(self) -> tuple[str, int, float] | None:
-        """(job, position, value) of the best finite report; None: there is none."""
+        """(job id, position, value) of the best finite report of all experiments; None: there is none."""
         found = [m.best for m in self.experiments.values() if m.best is not None]
         return max(found, key=lambda best: self.sign(best[2]), default=None)
 
     @property
     def claim(self) -> int | None:
-        """The number of slots that the stream can use now, 0 unless it is RUNNING; None: as many as possible."""
+        """The number of slots that the stream requests from the cluster; None: as many as possible.
+
+        It is 0 unless the stream is RUNNING.
+        """
         return self.demand if self.state is ExperimentState.RUNNING else 0
 
     @property
     def granted(self) -> int:
-        """The number of slots that count against the share: all except those that must be returned because they drain."""
+        """The number of slots that are counted against the share: all except draining ones, which must be returned."""
         return len(self.slots) - len(self.draining)
 
     @property
     def placed(self) -> int:
-        """The number of slots with a run that count against the share."""
+        """The number of occupied slots that are counted against the share."""
         return self.busy - sum(self.slots[slot].run is not None for slot in self.draining)
 
     def precedence(self, run: Run) -> tuple[bool, float, int, int]:
-        """Returns the sort key for preemption; runs with the lowest key are preempted first.
+        """Return the sort key of a run for preemption. The run with the lowest key is preempted first.
 
-        Lowest priority first, then the least training at risk, then the newest job; runs that are not preemptible come last. A
-        program without a snapshot may be unable to save one, so all its training is at risk.
+        The order is: lowest priority first, then the least training at risk, then the newest job. Runs that are not preemptible come
+        last. If the job has no snapshot, its program may be unable to save one, so all its training is at risk.
         """
         job = self.jobs[run.job]
         at_stake = run.position if self.snapshots.newest(run.job) is None else 0
         return not run.preemptible, job.priority or 0.0, at_stake, -job.ordinal
 
     def sign(self, value: float) -> float:
-        """Returns a metric value with the sign changed in mode "min", so that higher is better."""
+        """Return a metric value, negated in mode "min", so that a higher result is better."""
         return value if self.settings.mode == "max" else -value
 
     def idle_jobs(self) -> list[Job]:
-        """Returns the queue of idle jobs: highest priority first, then by arrival."""
+        """Return the idle jobs that may be started, in queue order: highest priority first, then by arrival."""
         return [self.jobs[job] for job in self.idle]
 
     def curve(self, job: Job) -> list[CurveEntry]:
-        """Returns a job's curve entries, beginning with the prefix from its origin."""
+        """Return a job's curve entries by position, ascending, beginning with those that it has from another job (`Job.prefix`)."""
         own = job.curve.upto(job.max_position)
         if job.origin is None:
             return own
         return [*job.prefix, *(p for p in own if p.position > job.origin[1])]
 
     def back(self, job: Job, position: int) -> Iterator[CurveEntry]:
-        """Iterates over a job's curve entries from a position downwards, so that callers can stop early."""
+        """Iterate lazily over the entries of `curve` from `position` (inclusive) downwards."""
         least = -1 if job.origin is None else job.origin[1]
         own = job.curve.back(min(position, job.max_position))
         yield from takewhile(lambda point: point.position > least, own)
         yield from (point for point in reversed(job.prefix) if point.position <= position)
 
     def set_origin(self, job: Job, source: tuple[str, int]) -> None:
-        """Makes a job continue another job's curve as it is now. Later changes of the other job do not affect it."""
+        """Make a job continue another job's curve. Later changes of that curve do not affect the job.
+
+        Args:
+            job: The job.
+            source: Id of the other job, and the position up to which the job has its results.
+        """
         job.prefix = tuple(p for p in self.curve(self.jobs[source[0]]) if p.position <= source[1])
         job.origin = source
 
     def source_of(self, job: Job) -> tuple[str, int] | None:
-        """Returns the snapshot from which the job would resume: its newest one, else that of its origin, else None."""
+        """Return the snapshot from which the job would resume: its newest one, else that of its origin if it is a fork, else None."""
         newest = self.snapshots.newest(job.id)
         if newest is not None:
             return (job.id, newest.info.position)
@@ -244,7 +299,7 @@ class Stream:
     # ------------------------------------------------------------------------------------------------------ operations
 
     def add(self, event: ExperimentJoined) -> Experiment:
-        """Adds an experiment to the stream, with the results of earlier experiments that it can reuse."""
+        """Add an experiment to the stream, with the results of earlier experiments that it can reuse. Return the new experiment."""
         for name, trial in earlier_of(event.earlier, event.experiment).items():
             known = self.earlier.get(name)
             if known is None or known.high_water <= trial.high_water:
@@ -258,31 +313,47 @@ class Stream:
         return experiment
 
     def emit(self, effect: Effect) -> None:
-        """Appends an effect."""
+        """Append an effect to the effects of the current event."""
         self.effects.append(effect)
 
     def call(self, call: Call, run: Run | None = None) -> None:
-        """Queues an up-call. If it needs a decision for `run`, it is dropped when the run has ended before its turn."""
+        """Queue an up-call to the policy.
+
+        Args:
+            call: The up-call.
+            run: The run that needs the decision in the answer; None: no run does. If the run ends first, the up-call is dropped.
+        """
         self.conversation.queue(call, run)
 
     def wake(self) -> None:
-        """Makes an `AllocateJobs` up-call due, because something may be allocated that could not be before."""
+        """Mark an `AllocateJobs` up-call as due, because something may be allocated that could not be before."""
         self.conversation.wake()
 
     def ask(
         self, ticket: str, kind: str, payload: object, experiment: ExperimentId = ExperimentId(""), seconds: float = 0.0
     ) -> None:
-        """Asks a generator, a predictor or a solver, and records the question until it is answered."""
+        """Send a question to a generator, a predictor or a solver, and store it until it is answered.
+
+        Args:
+            ticket: Identifies the question and its answer.
+            kind: What is asked: "create_job" for a generator, "predict" for a predictor, else the name of a solver.
+            payload: The question as plain data.
+            experiment: The experiment whose generator is asked; empty for other questions.
+            seconds: Time limit of a solver.
+        """
         question = AskOutside(self.id, ticket, kind, payload, experiment, seconds)
         self.asks[ticket] = question
         self.emit(question)
 
     def due(self, timer: TimerKey) -> float | None:
-        """Returns the time at which a timer elapses, or None if it is not set."""
+        """Return the time at which a timer elapses, in seconds since the Unix epoch, or None if the timer is not set."""
         return self.timers.get(timer.ticket)
 
     def set_timer(self, timer: TimerKey, at: float | None) -> None:
-        """Sets or moves a timer; `at` None cancels it."""
+        """Set a timer to elapse at the time `at`, in seconds since the Unix epoch.
+
+        It replaces an earlier time. None cancels the timer.
+        """
         if at is None:
             if self.timers.pop(timer.ticket, None) is None:
                 return
@@ -291,13 +362,20 @@ class Stream:
         self.emit(SetTimer(self.id, timer.ticket, at))
 
     def send(self, run: Run, rank: int, body: CommandBody) -> None:
-        """Sends a command to a process of a run."""
+        """Send a command to one process of a run. The command is stored until the agent acknowledges it."""
         process = run.ranks[rank]
         key = RunKey(self.id, run.job, run.attempt, rank)
         self.emit(Send(process.node, key, process.channel.send(body), body))
 
     def move(self, job: Job, state: JobState, why: Reason) -> None:
-        """Changes a job's state and performs the consequences: idle queue, pins, snapshots, generator, row."""
+        """Change a job's state, and update everything that depends on it: idle queue, pins, snapshots, generator, and the job's row.
+
+        An idle state becomes HELD if a person has paused the job. A job in an idle state is offered to the policy unless it is in
+        backoff.
+
+        Raises:
+            IllegalTransitionError: The transition table does not permit the change.
+        """
         if state.idle and job.held:
             state = JobState.HELD
         self.count(job, -1)
@@ -319,19 +397,19 @@ class Stream:
         self.changed(job)
 
     def order_uploads(self, snapshots: Iterable[SnapshotId]) -> None:
-        """Orders the upload of deferred snapshots."""
+        """Order the upload of the given deferred snapshots, each from a node that has it."""
         nodes = [self.snapshots.order_deferred(snapshot) for snapshot in snapshots]
         for node in dict.fromkeys(nodes):
             self.emit(OrdersGiven(node))
 
     def upload_remaining(self, job: Job) -> None:
-        """Orders the upload of an ended job's retained snapshots, so that they survive the loss of a node."""
+        """Order the upload of the deferred snapshots that an ended job retains, so that they survive the loss of a node."""
         self.order_uploads(self.snapshots.wanted(lambda name: name == job.id))
 
     def tell_generator(self, job: Job) -> None:
-        """Records the end of a job for its experiment's generator, unless that reads no results.
+        """Record the final result of a job for its experiment's generator, if the generator reads results.
 
-        Calls on a generator are recorded per experiment and reach it in order, before the next question.
+        The recorded calls are passed to the generator in order, before the next configuration is requested from it.
         """
         if job.experiment.settings.generator_reads == "nothing":
             return
@@ -347,11 +425,11 @@ class Stream:
         position = job.best[1]
         if position in job.curve.points:
             return job.curve.points[position].metrics, position
-        # It was answered from another job's results, so the entry is in its prefix.
+        # The job was answered from another job's results, so the entry is in its prefix.
         return next(point.metrics for point in self.curve(job) if point.position == position), position
 
     def withdraw_predictions(self, job: Job) -> None:
-        """Cancels the unanswered predictions for a job that ended, and tells the policy."""
+        """Cancel the unanswered predictions for a job that ended, and report an error for each to the policy."""
         tickets, job.predictions = job.predictions, {}
         for ticket in tickets:
             if ticket in self.asks:
@@ -361,17 +439,17 @@ class Stream:
                 self.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
 
     def changed(self, job: Job) -> None:
-        """Requests a new projection of the job's row."""
+        """Request that the job's row in AppStat is projected again."""
         self.touched.touch(job.id)
         self.emit(JobChanged(job.experiment.id, job.id))
 
     def count(self, job: Job, change: int) -> None:
-        """Adds `change` to the number of jobs in the job's state."""
+        """Add `change` (1 or -1) to the number of jobs that are in the state of `job`, in the stream and in its experiment."""
         for states in (self.states, job.experiment.states):
             states[job.state] = states.get(job.state, 0) + change
 
     def offer(self, job: Job) -> None:
-        """Adds an idle job to the queue, or to the paused jobs of its experiment if that is not running."""
+        """Add an idle job to the idle queue, or to the paused jobs of its experiment if that is not RUNNING."""
         self.touched.touch(job.id)
         if job.experiment.running:
             self.idle.add(job.id, job.priority)
@@ -380,23 +458,23 @@ class Stream:
             job.experiment.paused_jobs[job.id] = None
 
     def withdraw(self, job: Job) -> None:
-        """Removes a job from the queue and from the paused jobs."""
+        """Remove a job from the idle queue and from the paused jobs of its experiment, if it is there."""
         self.touched.touch(job.id)
         self.idle.discard(job.id)
         job.experiment.paused_jobs.pop(job.id, None)
 
     def unpin_fork(self, job: Job) -> None:
-        """Unpins the snapshot that the job was forked from."""
+        """Remove the pin from the snapshot that the job was forked from, if it has one."""
         if job.fork_pin is not None:
             pin, job.fork_pin = job.fork_pin, None
             self.snapshots.unpin(pin, job.fork_holder)
             self.collect(self.jobs[pin[0]])
 
     def asked(self, job: Job) -> set[int]:
-        """Returns the positions of a job that the policy may still fork from.
+        """Return the positions of a job's snapshots that the policy requested and may still fork from.
 
-        The policy requested snapshots there and has released neither them nor the job. With `Settings.forks_newest` it is only the
-        newest one.
+        The policy has not released them (`KeepSnapshots`), the job is not terminated, and the stream does not end. With
+        `Settings.forks_newest` the newest of them is the only one.
         """
         over = (self.state is ExperimentState.ENDING or self.state.ended) and not job.experiment.out_of_time
         if over or (job.state is JobState.TERMINATED and not self.lends(job)):
@@ -407,25 +485,26 @@ class Stream:
         return asked
 
     def lends(self, job: Job) -> bool:
-        """Returns whether other experiments of the group may still use the snapshots of a job whose experiment has ended."""
+        """Return whether other experiments of the group may still use the snapshots of a job whose experiment has ended."""
         return job.lends and bool(self.alike(job.experiment))
 
     def alike(self, experiment: Experiment) -> list[Experiment]:
-        """Returns the other experiments of the group with the same search plan that are not ending or ended."""
+        """Return the other experiments of the group that have the same search plan as `experiment` and are neither ENDING nor ended."""
         plan = experiment.settings.plan
         others = (m for m in self.experiments.values() if m is not experiment and m.settings.plan == plan)
         return [m for m in others if plan and not (m.state.ended or m.state is ExperimentState.ENDING)]
 
     def _spared(self, job: Job) -> set[int]:
-        """Returns the positions of snapshots that a job keeps in addition to those that its settings retain.
+        """Return the positions of the snapshots that a job keeps in addition to those that its settings retain.
 
-        These are the requested positions and, for a completed job with `Settings.lasting`, those at which other jobs branched off.
+        These are the requested positions that the policy may still fork from and, for a completed job with `Settings.lasting`, all
+        requested positions.
         """
         lasting = job.asked if job.terms.lasting and job.state is JobState.COMPLETED else set()
         return self.asked(job) | lasting
 
     def collect(self, job: Job) -> None:
-        """Drops the snapshots of a job that nobody needs."""
+        """Drop the snapshots of a job that are needed neither by the job, nor by the policy, nor by other experiments."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.experiment.best or ("",))[0] == job.id
         wanted = wanted or (self.lends(job) and job.kept is None)
         self.tidied = True
@@ -437,14 +516,14 @@ class Stream:
             self.changed(job)  # Its row lists its snapshots, even after the end.
 
     def for_others(self, job: Job) -> list[SnapshotEntry]:
-        """Returns the snapshots of a completed job that are kept only so that other jobs can start from them."""
+        """Return the snapshots that a completed job keeps only because the policy requested them for other jobs."""
         if job.state is not JobState.COMPLETED or not job.asked:
             return []
         own = self.snapshots.retained(job.id, self._value_at(job), _keep(job))
         return [e for e in self.snapshots.of(job.id) if e.info.position in job.asked - own]
 
     def _value_at(self, job: Job) -> Callable[[int], float | None]:
-        """Returns a function that gives the job's metric at a position, higher is better, or None if there is none."""
+        """Return a function that returns the job's metric at a position, negated in mode "min", or None if there is none."""
 
         def value(position: int) -> float | None:
             point = job.curve.points.get(position)
@@ -454,13 +533,13 @@ class Stream:
         return value
 
     def drop(self, dropped: list[Dropped]) -> None:
-        """Emits the effects that delete contents which nobody refers to."""
+        """Emit the effects that delete the contents of dropped snapshots from the nodes and from the store."""
         self.tidied = True
         for item in dropped:
             self.emit(ForgetSnapshot(self.id, item.sha256, item.nodes, True))
 
     def free(self, slot: str) -> None:
-        """Makes a slot vacant, because its run has left."""
+        """Make a slot vacant, because its run has left. Does nothing if the stream has no such slot or no run occupies it."""
         held = self.slots.get(slot)
         if held is not None and held.run is not None:
             held.run = None
@@ -469,35 +548,40 @@ class Stream:
             self.wake()
 
     def occupy(self, slot: GrantedSlot, run: Run) -> None:
-        """Assigns a slot to a run and ends its reservation."""
+        """Assign a slot to a run and end the slot's reservation."""
         slot.run, slot.reserved, slot.reservation = run, False, ""
         self.busy += 1
         self.vacant.discard(slot.id)
 
     def reserve(self, slot: GrantedSlot, request: str = "") -> None:
-        """Reserves an idle slot for the policy, or for the request of a client."""
+        """Reserve an idle slot.
+
+        Args:
+            slot: The slot.
+            request: Id of the client's request; empty: the policy reserves the slot.
+        """
         slot.reserved, slot.reservation = True, request
         self.vacant.discard(slot.id)
 
     def release(self, slot: GrantedSlot) -> None:
-        """Ends the reservation of an idle slot."""
+        """End the reservation of an idle slot by the policy or a client, so that a run can be placed on the slot."""
         slot.reserved, slot.reservation = False, ""
         self.vacant.add(slot.id)
 
     def reservation(self, request: str) -> GrantedSlot | None:
-        """Returns the slot that is reserved for a client's request, or None."""
+        """Return the slot that is reserved for a client's request, or None if there is none. An empty `request` never matches."""
         if not request:
             return None
         return next((m for m in self.slots.values() if m.reservation == request), None)
 
     def give_up(self, slot: str) -> None:
-        """Removes a slot from the stream."""
+        """Remove a slot from the stream, with or without a run. The run is not changed."""
         self.busy -= self.slots.pop(slot).run is not None
         self.vacant.discard(slot)
         self.draining.discard(slot)
 
     def shed(self) -> None:
-        """Returns idle slots to the cluster: those that drain, those on nodes that the policy cannot use, and those above the share."""
+        """Return idle slots to the cluster: draining ones, those on nodes that the policy cannot use, and those above the share."""
         if len(self.slots) == self.busy:
             return
         useless = {m.id for m in self.slots.values() if self.nodes and m.node not in self.nodes and not m.reserved}
@@ -514,7 +598,11 @@ class Stream:
     # -------------------------------------------------------------------------------------------------------- up-calls
 
     def next_call(self, at: float) -> None:
-        """Makes the next up-call, unless one is in flight: first the queued ones, then `AllocateJobs` if it is due and useful."""
+        """Make the next up-call at the time `at`, unless one is in flight: first the queued ones, then a due `AllocateJobs`.
+
+        `AllocateJobs` is made only if it can have a result: the policy may place a job, or it must get refusals or state its demand
+        again.
+        """
         conversation = self.conversation
         if conversation.state is not ConversationState.IDLE or self.state.ended:
             return
@@ -542,6 +630,6 @@ def _keep(job: Job) -> Keep:
 
 
 def _sum(limits: Iterable[int | None]) -> int | None:
-    """Returns the sum of limits, or None (no limit) if any of them is None."""
+    """Return the sum of limits, or None (no limit) if any of them is None."""
     given = list(limits)
     return None if None in given else sum(limit for limit in given if limit is not None)

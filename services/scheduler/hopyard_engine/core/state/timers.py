@@ -1,4 +1,4 @@
-"""The timers of a stream. Each has a typed key; effects and the journal contain the key as text, its ticket."""
+"""The timers of a stream. A timer is identified by a typed key. Effects and the journal contain the key as text, its ticket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from hopyard.policy.vocabulary import ExperimentId
 
 POLICY: Final = "policy/"
-"""Prefix of the tickets of the policy's timers and of its requests to predictors and solvers."""
+"""Prefix of the internal tickets of the policy's timers and of its requests to predictors and solvers."""
 
 _BACKOFF: Final = "core/hold/"
 _END: Final = "core/end/"
@@ -19,72 +19,77 @@ _SHARE: Final = "core/share"
 
 @dataclass(frozen=True, slots=True)
 class BackoffTimer:
-    """Ends the backoff of a job after a loss or a failure."""
+    """Key of the timer that ends the backoff of job `job` after losses or failures."""
 
     job: str
 
     @property
     def ticket(self) -> str:
-        """The ticket of this timer: the timer key as text."""
+        """The key as text, for effects and the journal."""
         return _BACKOFF + self.job
 
 
 @dataclass(frozen=True, slots=True)
 class EndTimer:
-    """Ends an experiment that has reached its time limit (`Settings.max_seconds`)."""
+    """Key of the timer that ends `experiment` when its time limit (`Settings.max_seconds`) has passed."""
 
     experiment: ExperimentId
 
     @property
     def ticket(self) -> str:
-        """The ticket of this timer: the timer key as text."""
+        """The key as text, for effects and the journal."""
         return _END + self.experiment
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTimer:
-    """Ends an experiment that had no work for its idle time (`Settings.idle`)."""
+    """Key of the timer that ends `experiment` when it had no work for its idle time (`Settings.idle`)."""
 
     experiment: ExperimentId
 
     @property
     def ticket(self) -> str:
-        """The ticket of this timer: the timer key as text."""
+        """The key as text, for effects and the journal."""
         return _IDLE + self.experiment
 
 
 @dataclass(frozen=True, slots=True)
 class KillTimer:
-    """Kills the processes of a run that did not end in time after a command to do so (`Settings.kill_after`)."""
+    """Key of the timer that kills the processes of a run which do not end in time after the command to end (`Settings.kill_after`).
+
+    Attributes:
+        job: Id of the job.
+        attempt: Attempt number of the run.
+    """
 
     job: str
     attempt: int
 
     @property
     def ticket(self) -> str:
-        """The ticket of this timer: the timer key as text."""
+        """The key as text, for effects and the journal."""
         return f"{_KILL}{self.job}.{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class ShareTimer:
-    """Preempts runs of a policy that still uses more slots than its reduced share after a time limit (`Settings.grace`)."""
+    """Key of the timer of the deadline (`Settings.grace`) for returning slots above a reduced share. After it, runs are preempted."""
 
     @property
     def ticket(self) -> str:
-        """The ticket of this timer: the timer key as text."""
+        """The key as text, for effects and the journal."""
         return _SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyTimer:
-    """A timer that the policy has set. `name` is chosen by the policy."""
+    """Key of a timer that the policy has set. The policy chose `name`."""
 
     name: str
 
     @property
     def ticket(self) -> str:
-        """The ticket of this timer: the timer key as text."""
+        """The key as text, for effects and the journal."""
         return POLICY + self.name
 
 
@@ -92,10 +97,10 @@ TimerKey = BackoffTimer | EndTimer | IdleTimer | KillTimer | ShareTimer | Policy
 
 
 def timer_of(ticket: str) -> TimerKey:
-    """Returns the timer key that a ticket encodes.
+    """Return the timer key that a ticket encodes.
 
     Raises:
-        ValueError: No timer has such a ticket.
+        ValueError: The text is not the ticket of a timer.
     """
     if ticket == _SHARE:
         return ShareTimer()

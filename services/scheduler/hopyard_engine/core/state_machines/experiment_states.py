@@ -1,6 +1,6 @@
 """The states of an experiment: the transition table, and the function that applies it.
 
-`actions.experiment_state.enter` performs the consequences of a change.
+`actions.experiment_state.enter` also updates everything that depends on the state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXPERIMENT: Final = TransitionTable(
 
 
 class HasExperimentState(Protocol):
-    """The fields of an experiment that its state machine uses."""
+    """The attributes of an experiment that `change_experiment` uses."""
 
     id: ExperimentId
     state: ExperimentState
@@ -46,7 +46,7 @@ class HasExperimentState(Protocol):
 
 
 def change_experiment(experiment: HasExperimentState, state: ExperimentState, reason: Reason | None) -> None:
-    """Changes the state of an experiment and records the reason.
+    """Change the state of an experiment, and record the reason and the change. Nothing else is updated (see `experiment_state.enter`).
 
     Raises:
         IllegalTransitionError: The table does not permit the change.

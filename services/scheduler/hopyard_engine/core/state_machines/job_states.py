@@ -53,7 +53,7 @@ JOB: Final = TransitionTable(
 
 
 class HasJobState(Protocol):
-    """The fields of a job that its state machine uses."""
+    """The attributes of a job that `change_job` uses."""
 
     id: str
     state: JobState
@@ -62,7 +62,7 @@ class HasJobState(Protocol):
 
 
 def change_job(job: HasJobState, state: JobState, why: Reason) -> None:
-    """Changes the state of a job and records the reason.
+    """Change the state of a job, and record the reason `why` and the change. Nothing else is updated (see `Stream.move`).
 
     Raises:
         IllegalTransitionError: The table does not permit the change.

@@ -13,8 +13,8 @@ from hopyard_engine.core.state_machines.transitions import Change, TransitionTab
 class RunState(enum.Enum):
     """The state of a run. Rank 0 reports for all ranks.
 
-    STARTING: its processes load their state. RUNNING: it trains, evaluates or profiles. PARKED: it waits at its `until` with its
-    state in memory. LEAVING: it has ended, and its processes leave their slots.
+    STARTING: its processes load their state. RUNNING: it trains, evaluates or profiles. PARKED: it waits at its `until` for a
+    decision, with its state in memory. LEAVING: it has ended, and its processes leave their slots.
     """
 
     STARTING = "STARTING"
@@ -38,7 +38,7 @@ RUN: Final = TransitionTable(
 
 
 class HasRunState(Protocol):
-    """The fields of a run that its state machine uses."""
+    """The attributes of a run that its state machine uses."""
 
     job: str
     attempt: int
@@ -47,7 +47,7 @@ class HasRunState(Protocol):
 
 
 def change_run(run: HasRunState, state: RunState, why: Reason) -> None:
-    """Changes the state of a run, if it is not in that state yet.
+    """Change the state of a run, and record the change with the reason `why`. Does nothing if the run is already in that state.
 
     Raises:
         IllegalTransitionError: The table does not permit the change.
@@ -59,6 +59,14 @@ def change_run(run: HasRunState, state: RunState, why: Reason) -> None:
 
 
 def report_parked(run: HasRunState, parked: bool) -> None:
-    """Applies rank 0's report of whether it waits at `until`. A run that is LEAVING does not change."""
+    """Make a run PARKED or RUNNING, as rank 0 reports it. A run that is LEAVING does not change.
+
+    Args:
+        run: The run.
+        parked: Whether the run waits at `until`.
+
+    Raises:
+        IllegalTransitionError: The table does not permit the change.
+    """
     if run.state is not RunState.LEAVING:
         change_run(run, RunState.PARKED if parked else RunState.RUNNING, Reason(ReasonCode.RANK_0_REPORTED))

@@ -1,6 +1,6 @@
 """The upload states of a snapshot: the transition table, and the function that applies it.
 
-The set of nodes with a copy is independent of the state (`SnapshotEntry.nodes`).
+The state does not say which nodes have a copy (`SnapshotEntry.nodes`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hopyard_engine.core.types import SnapshotInfo
 class SnapshotState(enum.Enum):
     """The upload state of a snapshot.
 
-    LOCAL: nobody uploads it. UPLOADING: the run that took it uploads it. DEFERRED: it is uploaded when the scheduler orders it.
+    LOCAL: nobody uploads it. UPLOADING: the run that took it uploads it. DEFERRED: its upload waits for an order of the scheduler.
     ORDERED: a node has the order to upload it. STORED: the store has it.
     """
 
@@ -44,7 +44,7 @@ SNAPSHOT: Final = TransitionTable(
 
 
 class HasSnapshotState(Protocol):
-    """The fields of a snapshot that its state machine uses."""
+    """The attributes of a snapshot that `change_snapshot` uses."""
 
     job: str
     info: SnapshotInfo
@@ -52,7 +52,12 @@ class HasSnapshotState(Protocol):
 
 
 def change_snapshot(entry: HasSnapshotState, state: SnapshotState, why: str) -> None:
-    """Changes the state of a snapshot, if it is not in that state yet.
+    """Change the upload state of a snapshot. Does nothing if the snapshot is already in that state.
+
+    Args:
+        entry: The snapshot.
+        state: The new state.
+        why: Reason of the change, for the error message.
 
     Raises:
         IllegalTransitionError: The table does not permit the change.

@@ -1,7 +1,7 @@
 """Transition tables: the permitted state changes.
 
 The core has five state machines: job (`job_states`), run (`run_states`), experiment (`experiment_states`), snapshot
-(`snapshot_states`) and policy conversation (`core.state.policy_conversation`). Each has one table, applied in one module.
+(`snapshot_states`) and policy conversation (`core.state.policy_conversation`). Each has one table, which one module applies.
 `docs/state-machines.md` is generated from the tables.
 """
 
@@ -14,26 +14,37 @@ from typing import Final, Generic, NamedTuple, TypeVar
 S = TypeVar("S", bound=enum.Enum)
 
 STORY_LENGTH: Final = 12
-"""Number of state changes that a job, run, experiment or conversation remembers for messages."""
+"""Number of state changes that a job, run, experiment or conversation stores for error messages."""
 
 
 class Change(NamedTuple):
-    """A state change that happened, for messages."""
+    """A state change that happened, stored for error messages.
+
+    Attributes:
+        state: The new state.
+        why: Reason of the change.
+    """
 
     state: str
     why: object
 
     def __str__(self) -> str:
-        """Returns the state and the reason."""
+        """Return the new state, followed by the reason in parentheses."""
         return f"{self.state} ({self.why})"
 
 
 class IllegalTransitionError(RuntimeError):
-    """A state change that the table does not permit. It is always an error in the core, never in its input."""
+    """Raised if a state change is not in the transition table. The cause is always an error in the core, never in its input."""
 
 
 class Transition(NamedTuple):
-    """One row of a table: from `source` to `target`, with the cause as text."""
+    """One permitted state change.
+
+    Attributes:
+        source: The state before.
+        target: The state after.
+        cause: What causes the change, as text.
+    """
 
     source: enum.Enum
     target: enum.Enum
@@ -41,12 +52,15 @@ class Transition(NamedTuple):
 
 
 class TransitionTable(Generic[S]):
-    """The permitted changes of one kind of state.
+    """The permitted changes of one kind of state. Iteration gives them as `Transition`, in the order of the table.
 
     Args:
-        subject: Name of the state's owner in messages, such as "job".
+        subject: What has the state, for error messages, such as "job".
         initial: The initial state.
-        rows: (source states, target state, cause). Each pair of states occurs once.
+        rows: (source states, target state, cause). Each pair of source and target occurs once.
+
+    Raises:
+        ValueError: A pair of states occurs twice.
     """
 
     def __init__(self, subject: str, initial: S, rows: Iterable[tuple[Iterable[S], S, str]]) -> None:
@@ -64,18 +78,18 @@ class TransitionTable(Generic[S]):
 
     @property
     def states(self) -> list[S]:
-        """All states, in definition order."""
+        """All states, in the order of their definition, whether or not the table has them."""
         return list(type(self.initial))
 
     def check(self, name: str, source: S, target: S, why: object, story: Iterable[object] = ()) -> None:
-        """Raises an error if a change is not in the table.
+        """Raise an error unless the table permits a change.
 
         Args:
-            name: Name of the job, run, experiment or snapshot.
-            source: Its current state.
-            target: Its new state.
+            name: Id of the job, run, experiment, snapshot or stream.
+            source: The present state.
+            target: The new state.
             why: Reason of the change.
-            story: Its last changes, oldest first.
+            story: The last changes, oldest first.
 
         Raises:
             IllegalTransitionError: The table does not permit the change. The message contains all arguments.

@@ -1,1 +1,1 @@
-"""Uploads of snapshots, and their deletion when a quota is exceeded."""
+"""Uploads of snapshots to the store, and deletion of snapshots when a quota is exceeded."""

@@ -1,9 +1,15 @@
-"""Deferred uploads: snapshots that stay on the node that took them until the scheduler orders the upload.
+"""Deferred uploads: a snapshot stays on the node that took it until the scheduler orders its upload.
 
-With `ship_every` other than 1 the next run fetches a snapshot from the node that took it. The store gets the snapshots at multiples
-of `ship_every` (0: none), those retained of a job that has ended, those of an experiment that pauses or ends, and those that are only
-on a drained node. Until then the loss of one node costs a job at most its newest snapshot: while that is on one node only, the one
-before it is kept elsewhere.
+Uploads are deferred if `Settings.ship_every` is not 1. Then the next run fetches a snapshot from the node that took it. The scheduler
+orders the upload of
+
+- the snapshots at multiples of `ship_every` (0: none);
+- the retained snapshots of a job that has ended;
+- the snapshots of an experiment that pauses or ends;
+- the snapshots that are only on a drained node.
+
+The loss of one node costs a job at most its newest snapshot: while the newest one is on one node only, an older one is kept in the
+store or on another node (`reserve`).
 """
 
 from __future__ import annotations
@@ -14,7 +20,14 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def taken(stream: Stream, job: Job, position: int, node: str) -> None:
-    """Orders the upload of a new deferred snapshot if the store must have it: at multiples of `ship_every`, or if its node drains."""
+    """Order the upload of a new deferred snapshot if it is at a multiple of `ship_every`, or if its node drains.
+
+    Args:
+        stream: The stream of the job.
+        job: The job.
+        position: Position of the snapshot.
+        node: The node that took it.
+    """
     every = job.terms.ship_every
     leaving = any(stream.slots[slot].node == node for slot in stream.draining)
     if leaving or (every and position % every == 0):
@@ -22,11 +35,11 @@ def taken(stream: Stream, job: Job, position: int, node: str) -> None:
 
 
 def wound_up(stream: Stream, experiment: Experiment) -> None:
-    """Orders the upload of the retained snapshots of an experiment that has left its slots."""
+    """Order the upload of the deferred snapshots that the jobs of an experiment retain, after its last run has left its slots."""
     stream.order_uploads(stream.snapshots.wanted(lambda name: stream.jobs[name].experiment is experiment))
 
 
 def node_leaves(stream: Stream, node: str) -> None:
-    """Orders the upload of the snapshots that only a drained node has."""
+    """Order the upload of the deferred snapshots that no other node than `node`, which is drained, has."""
     entries = ((one, stream.snapshots.get(*one)) for one in stream.snapshots.deferred)
     stream.order_uploads([one for one, entry in entries if entry is not None and entry.nodes == {node}])

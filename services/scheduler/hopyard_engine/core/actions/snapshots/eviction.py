@@ -1,19 +1,26 @@
 """Eviction of an experiment's snapshots when they exceed its `snapshot_quota`.
 
-Never dropped, even above the quota:
+These snapshots are needed and never dropped, even if they exceed the quota:
 
 * pinned snapshots: a run loads it, or a forked job starts from it;
 * the newest snapshot and the newest STORED one of every job that has not ended;
-* those at positions that the policy requested (`snapshot_at`), while it may still fork from them, unless it `rebuilds` them;
+* those at positions that the policy requested (`snapshot_at`) and may still fork from, unless the policy retrains missing ones
+  (`Settings.rebuilds`);
 * the result: the best job's snapshot at its best position, or its newest one if it has none there.
 
-All others are dropped in this order until the rest fits: the best of ended jobs (those kept by `keep_best` alone, or for later
-experiments), the latest of ended jobs, the best and then the latest of jobs that have not ended, and last those that a COMPLETED job
-would resume from if the experiment were extended. Within each of these groups the jobs with the worst results come first, and within
-a job the lowest positions. If the policy `rebuilds` missing snapshots, those with the lowest recompute cost go first
-(`recompute_cost`), and at equal cost the oldest; those that an extension would resume from are last in this case too.
+All others are dropped in the following order until the rest fits the quota:
 
-Equal contents count once: they are dropped together when all of them may be dropped.
+1. of ended jobs, those that are kept only by `keep_best` or for later experiments;
+2. of ended jobs, the newest (`keep_latest`);
+3. of jobs that have not ended, those that are kept only by `keep_best`;
+4. of jobs that have not ended, the newest;
+5. those from which a COMPLETED job would resume if the experiment were extended.
+
+Within each of these groups the jobs with the worst results come first, and within a job the lowest positions. If the policy retrains
+missing snapshots, the order is different: lowest recompute cost first (`recompute_cost`), and at equal cost the oldest. In this order
+too, those of group 5 come last.
+
+Equal contents use space once. They are dropped together, when none of the snapshots with these contents is needed.
 """
 
 from __future__ import annotations
@@ -32,18 +39,18 @@ from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
 
 Worth = tuple[int, float, int, int]
-"""The sort key of snapshots: group, the job's best value, position, the job's ordinal. The least valuable has the lowest key."""
+"""The sort key of snapshots: group, the job's best value, position, the job's ordinal. The one to drop first has the lowest key."""
 
 _BEST_OF_ENDED, _LATEST_OF_ENDED, _BEST_OF_OPEN, _LATEST_OF_OPEN, _END_OF_COMPLETED = range(5)
 
 _TOLD_AGAIN = 1.1
-"""A notice is repeated when the excess has grown by this factor, not at each change."""
+"""A notice is repeated only when the excess over the quota has grown by this factor."""
 
 
 def keep_within(stream: Stream) -> None:
-    """Drops the least valuable snapshots until the others fit the quota, except those that are needed.
+    """Drop snapshots that are not needed, the least valuable first, until the rest fits the quota.
 
-    Call it at the end of an event in which snapshots changed (`Stream.tidied`), because only then it is known which are needed.
+    To be called at the end of an event in which snapshots changed (`Stream.tidied`), because only then it is known which are needed.
     """
     limit = stream.snapshot_quota
     if limit is None:
@@ -62,7 +69,7 @@ def keep_within(stream: Stream) -> None:
 
 
 def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
-    """Returns whether a snapshot must not be dropped, even if the snapshots exceed the quota."""
+    """Return whether the snapshot `entry` of `job` must not be dropped, even if the snapshots exceed the quota."""
     position = entry.info.position
     return bool(
         entry.pins
@@ -73,7 +80,12 @@ def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
 
 
 class Spare(NamedTuple):
-    """The contents of a snapshot file that may be dropped, and the entries of all snapshots with these contents."""
+    """Snapshot contents that may be dropped, because none of the snapshots with these contents is needed.
+
+    Attributes:
+        sha256: Hash of the contents.
+        entries: The snapshots with these contents; at least one.
+    """
 
     sha256: str
     entries: list[SnapshotEntry]
@@ -84,12 +96,12 @@ class Spare(NamedTuple):
         return self.entries[0].info.size
 
     def seconds(self, stream: Stream) -> float:
-        """Returns the seconds of training needed to recreate the contents: those of the entry that is the quickest to recreate."""
+        """Return the seconds of training needed to recreate the contents. It is the minimum over the snapshots with these contents."""
         return min(seconds_again(stream, entry) for entry in self.entries)
 
 
 def spare(stream: Stream) -> list[Spare]:
-    """Returns all contents of which no entry is `needed` now, in no particular order."""
+    """Return all contents that may be dropped, in no particular order."""
     found: dict[str, list[SnapshotEntry]] = {}
     kept: set[str] = set()
     for entry in stream.snapshots.entries():
@@ -101,7 +113,10 @@ def spare(stream: Stream) -> list[Spare]:
 
 
 def _droppable(stream: Stream) -> Iterator[Spare]:
-    """Yields the contents that may be dropped, the least valuable first. The caller must drop each before it takes the next."""
+    """Iterate over the contents that may be dropped, in the order of eviction.
+
+    The caller must drop each before it requests the next.
+    """
     if stream.settings.rebuilds:
         yield from _quickest_again(stream)
         return
@@ -111,9 +126,12 @@ def _droppable(stream: Stream) -> Iterator[Spare]:
 
 
 def _quickest_again(stream: Stream) -> Iterator[Spare]:
-    """Yields the contents that may be dropped, the lowest recompute cost first. Costs are current: each drop may raise others.
+    """Iterate over the contents that may be dropped, lowest recompute cost first.
 
-    A drop never reduces the cost of other contents, so only the first element of the heap must be checked again.
+    The caller must drop each before it requests the next.
+
+    Costs are current, because a drop may raise the cost of other contents. It never reduces one, so only the first element of the heap
+    must be checked again.
     """
     waiting = [(_price(stream, one), one.sha256, one) for one in spare(stream)]
     heapify(waiting)
@@ -127,13 +145,13 @@ def _quickest_again(stream: Stream) -> Iterator[Spare]:
 
 
 def _price(stream: Stream, one: Spare) -> tuple[bool, float, int]:
-    """Returns the sort key of contents: whether an extension of the experiment would resume from them, recompute cost, age."""
+    """Return the sort key of contents: whether an extension would resume from them, recompute cost, and newest registration number."""
     goes_on = any(ends(stream, stream.jobs[entry.job], entry.info.position) for entry in one.entries)
     return goes_on, one.seconds(stream), max(entry.number for entry in one.entries)
 
 
 def ends(stream: Stream, job: Job, position: int) -> bool:
-    """Returns whether a completed job would resume from this position if its experiment were extended."""
+    """Return whether `job` is COMPLETED and might resume from this position if its experiment were extended."""
     return job.state is JobState.COMPLETED and position in stream.snapshots.vital(job.id)
 
 
@@ -151,7 +169,7 @@ def _worth(stream: Stream, entry: SnapshotEntry) -> Worth:
 
 
 def _result(stream: Stream, job: Job) -> int | None:
-    """Returns the position of the snapshot that is the experiment's result; None if `job` is not the best job."""
+    """Return the position of the snapshot that is the experiment's result; None if `job` is not the best job or has no snapshot."""
     best = job.experiment.best
     if best is None or best[0] != job.id:
         return None
@@ -163,9 +181,9 @@ def _result(stream: Stream, job: Job) -> int | None:
 
 
 def _tell(stream: Stream, limit: int) -> None:
-    """Updates `stream.crowded`, the number of bytes by which the snapshots exceed the quota.
+    """Update `stream.crowded`, the number of bytes by which the snapshots exceed the quota.
 
-    Emits a notice when this number has grown by the factor `_TOLD_AGAIN` since the last notice.
+    Emit a notice when this number has grown by the factor `_TOLD_AGAIN` since the last notice.
 
     Args:
         stream: The stream.
@@ -183,7 +201,7 @@ def _tell(stream: Stream, limit: int) -> None:
 
 
 def warning(stream: Stream) -> Reason | None:
-    """Returns the warning that needed snapshots exceed the quota, or None."""
+    """Return the warning that the needed snapshots exceed the quota; None if they do not."""
     return _exceeded(stream) if stream.crowded else None
 
 

@@ -1,7 +1,8 @@
-"""Uploads ordered by the scheduler, for snapshots that their run no longer uploads.
+"""Uploads ordered by the scheduler, for snapshots that no run uploads.
 
-The uploads of such a run are deferred (`deferred_uploads`), or its agent was killed between taking a snapshot and uploading it. A
-restarted agent gets an order for each such snapshot on its disk (`NodeBack.ship`), repeated in each session until it answers.
+There are two cases: the uploads of the run are deferred (`deferred_uploads`), or the agent failed after it took a snapshot and before
+it uploaded it. A restarted agent gets an order for each such snapshot on its disk (`NodeBack.ship`). The order is repeated in each
+session until the agent answers it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def is_awaited(stream: Stream, event: SnapshotShipped) -> bool:
-    """Returns whether an answer belongs to the current upload order of its snapshot.
+    """Return whether an agent's answer belongs to the current upload order of its snapshot.
 
-    Any other answer is acknowledged, and the contents that it stored are deleted if nobody needs them.
+    If not, the answer is acknowledged, and the contents that it uploaded are deleted if no snapshot has them.
     """
     if stream.snapshots.of_order((event.job, event.position), event.node, event.order) is not None:
         return True
@@ -27,7 +28,7 @@ def is_awaited(stream: Stream, event: SnapshotShipped) -> bool:
 
 
 def take(stream: Stream, event: SnapshotShipped) -> None:
-    """Records the answer to an upload order: the snapshot is in the store, or stays on its node after an error."""
+    """Record the answer to an upload order: the snapshot is in the store, or, after an error, only on nodes."""
     entry = stream.snapshots.of_order((event.job, event.position), event.node, event.order)
     assert entry is not None
     stream.emit(AcknowledgeShipment(event.node, stream.id, event.order))

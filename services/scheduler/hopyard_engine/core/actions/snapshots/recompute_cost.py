@@ -1,8 +1,8 @@
-"""The recompute cost of a snapshot: the seconds of training from the nearest other snapshot on its job's path.
+"""The recompute cost of a snapshot: the seconds of training from the nearest other snapshot on its path.
 
-A job's path goes back through its own positions to the snapshot of another job that it started from, and then along that job's path.
-The seconds are those measured when the path was trained. Hippo (section 3.2) keeps snapshots so that nothing is trained twice; the
-cost determines which of them are worth their size.
+The path of a snapshot goes back through the positions of its job to the snapshot of another job from which the job started, and then
+along the path of that snapshot. The seconds are those measured in the training. Hippo (section 3.2) keeps snapshots so that nothing is
+trained twice; the cost determines which of them are worth their size.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class RecomputeCost(NamedTuple):
-    """The cost to recreate a snapshot: `seconds` (>= 0) of training from `base`, the nearest other snapshot before it on its path."""
+    """The cost to recreate a snapshot.
+
+    Attributes:
+        seconds: Seconds of training (>= 0) from `base`.
+        base: The nearest available snapshot before it on its path; None: training starts at position 0.
+    """
 
     seconds: float
     base: SnapshotEntry | None
 
 
 def seconds_again(stream: Stream, entry: SnapshotEntry) -> float:
-    """Returns the seconds of training, >= 0, needed to recreate a snapshot if it and all others with its contents were gone."""
+    """Return the seconds of training (>= 0) needed to recreate the snapshot `entry` after the deletion of its contents."""
     return again(stream, entry).seconds
 
 
 def again(stream: Stream, entry: SnapshotEntry) -> RecomputeCost:
-    """Returns the cost to recreate a snapshot if it and all others with its contents were gone."""
+    """Return the cost to recreate the snapshot `entry` after all snapshots with its contents are deleted."""
     base = _before(stream, entry)
     start = base.info.position if base is not None else 0
     points = stream.back(stream.jobs[entry.job], entry.info.position)
@@ -35,7 +40,7 @@ def again(stream: Stream, entry: SnapshotEntry) -> RecomputeCost:
 
 
 def _before(stream: Stream, entry: SnapshotEntry) -> SnapshotEntry | None:
-    """Returns the nearest other snapshot before one on its path, or None."""
+    """Return the nearest available snapshot with other contents before `entry` on its path; None: there is none."""
     best: SnapshotEntry | None = None
     name, limit = entry.job, entry.info.position - 1
     seen = set[str]()

@@ -1,12 +1,12 @@
 """Eviction when the snapshots of all experiments exceed the quota of the store.
 
-Snapshots that are needed now are never deleted: those that an experiment's quota never drops (`eviction`), those that the policy of
-an experiment which has not ended may still start from, and those lent by earlier experiments. All others are deleted by recompute
-cost per byte, lowest first, across all experiments; those that COMPLETED jobs would resume from in an extension come last, in the
-same order. Contents with several owners are deleted only if none of them needs them, and count once.
+Contents that are needed now are never deleted. These are the snapshots that an experiment's own quota never drops (`eviction.needed`),
+those that a policy requested and may still fork from, and those on loan from earlier experiments. All others are deleted in the order
+of recompute seconds per byte, lowest first, across all experiments. Those from which COMPLETED jobs would resume in an extension come
+last, in the same order. Contents with several owners are deleted only if none of the owners needs them, and are counted once.
 
-The decision is made across streams, as for slots. Each stream that loses snapshots gets an event (`SnapshotsGivenUp`), and checks
-again whether it needs them.
+One decision is made for all streams, as for slots. Each stream that loses snapshots gets an event (`SnapshotsGivenUp`), and does not
+delete those that it needs meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class EvictionRank(enum.IntEnum):
-    """The order of eviction: SPARE first, then END (an extension would resume from it); NEEDED contents are never deleted."""
+    """The rank of contents in the order of eviction, lowest first.
+
+    SPARE: not needed. END: an extension of the experiment would resume from them. NEEDED: never deleted.
+    """
 
     SPARE = 0
     END = 1
@@ -37,14 +40,15 @@ class EvictionRank(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredContents:
-    """Contents that a stream has in the store or is uploading.
+    """Snapshot contents that a stream has in the store or is uploading.
 
     Attributes:
-        sha256: Their hash.
-        size: Their size in bytes.
-        rank: Their rank in the order of eviction.
-        seconds: Seconds of training (>= 0) from the nearest snapshot before one with these contents on its path; 0 if needed.
-        before: Hash of that snapshot; empty: none.
+        sha256: Hash of the contents.
+        size: Size in bytes.
+        rank: Rank in the order of eviction.
+        seconds: Recompute cost: seconds of training (>= 0) from the nearest snapshot before them on their path (`recompute_cost`); 0
+            if needed.
+        before: Hash of that nearest snapshot; empty: there is none, or the contents are needed.
     """
 
     sha256: str
@@ -54,30 +58,30 @@ class StoredContents:
     before: str = ""
 
     def and_also(self, other: StoredContents) -> StoredContents:
-        """Combines two records of the same contents: the higher rank, and the lower recompute cost of those that can spare them."""
+        """Combine two records of the same contents: the higher rank, and the lower recompute cost of those that are not NEEDED."""
         least = min(self, other, key=lambda one: (one.rank is EvictionRank.NEEDED, one.seconds))
         return StoredContents(self.sha256, self.size, max(self.rank, other.rank), least.seconds, least.before)
 
 
 def stored_contents(stream: Stream) -> list[StoredContents]:
-    """Returns the contents that a stream has in the store, including loans. Contents of several jobs are repeated."""
+    """Return the contents that a stream has in the store or is uploading, with those on loan. Contents of several jobs are repeated."""
     return [*lent(stream), *(one for job in stream.jobs.values() for one in of_job(stream, job))]
 
 
 def lent(stream: Stream) -> list[StoredContents]:
-    """Returns the contents lent to a stream by earlier experiments."""
+    """Return the contents on loan to a stream from earlier experiments."""
     infos = (info for trial in stream.earlier.values() for info in trial.snapshots.values())
     return [StoredContents(info.sha256, info.size, EvictionRank.NEEDED) for info in infos]
 
 
 def of_job(stream: Stream, job: Job) -> list[StoredContents]:
-    """Returns the contents that a job has in the store or is uploading."""
+    """Return the contents of a job's snapshots that are in the store or being uploaded."""
     entries = [entry for entry in stream.snapshots.of(job.id) if entry.stored or entry.shipper is not None]
     return [_contents_of(stream, job, entry) for entry in entries]
 
 
 def give_up(stream: Stream, event: SnapshotsGivenUp) -> None:
-    """Drops the snapshots chosen for eviction, except those that are needed by now."""
+    """Drop the snapshots that were chosen for eviction, except contents that are needed meanwhile, and emit a notice."""
     found: dict[str, list[SnapshotEntry]] = {sha256: [] for sha256 in event.snapshots}
     for entry in stream.snapshots.entries():
         if entry.info.sha256 in found:
@@ -112,7 +116,14 @@ def _contents_of(stream: Stream, job: Job, entry: SnapshotEntry) -> StoredConten
 
 @dataclass(slots=True)
 class Contents:
-    """Contents in the store with all `owners` (stream ids). The other fields are those of `StoredContents`."""
+    """Contents in the store with all their owners, for the choice of what to delete.
+
+    Attributes:
+        owners: Ids of the streams that have the contents.
+
+    The other attributes are those of `StoredContents`. `Room.keep_within` updates `seconds` and `before` when it removes other
+    contents.
+    """
 
     sha256: str
     size: int
@@ -123,7 +134,7 @@ class Contents:
 
     @property
     def price(self) -> tuple[int, float, float, str]:
-        """The sort key of eviction: rank, recompute seconds per byte, recompute seconds, hash."""
+        """The sort key of eviction, lowest first: rank, recompute seconds per byte, recompute seconds, hash."""
         return self.rank, self.seconds / max(self.size, 1), self.seconds, self.sha256
 
 
@@ -133,12 +144,12 @@ class StoreUsage:
 
     Attributes:
         quota: Maximum size in bytes; None: no limit.
-        used: Bytes used.
-        needed: Bytes of contents that are needed now.
+        used: Bytes used by all contents.
+        needed: Bytes used by contents that must not be deleted.
         spare: Number of contents that may be deleted.
-        spare_seconds: Seconds of training to recreate all of these.
-        next_size: Size in bytes of the first one to delete; 0: there is none.
-        next_seconds: Seconds of training to recreate that one.
+        spare_seconds: Seconds of training needed to recreate all contents that may be deleted.
+        next_size: Size in bytes of the contents to delete first; 0: none may be deleted.
+        next_seconds: Seconds of training needed to recreate the contents to delete first; 0: none may be deleted.
     """
 
     quota: int | None
@@ -151,10 +162,10 @@ class StoreUsage:
 
 
 class Room:
-    """The contents of the store, for choosing what to delete.
+    """The contents of the store with their owners, to choose what to delete.
 
     Args:
-        holdings: The contents of each stream; contents may be repeated.
+        holdings: The contents of each stream (`stored_contents`). Contents may be repeated.
 
     Attributes:
         used: Size of all contents in bytes.
@@ -174,7 +185,7 @@ class Room:
         self.used = sum(one.size for one in self._all.values())
 
     def use(self, quota: int | None) -> StoreUsage:
-        """Returns the use of the store under a quota in bytes; None: no limit."""
+        """Return the use of the store under a `quota` in bytes; None: no limit."""
         spare = self._spare()
         first = min(spare, key=lambda one: one.price, default=None)
         return StoreUsage(
@@ -188,11 +199,11 @@ class Room:
         )
 
     def keep_within(self, limit: int) -> list[Contents]:
-        """Removes the contents with the lowest cost until the rest has at most `limit` bytes, except those that are needed.
+        """Remove contents in the order of eviction until the rest has at most `limit` bytes or is needed.
 
         Returns:
-            The removed contents, in order, each with its cost at that time: a removal raises the cost of contents that were based on
-            it.
+            The removed contents, in order, each with its recompute cost at the time of its removal. A removal raises the cost of
+            contents whose cost was measured from it.
         """
         behind: dict[str, list[Contents]] = {}
         for one in self._all.values():
@@ -215,5 +226,5 @@ class Room:
         return gone
 
     def _spare(self) -> list[Contents]:
-        """Returns the contents that may be deleted, without empty ones, which free no space."""
+        """Return the contents that may be deleted, except those of size 0, which free no space."""
         return [one for one in self._all.values() if one.rank is not EvictionRank.NEEDED and one.size]

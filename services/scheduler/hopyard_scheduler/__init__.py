@@ -1,1 +1,1 @@
-"""The Hopyard scheduler: manages nodes, slots, experiments and jobs, and calls the policies."""
+"""The scheduler service of Hopyard: manages nodes, slots, experiments and jobs, and calls the policies."""

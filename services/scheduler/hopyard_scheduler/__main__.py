@@ -1,4 +1,4 @@
-"""Runs `hopyard scheduler` as `python -m hopyard_scheduler`."""
+"""Entry point of `python -m hopyard_scheduler`, which is equivalent to `hopyard scheduler`."""
 
 import typer
 

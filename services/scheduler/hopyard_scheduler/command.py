@@ -1,4 +1,4 @@
-"""The command `hopyard scheduler`."""
+"""The command `hopyard scheduler`, which starts the scheduler service."""
 
 from __future__ import annotations
 
@@ -112,11 +112,15 @@ def _quota_of(given: str | None) -> int | None:
 
 
 def check_times(lease: float, heartbeat: float) -> None:
-    """Checks the lease and the heartbeat interval.
+    """Raise InvalidInput unless the lease and the heartbeat interval are valid.
+
+    Args:
+        lease: Seconds without a message after which the scheduler considers a node lost.
+        heartbeat: Seconds between two heartbeats of a node agent.
 
     Raises:
-        InvalidInput: A time is out of its range, or the heartbeat is not shorter than half the lease, so that live
-            agents could count as lost.
+        InvalidInput: A value is outside `MIN_SECONDS` to `MAX_SECONDS`, or the heartbeat interval is not shorter than
+            half the lease. With a longer interval, one delayed heartbeat could make a live node lost.
     """
     for option, seconds in (("--lease", lease), ("--heartbeat", heartbeat)):
         if not MIN_SECONDS <= seconds <= MAX_SECONDS:

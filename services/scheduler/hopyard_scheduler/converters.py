@@ -1,6 +1,7 @@
 """Conversion between types of the core and protobuf messages.
 
-Only this module and the servicers use protobuf types of experiments, jobs and runs.
+Only this module and the servicers use protobuf types of experiments, jobs and runs. An upload order (`ShipmentOrder`)
+instructs a node to upload a snapshot to the store.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from hopyard_scheduler.experiments.program import ExperimentProgram
 
 MAX_MESSAGE: Final = 16_384
 """Maximum characters of a message from a run. With the bounds of reports, it limits what a run can add to the journal.
-Hopyard's runner keeps these bounds; other libraries may not.
+Hopyard's runner enforces these bounds; other libraries may not.
 """
 
 EXPERIMENT_STATES: Final = EnumMap(
@@ -65,21 +66,21 @@ EXPERIMENT_STATES: Final = EnumMap(
 
 
 def slot_from_proto(message: resource_manager_pb2.Slot) -> SlotSpec:
-    """Converts a slot that an agent announces."""
+    """Convert the description of a slot from an agent's hello."""
     return SlotSpec(message.id, message.cpus, tuple(message.gpus), message.hardware)
 
 
 def snapshot_from_proto(message: common_pb2.Snapshot) -> SnapshotInfo:
-    """Converts the description of a snapshot."""
+    """Convert the description of a snapshot from a run's message."""
     return SnapshotInfo(message.position, message.sha256, message.size_bytes, message.provider)
 
 
 def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) -> RunMessage:
-    """Converts a message of a run.
+    """Convert a message of a run into an event.
 
     Args:
         message: The message.
-        at: The time of its arrival, for the event.
+        at: The time of its arrival, for the event, in seconds since the Unix epoch.
 
     Raises:
         InvalidInput: The message has no body, or its body has an unknown type or an unknown end reason.
@@ -90,7 +91,13 @@ def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) 
 
 
 def shipped_from_proto(message: resource_manager_pb2.SnapshotShipped, node: str, at: float) -> SnapshotShipped:
-    """Converts the result of an upload order into an event at time `at`."""
+    """Convert the result of an upload order into an event.
+
+    Args:
+        message: The result. Its error is empty if the snapshot is in the store.
+        node: The id of the node that executed the order.
+        at: The time of the event, in seconds since the Unix epoch.
+    """
     order = message.order
     return SnapshotShipped(
         at,
@@ -105,7 +112,7 @@ def shipped_from_proto(message: resource_manager_pb2.SnapshotShipped, node: str,
 
 
 def order_to_proto(order: ShipmentOrder) -> resource_manager_pb2.ShipmentOrder:
-    """Converts an upload order."""
+    """Convert an upload order for an agent."""
     return resource_manager_pb2.ShipmentOrder(
         experiment=order.stream,
         number=order.number,
@@ -147,7 +154,7 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
 
 
 def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:
-    """Converts reports. A report with more metrics or longer names than allowed becomes a failed end of the run."""
+    """Convert the reports of a run. If one has too many metrics or a too long name, return an event that fails the run instead."""
     for report in message.reports:
         names = report.metrics
         if len(names) > MAX_METRICS or any(len(name) > MAX_NAME for name in names):
@@ -162,15 +169,15 @@ def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | E
 def command_to_proto(
     key: RunKey, sequence: int, epoch: int, body: CommandBody, program: ExperimentProgram, addresses: dict[str, str]
 ) -> resource_manager_pb2.RunCommand:
-    """Converts a command to a run.
+    """Convert a command to a run for its agent.
 
     Args:
-        key: The run's channel.
+        key: Experiment, job, attempt and rank of the run's process.
         sequence: The number of the command in its channel.
         epoch: The epoch of this scheduler.
         body: The command.
         program: The program of the experiment's runs.
-        addresses: Addresses of NodeAgentService by node.
+        addresses: Addresses HOST:PORT of NodeAgentService by node.
     """
     command = resource_manager_pb2.RunCommand(run=run_key_to_proto(key), sequence=sequence, epoch=epoch)
     match body:
@@ -229,14 +236,14 @@ def _start_to_proto(
 def experiment_to_proto(
     stream: Stream, experiment: Experiment, at: float, reason: Reason | None
 ) -> experiment_pb2.Experiment:
-    """Converts an experiment for clients.
+    """Convert an experiment for clients.
 
     For an experiment of a group, `slots` counts only the slots of its own runs, and `share` is the group's share.
 
     Args:
         stream: The stream of the experiment.
         experiment: The experiment.
-        at: The present time.
+        at: The present time, in seconds since the Unix epoch.
         reason: Why the experiment is in its state or waits; None: no reason is shown.
     """
     alone = len(stream.experiments) == 1
@@ -267,7 +274,7 @@ def experiment_to_proto(
 
 
 def _spec_json(experiment: Experiment) -> str:
-    """Returns the specification with all later extensions and updates applied."""
+    """Return the specification as JSON with all later extensions and updates of the experiment applied."""
     text: str = experiment.payload["spec"]
     return _changed_spec(text, experiment.settings) if experiment.changed else text
 
@@ -295,7 +302,7 @@ def _metric_to_proto(experiment: Experiment) -> common_pb2.Metric:
 
 
 def job_to_proto(stream: Stream, job: Job, reason: Reason | None) -> experiment_pb2.Job:
-    """Converts a job for clients.
+    """Convert a job for clients.
 
     Args:
         stream: The stream of the job.
@@ -335,7 +342,7 @@ def job_to_proto(stream: Stream, job: Job, reason: Reason | None) -> experiment_
 
 
 def snapshot_to_proto(entry: SnapshotEntry) -> common_pb2.Snapshot:
-    """Converts a snapshot with its places."""
+    """Convert a snapshot for clients, with the nodes that have it and whether the store has it."""
     return common_pb2.Snapshot(
         job=entry.job,
         position=entry.info.position,
@@ -348,7 +355,7 @@ def snapshot_to_proto(entry: SnapshotEntry) -> common_pb2.Snapshot:
 
 
 def use_to_proto(use: StoreUsage) -> experiment_pb2.StoreUse:
-    """Converts the usage of the store."""
+    """Convert the usage of the store for clients. A quota of 0 bytes means that there is no quota."""
     return experiment_pb2.StoreUse(
         quota_bytes=use.quota or 0,
         used_bytes=use.used,
@@ -361,7 +368,12 @@ def use_to_proto(use: StoreUsage) -> experiment_pb2.StoreUse:
 
 
 def point_to_proto(job: str, point: CurveEntry) -> experiment_pb2.JobReport:
-    """Converts a point of a job's learning curve to a report."""
+    """Convert a point of a job's learning curve to a report for clients.
+
+    Args:
+        job: The id of the job.
+        point: The point.
+    """
     report = common_pb2.Report(position=point.position, metrics=point.metrics, seconds=point.seconds)
     return experiment_pb2.JobReport(job=job, report=report)
 

@@ -1,4 +1,4 @@
-"""Pagination of lists in memory."""
+"""Pagination of in-memory lists for list RPCs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ MAX_SIZE = 1000
 
 
 def page(items: Sequence[T], size: int, token: str) -> tuple[list[T], str]:
-    """One page of a list and the token of the next; empty on the last.
+    """Return one page of a list and the token of the next page.
+
+    Args:
+        items: The whole list.
+        size: Maximum number of items on the page, at most `MAX_SIZE`; 0 selects `DEFAULT_SIZE`.
+        token: The token that the call for the previous page returned; empty: the first page.
+
+    Returns:
+        The items of the page, and the token of the next page. The token is empty if this is the last page.
 
     Raises:
-        InvalidInput: A size or token that no page has.
+        InvalidInput: `size` is out of its range, or `token` is not a decimal number.
     """
     if size < 0 or size > MAX_SIZE:
         raise InvalidInput(f"page_size: found {size}, allowed are 0 (means {DEFAULT_SIZE}) to {MAX_SIZE}")

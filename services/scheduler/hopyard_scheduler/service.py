@@ -1,4 +1,4 @@
-"""The scheduler service: recovery, gRPC servers, lease monitoring, ordered shutdown."""
+"""The scheduler service: recovery from the journal, gRPC servers, lease monitoring and ordered shutdown."""
 
 from __future__ import annotations
 
@@ -62,23 +62,26 @@ EPOCH_SECONDS = 2.0
 
 
 class SchedulerService:
-    """The scheduler service: creates its parts, connects them, and starts and stops them in order.
+    """The scheduler service. It creates its components, connects them, and starts and stops them in order.
+
+    Call `start` once, then `wait` until the service is to end, then `stop`.
 
     Args:
         appstat: Address of AppStatService, HOST:PORT.
         hpgen: Address of HyperparameterGeneratorService, HOST:PORT.
-        host: Address to listen on; a loopback address unless `insecure`.
+        host: Address to listen on. It must be a loopback address unless `insecure` is True.
         port: Port to listen on; 0 selects a free one.
-        data: Folder for the address file; None: no file.
-        insecure: Allow to listen on other addresses than loopback without encryption.
-        lease_seconds: Time without a message after which a node counts as lost.
-        heartbeat_seconds: Interval of the agents' heartbeats.
-        data_seconds: Interval at which nodes are asked which data partitions they hold (> 0).
-        policy_seconds: Time limit of a policy process for one up-call. When it is exceeded, the experiment is paused.
-        absence_seconds: Time limit for a needed policy process to connect. When it is exceeded, the experiment is
-            paused.
-        store_quota: Quota of the store in bytes for the snapshots of all experiments; 0: no quota; None: the quota set
-            before.
+        data: Folder into which the service writes the file `scheduler.address` with its address; None: no file.
+        insecure: Permit an address other than loopback, without encryption.
+        lease_seconds: Seconds without a message after which a node is lost.
+        heartbeat_seconds: Seconds between two heartbeats of an agent.
+        data_seconds: Seconds between two requests to each node for the list of its data partitions; greater than 0.
+        policy_seconds: Seconds that a policy process may take to answer one up-call. If it takes longer, its experiment
+            is paused.
+        absence_seconds: Seconds that the scheduler waits for a needed policy process to connect. If it takes longer,
+            the experiment is paused.
+        store_quota: Maximum number of bytes in the store for the snapshots of all experiments; 0: no limit; None: the
+            quota that AppStat has stored.
     """
 
     def __init__(
@@ -183,16 +186,17 @@ class SchedulerService:
 
     @property
     def address(self) -> str:
-        """The address HOST:PORT on which the service listens; empty before `start`."""
+        """The address HOST:PORT on which the service listens; empty before `start` has returned."""
         return self._server.address
 
     async def start(self) -> str:
-        """Begins an epoch, recovers from the journal, and listens.
+        """Begin a scheduler epoch, recover all unfinished experiments from the journal, and listen.
 
-        It waits for AppStat. It needs neither hpgen nor agents, so the services can start in any order.
+        It waits for AppStat without a time limit. It needs neither the generator service nor agents, so the services
+        can start in any order.
 
         Returns:
-            The address HOST:PORT.
+            The address HOST:PORT on which the service listens.
         """
         await self._remotes.start()
         epoch = await self._live.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
@@ -225,16 +229,17 @@ class SchedulerService:
         return address
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Waits until `stop` is set. Raises the error that ended a background task."""
+        """Wait until `stop` is set or a background task fails. Raise the error of the task in the second case."""
         await self._background.wait(stop)
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stops the service in order; may be called twice.
+        """Stop the service in order. Further calls have no effect.
 
-        It ends sessions, refuses new calls, journals queued events, and closes the connections.
+        It closes the agent sessions and the connections of policy processes, refuses new RPCs, journals the queued
+        events, and closes the connections to the other services.
 
         Args:
-            grace: Time limit in seconds for open calls, and again for queued events.
+            grace: Seconds to wait for open RPCs to end, and then again for the queued events to be journalled.
         """
         self._sessions.close()
         self._desk.close()
@@ -252,13 +257,20 @@ class SchedulerService:
             await self._hpgen.close()
 
     async def _watch_epoch(self) -> None:
-        """Confirms the epoch periodically, so that a superseded scheduler stops even when it has nothing to write."""
+        """Check every `EPOCH_SECONDS` that no newer scheduler has begun an epoch; raise StaleEpoch if one has.
+
+        So a superseded scheduler stops even if it has nothing to write to the journal.
+        """
         while True:
             await asyncio.sleep(EPOCH_SECONDS)
             await self._live.journal.confirm()
 
     async def _watch_leases(self) -> None:
-        """Expires leases and reports their nodes as lost. After a stall of this process, it renews all leases instead."""
+        """Submit NodeExpired for each node whose lease expires. Runs until cancelled.
+
+        After a stall of this process it renews all leases instead, because it could not receive heartbeats during the
+        stall.
+        """
         interval = self._sessions.lease_seconds / 4
         before = time.monotonic()
         while True:

@@ -1,4 +1,4 @@
-"""The simulator: the engine and real policies in virtual time, on recorded curves or functions."""
+"""The simulator: runs the engine and real policies in virtual time, on recorded learning curves or on curves from a function."""
 
 from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.group import ExperimentResult, Joining

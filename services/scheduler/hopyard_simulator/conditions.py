@@ -1,4 +1,4 @@
-"""The conditions of a simulation: costs, faults and slots."""
+"""The conditions of a simulation: the duration of operations, faults, and slots."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def _need(allowed: bool, name: str, value: object, range_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds (>= 0) that operations take, apart from training.
+    """The virtual seconds that operations take, apart from training. Each is finite and 0 or more.
 
     Attributes:
         start: From the decision to start a job without a snapshot until it trains.
         resume: From the decision to resume a job from a snapshot until it trains.
-        snapshot: To take a snapshot, on the slot.
-        suspend: From the last snapshot until the slot is free, when a run ends and its job will continue.
-        latency: From a run to the scheduler, and from the scheduler to a run.
-        prediction: From a question to a predictor to its answer.
-        solution: From a question to a solver to its answer. A solver is also limited by its time limit in real time, so
-            an answer that is cut off by it depends on the computer.
-        detection: From a node's failure until the scheduler considers it lost.
+        snapshot: To take a snapshot; the slot is occupied meanwhile.
+        suspend: From the last snapshot until the slot is free, when a run ends and its job will continue later.
+        latency: To transfer a message between a run and the scheduler, in either direction.
+        prediction: From a request to a predictor to the answer.
+        solution: From a request to a solver to the answer. A solver has also a time limit in real time, so a result
+            that the limit cuts off depends on the computer.
+        detection: From the failure of a node until the scheduler considers it lost.
     """
 
     start: float = 0.0
@@ -44,11 +44,7 @@ class Costs:
     detection: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            InvalidInput: A cost is negative or not finite.
-        """
+        """Raise InvalidInput if a cost is negative or not finite."""
         for field in fields(self):
             value = getattr(self, field.name)
             _need(0 <= value < math.inf, f"cost of {field.name}", value, "a number of seconds >= 0")
@@ -56,14 +52,17 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Random faults, determined by the simulation's seed.
+    """The random faults of a simulation. The seed of the simulation determines them.
 
     Attributes:
-        straggling: Each run takes 1 + |z| times as long, z normal with this standard deviation (ASHA, appendix A.1).
-        drop: Probability that a run is lost within a second of training ("per time unit" in the same appendix).
-        node_failures: Failures of a node per second, exponentially distributed.
-        downtime: Seconds until a failed node returns; infinite: never.
-        noise: Standard deviation of normal noise on each report.
+        straggling: Standard deviation, 0 or more. Each run takes 1 + |z| times as long, where z is normal with this
+            standard deviation (ASHA, appendix A.1).
+        drop: Probability that a run is lost within one second of training, in [0, 1) ("per time unit" in the same
+            appendix).
+        node_failures: Failure rate of each node per second, 0 or more. The time to a failure is exponentially
+            distributed.
+        downtime: Seconds until a failed node returns, 0 or more; infinite: never.
+        noise: Standard deviation of normal noise that is added to each report, 0 or more.
     """
 
     straggling: float = 0.0
@@ -73,11 +72,7 @@ class Faults:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            InvalidInput: A number is out of range.
-        """
+        """Raise InvalidInput if a number is out of its range."""
         for name in ("straggling", "node_failures", "noise"):
             _need(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "a finite number >= 0")
         _need(0 <= self.drop < 1, "drop", self.drop, "a chance in [0, 1)")
@@ -86,12 +81,13 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The slots.
+    """The slots of a simulated cluster and their nodes.
 
     Attributes:
         slots: The number of slots, 1 to `MOST_SLOTS`.
-        per_node: The number of slots on a node, which fail together, >= 1.
-        speeds: The speed of each slot (> 0; 2: twice as fast as the slot of the traces), repeated cyclically.
+        per_node: The number of slots on a node, 1 or more. The slots of a node fail together.
+        speeds: The speed of each slot, greater than 0, relative to the slot on which the traces were recorded (2: twice
+            as fast). The list is repeated cyclically if it is shorter than the number of slots.
     """
 
     slots: int
@@ -99,11 +95,7 @@ class Fleet:
     speeds: Sequence[float] = (1.0,)
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            InvalidInput: A number is out of range.
-        """
+        """Raise InvalidInput if a number is out of its range."""
         _need(self.slots >= 1, "slots", self.slots, "at least 1")
         _need(self.slots <= MOST_SLOTS, "slots", self.slots, f"at most {MOST_SLOTS}")
         _need(self.per_node >= 1, "slots per node", self.per_node, "at least 1")
@@ -112,7 +104,7 @@ class Fleet:
             _need(0 < speed < math.inf, "speed", speed, "a finite number > 0")
 
     def nodes(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the names of nodes with the names of their slots."""
+        """Return the id of each node with the ids of its slots."""
         count = math.ceil(self.slots / self.per_node)
         width = len(str(count))
         names = [f"node{number:0{width}}" for number in range(1, count + 1)]

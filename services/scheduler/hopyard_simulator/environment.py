@@ -1,4 +1,4 @@
-"""Interfaces between simulated nodes, runs and their simulation."""
+"""The interfaces between a simulation, its nodes and their runs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hopyard_simulator.workload import Lesson, Workload
 
 
 class Environment(Protocol):
-    """The simulation as its nodes and runs see it.
+    """The part of a simulation that its nodes and runs use. `World` implements it.
 
     Attributes:
-        workload: What jobs report.
-        costs: How long things take.
-        faults: What fails, and how often.
+        workload: The training of each configuration.
+        costs: The duration of operations.
+        faults: The random faults.
         seed: Seed of the random numbers of nodes.
         max_position: Position at which a job is complete.
-        from_scratch: Whether a resumed run trains again from position 0.
-        speedup: Factor by which a run on several slots is faster than on one.
-        timeline: The virtual clock.
-        measure: The metrics of the simulation.
+        from_scratch: True if a resumed run trains again from position 0.
+        speedup: Returns the factor by which a run on a given number of slots is faster than on one.
+        timeline: The virtual clock and the scheduled actions.
+        measure: Collects the measurements of the simulation.
     """
 
     workload: Workload
@@ -40,35 +40,45 @@ class Environment(Protocol):
     measure: Measure
 
     def handle(self, event: Event) -> None:
-        """Pass an event to the engine at once."""
+        """Make the engine handle an event at the present virtual time."""
 
     def deliver(self, event: Event) -> None:
-        """Pass an event to the engine after the latency of the network."""
+        """Make the engine handle an event after the latency of the network (`Costs.latency`)."""
 
     def back(self, node: str) -> None:
-        """Restore the partitions of a node that had failed."""
+        """Restore the data partitions of a node that has returned after a failure."""
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the reports of a configuration, with noise."""
+        """Return the complete training of a configuration, with noise on the reports if `Faults.noise` is set."""
 
     def gang_begins(self, key: RunKey, ranks: int) -> None:
-        """Register a process of a run on several slots."""
+        """Register the start of a process of a run on `ranks` slots. No effect if `ranks` is 1."""
 
     def gang_left(self, key: RunKey) -> None:
-        """End the other processes of a gang that lost one."""
+        """End the other processes of a gang, because the process with this key has ended."""
 
 
 class RunHost(Protocol):
-    """The node of a simulated run.
+    """The node of a simulated run, as the run uses it. `Agent` implements it.
 
     Attributes:
-        world: Its simulation.
+        world: The simulation of the node.
     """
 
     world: Environment
 
     def save(self, key: RunKey, position: int) -> SnapshotInfo:
-        """Save a snapshot of a run."""
+        """Save and return a snapshot of a run.
+
+        Args:
+            key: The key of the run.
+            position: The position of the snapshot.
+        """
 
     def left(self, run: Any, reason: RunEndReason) -> None:
-        """Free the slot of a run that ended."""
+        """Free the slot of a run that has ended.
+
+        Args:
+            run: The `SimulatedRun`.
+            reason: Why it ended.
+        """

@@ -1,4 +1,4 @@
-"""Virtual time: scheduled actions in a defined order."""
+"""Virtual time: actions that are executed in order of their scheduled time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class EventHeap:
-    """Actions ordered by time, then by the order in which they were scheduled.
+    """A virtual clock with scheduled actions, ordered by time and then by the order of scheduling.
 
     Attributes:
-        now: Virtual seconds since the beginning.
+        now: Virtual seconds since the beginning of the simulation.
         taken: Number of executed actions.
     """
 
@@ -22,17 +22,29 @@ class EventHeap:
         self._count = 0
 
     def later(self, seconds: float, action: Callable[..., None], *arguments: object) -> None:
-        """Schedule an action `seconds` (>= 0) from now."""
+        """Schedule an action.
+
+        Args:
+            seconds: Virtual seconds from now, 0 or more.
+            action: The function to call.
+            *arguments: The arguments of the function.
+        """
         self._count += 1
         heapq.heappush(self._planned, (self.now + seconds, self._count, action, arguments))
 
     def at(self, time: float, action: Callable[..., None], *arguments: object) -> None:
-        """Schedule an action at a time; a past time means now."""
+        """Schedule an action at a virtual time. A time in the past is replaced by the present time.
+
+        Args:
+            time: Virtual seconds since the beginning of the simulation.
+            action: The function to call.
+            *arguments: The arguments of the function.
+        """
         self._count += 1
         heapq.heappush(self._planned, (max(time, self.now), self._count, action, arguments))
 
     def step(self) -> bool:
-        """Execute the next action; return False if there is none."""
+        """Set the clock to the time of the next action and execute it. Return False if no action is scheduled."""
         if not self._planned:
             return False
         self.now, _, action, arguments = heapq.heappop(self._planned)

@@ -1,4 +1,4 @@
-"""Further experiments of a simulated group, which join the first one."""
+"""The further experiments of a simulated group, which join its first experiment: their times and results."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from hopyard_engine.core.types import Settings
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """An experiment that joins the group: the same policy, workload and slots, but its own configurations and terms.
+    """An experiment that joins the simulated group. It uses the policy, workload and slots of the group.
 
     Attributes:
-        configurations: The configurations of its jobs, in order; their number is the number of jobs.
+        configurations: The configurations of its jobs, in order. Their number is the number of its jobs.
         at: The time when it joins, in virtual seconds.
-        stopped: The time when it is stopped, not before it joins; None: never.
-        alike: Whether equal configurations train in the same way as in the first experiment, for policies that share
-            training. False: as with other code, data or seed.
+        stopped: The time when it is stopped, in virtual seconds, not before `at`; None: it is not stopped.
+        alike: For policies that share training: True if equal configurations train as in the first experiment. False:
+            they train differently, as with other code, data or seed.
         max_position: The position at which its jobs are complete, at most that of the workload; None: that of the
             workload.
-        target: It ends when one of its jobs reports a value at least as good; None: no target.
+        target: The experiment ends when one of its jobs reports a value at least as good; None: no target.
     """
 
     configurations: Sequence[Mapping[str, Any]]
@@ -40,16 +40,16 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """What came of one experiment of a group.
+    """The result of one experiment of a simulated group. Times are in virtual seconds.
 
     Attributes:
-        slot_seconds: Slot time billed to it.
+        slot_seconds: Slot time in seconds that is charged to the experiment.
         created: The time when it joined.
-        ended: The time when it ended; None: it has not.
-        best: Its best finite report; None: there was none.
-        best_job: The job of that report.
-        jobs: Its jobs.
-        reason: Why it ended.
+        ended: The time when it ended; None: it has not ended.
+        best: Its best finite report; None: there is none.
+        best_job: The id of the job with the best report; None: there is none.
+        jobs: The ids of its jobs.
+        reason: Why it ended, as a sentence; empty: there is no reason.
         reason_code: The code of the reason; None: there is no reason.
     """
 
@@ -64,10 +64,17 @@ class ExperimentResult:
 
 
 def arrivals(stream: StreamId, settings: Settings, group: Sequence[Joining]) -> Iterator[tuple[float, Event]]:
-    """Yield times and events; the experiments are named after the stream: "STREAM-2", "STREAM-3", ...
+    """Yield the events by which further experiments join a group and are stopped, each with its time in virtual seconds.
+
+    The experiments get the ids "STREAM-2", "STREAM-3", ...
+
+    Args:
+        stream: The id of the group.
+        settings: The settings of the first experiment.
+        group: The further experiments.
 
     Raises:
-        InvalidInput: An experiment is invalid.
+        InvalidInput: A value of an experiment is out of its range.
     """
     for number, one in enumerate(group, 2):
         name = f"{stream}-{number}"
@@ -92,7 +99,7 @@ def arrivals(stream: StreamId, settings: Settings, group: Sequence[Joining]) -> 
 
 
 def results(stream: Stream) -> Mapping[str, ExperimentResult]:
-    """What came of each experiment, in the order in which they joined."""
+    """Return the result of each experiment of a group by its id, in the order in which they joined."""
     return {
         name: ExperimentResult(
             slot_seconds=experiment.slot_seconds,

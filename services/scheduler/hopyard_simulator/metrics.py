@@ -1,4 +1,4 @@
-"""The measurements of a simulation, and its result."""
+"""The measurements of a simulation: their collection, and the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,17 @@ _MOST_POINTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunInterval:
-    """A run on a slot, in virtual seconds, with its trained iterations and the reason of its end (a `RunEndReason`)."""
+    """One process of a run on a slot. Times are in virtual seconds.
+
+    Attributes:
+        slot: The id of the slot.
+        job: The id of the job.
+        attempt: The number of the run within its job.
+        start: When the process started.
+        end: When it ended.
+        trained: The number of iterations that it trained.
+        reason: Why it ended: the value of a `RunEndReason`.
+    """
 
     slot: str
     job: str
@@ -35,10 +45,12 @@ class RunInterval:
 class Result:
     """The result of a simulation. Times are virtual seconds since its beginning.
 
+    "With `details`" marks values that are None unless the simulation was started with `details`.
+
     Attributes:
         policy: The policy's name.
-        parameters: Its parameters.
-        predictor: The predictor; None: no question was asked.
+        parameters: The parameters of the policy, and the experiment's terms that were set.
+        predictor: The name of the predictor; None: the policy requested no prediction.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
         R: The position at which jobs are complete.
@@ -46,37 +58,39 @@ class Result:
         seed: Seed of the policy and the faults.
         order_seed: Seed of the order of the configurations; None: the workload's order.
         target: The target value of the metric; None: none.
-        time_to_target: When the first job reached it; None: never.
+        time_to_target: When the first report reached the target; None: none did.
         best: The best finite report; None: there was none.
-        best_job: The job of that report.
+        best_job: The id of the job with the best report; None: there was none.
         time: When the search ended.
         job_seconds: Slot-seconds used by runs.
-        jobs_started: Jobs with at least one run.
-        jobs_terminated: Jobs that ended before the search.
-        suspends: Runs that left their slots while their jobs continue later.
-        iterations: Trained iterations, including repeated ones; a report ends each.
+        jobs_started: Number of jobs with at least one run.
+        jobs_terminated: Number of jobs that were terminated before the end of the search.
+        suspends: Number of runs that freed their slots although their jobs continued later.
+        iterations: Number of trained iterations, including repeated ones. Each iteration ends with a report.
         utilisation: `job_seconds` divided by the available slot-seconds.
-        first_at_R: When the first job reached the max position; None: none did.
-        jobs_at_R: (time, number of jobs that have reached the max position).
-        promotions: How often a job was sent beyond its previous `until`; not counted with partitions, where every unit
-            does this.
-        pools: Job counts over time: `names`, and `points` of a time and a count for each name; at most about 1,000
-            points. Promising jobs are running ones that the policy labelled with a priority above 0, opportunistic jobs
-            the other running ones.
-        reason: Why the search ended.
+        first_at_R: When the first job reached the position R; None: none did.
+        jobs_at_R: For each job that reached the position R: the time, and the number of jobs that have reached it by
+            then.
+        promotions: How often the policy increased the position up to which a job trains. It is 0 with partitions, where
+            every unit does this.
+        pools: Job counts over time: `names`, and `points` with a time and a count for each name; at most about 1,000
+            points. Promising jobs are the running ones that the policy labelled with a priority above 0. Opportunistic
+            jobs are the other running ones.
+        reason: Why the search ended, as a sentence.
         reason_code: The code of the reason; None: there is no reason.
         events: Number of events that the core handled.
-        predictions: Number of the policy's questions about curves.
-        predictions_failed: Number of those that were answered with an error.
-        note: The policy's remarks on the terms; empty: none.
-        runs: Every run, with `details`.
-        states: The final state of every job (COMPLETED, TERMINATED, SUSPENDED, ...), with `details`.
-        curves: [time, position, value] of every report by job, with `details`.
-        labels: [time, priority] of every label of the policy, by job, with `details`.
-        confidences: [time, slots, descending probabilities] of the jobs that the policy has an estimate of, as often
-            as `pools`, with `details`.
-        trained: What it has trained, for later searches (`simulate(..., earlier=...)`), with `details`.
-        experiments: In a group, the result of each experiment by id.
+        predictions: Number of the policy's requests for predictions.
+        predictions_failed: Number of these requests that were answered with an error.
+        note: The policy's remarks on the experiment; empty: none.
+        runs: Every process of every run; with `details`.
+        states: The final state of every job by id (COMPLETED, TERMINATED, SUSPENDED, ...); with `details`.
+        curves: By job, a list [time, position, value] for every report; with `details`.
+        labels: By job, a list [time, priority] for every label of the policy; with `details`.
+        confidences: A list [time, number of slots, descending probabilities] for each point of `pools` at which the
+            policy has estimates. A probability is the policy's estimate that a job reaches the policy's goal, such as
+            the target. With `details`.
+        trained: The trained trials, for later searches (`simulate(..., earlier=...)`); with `details`.
+        experiments: In a group, the result of each experiment by id; None: there is only one experiment.
     """
 
     policy: str
@@ -118,7 +132,11 @@ class Result:
     experiments: Mapping[str, ExperimentResult] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Return the result as JSON values, without details that were not requested and without `trained`, which equals the curves."""
+        """Return the result as JSON values.
+
+        Values that are None because they were not requested with `details` are omitted. `trained` is always omitted,
+        because `curves` contains the same data.
+        """
         details = ("runs", "states", "curves", "labels", "confidences", "experiments")
         found = asdict(replace(self, trained=None))
         del found["trained"]
@@ -133,7 +151,24 @@ class _Open:
 
 @dataclass(slots=True)
 class Measure:
-    """Collects the measurements of one simulation."""
+    """Collects the measurements of one simulation. Times are virtual seconds since the beginning.
+
+    Attributes:
+        max_position: The position at which jobs are complete.
+        details: True to collect `runs`, `curves`, `labels` and `confidences` too.
+        job_seconds: Slot-seconds used by ended runs.
+        iterations: Number of trained iterations of ended runs.
+        suspends: Unused; always 0.
+        promotions: How often the position up to which a job trains was increased.
+        terminated: Number of jobs that were terminated before the end of the search; None: the search has not ended.
+        time_to_target: When the first report reached the target; None: none did.
+        at_max: For each job that reached `max_position`: the time and the number of such jobs.
+        runs: The ended processes.
+        curves: By job, a list [time, position, value] for every report.
+        pools: Points of a time and the number of jobs in each of `POOLS`.
+        labels: By job, a list [time, priority] for every label of the policy.
+        confidences: Times with the number of slots and the policy's estimates.
+    """
 
     max_position: int
     details: bool = False
@@ -162,20 +197,26 @@ class Measure:
     # -------------------------------------------------------------------------------------------------------- slots
 
     def slots_changed(self, now: float, change: int) -> None:
-        """Record that slots joined or left."""
+        """Record that the number of available slots changes by `change` at the time `now`."""
         self._capacity += self._slots * (now - self._since)
         self._slots += change
         self._since = now
 
     def run_begins(self, key: RunKey, start: Start, now: float) -> None:
-        """Record the start of a process on a slot."""
+        """Record the start of a process on a slot.
+
+        Args:
+            key: The key of the process.
+            start: The start command.
+            now: The time.
+        """
         self._begun[key] = _Open(now, start.slot)
         if key.rank == 0:
             self._started.add(key.job)
             self._sent_on(key.job, start.until)
 
     def amended(self, job: str, until: int | None) -> None:
-        """Record a new end of a run."""
+        """Record that a running job is to train up to the position `until`; None: it is unchanged."""
         if until is not None:
             self._sent_on(job, until)
 
@@ -185,7 +226,14 @@ class Measure:
         self._until[job] = max(before, until)
 
     def run_over(self, key: RunKey, now: float, trained: int, reason: RunEndReason) -> None:
-        """Record the end of a process on a slot."""
+        """Record the end of a process on a slot.
+
+        Args:
+            key: The key of the process, which `run_begins` must have recorded.
+            now: The time.
+            trained: The number of iterations that it trained.
+            reason: Why it ended.
+        """
         begun = self._begun.pop(key)
         self.job_seconds += now - begun.start
         self.iterations += trained
@@ -195,7 +243,15 @@ class Measure:
     # --------------------------------------------------------------------------------------------------------- reports
 
     def reported(self, job: str, report: Report, metric: str, now: float, *, reached: bool) -> None:
-        """Record an accepted report, and whether it reached the target."""
+        """Record an accepted report.
+
+        Args:
+            job: The id of the job.
+            report: The report.
+            metric: The name of the metric to record.
+            now: The time.
+            reached: True if the report reached the target.
+        """
         value = report.metrics.get(metric, math.nan)
         if reached and self.time_to_target is None:
             self.time_to_target = now
@@ -206,19 +262,29 @@ class Measure:
             self.curves.setdefault(job, []).append([now, report.position, value if math.isfinite(value) else None])
 
     def labelled(self, job: Job, now: float) -> None:
-        """Record a changed job, whose label may have changed."""
+        """Record the priority of a changed job if it differs from the last recorded one."""
         known = self.labels.get(job.id)
         if job.priority is not None and (known is None or known[-1][1] != job.priority):
             self.labels.setdefault(job.id, []).append([now, job.priority])
 
     def look(self, stream: Stream, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
-        """Notes how many jobs are where, and with details what the policy thinks of them; so rarely that the points stay few."""
+        """Record the number of jobs in each of `POOLS` and, with `details`, the policy's estimates.
+
+        Most calls record nothing: the interval between two points grows so that at most about `_MOST_POINTS` remain.
+        The first call after the end of the search also counts the terminated jobs.
+
+        Args:
+            stream: The simulated stream.
+            now: The time.
+            confidences: Returns, by job, the policy's estimate of the probability that the job reaches the policy's
+                goal.
+        """
         experiment = stream.founder
         if experiment.state is not ExperimentState.RUNNING and self.terminated is None and experiment.final is not None:
             ended = [job for job in stream.jobs.values() if job.state is JobState.TERMINATED]
             self.terminated = sum(
                 job.reason != experiment.final[1] for job in ended
-            )  # The others ended with the search.
+            )  # The other jobs ended together with the search.
         if now < self._next_look:
             return
         states = stream.states
@@ -235,7 +301,7 @@ class Measure:
     # ------------------------------------------------------------------------------------------------------------ result
 
     def closed(self, now: float) -> tuple[float, int]:
-        """Finish: end running runs now and return the available slot-seconds and the number of started jobs."""
+        """End all running processes at the time `now`. Return the available slot-seconds and the number of started jobs."""
         for key in list(self._begun):
             self.run_over(key, now, 0, RunEndReason.TERMINATED)
         self.slots_changed(now, 0)

@@ -1,4 +1,4 @@
-"""A simulated node: its slots, snapshots, runs and failures."""
+"""A simulated node: its slots, runs, snapshots and failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from hopyard_simulator.run import SimulatedRun
 
 
 class Agent:
-    """One node. Its snapshots are stored at once, so a failure loses runs but no snapshot."""
+    """One simulated node. Its snapshots are in the store at once, so a failure loses runs but no snapshot.
+
+    Args:
+        world: The simulation.
+        node: The id of the node.
+        slots: The ids of its slots.
+        speeds: The speed of each slot by id.
+    """
 
     def __init__(self, world: Environment, node: str, slots: tuple[str, ...], speeds: dict[str, float]) -> None:
         self.world = world
@@ -29,18 +36,18 @@ class Agent:
 
     @property
     def slots(self) -> int:
-        """The number of slots that it has now."""
+        """The number of available slots; 0 while the node has failed."""
         return len(self._slots) if self._alive else 0
 
     def join(self) -> None:
-        """Open a session."""
+        """Open a session with the scheduler, and schedule the next failure of the node."""
         self.world.handle(NodeJoined(self.world.timeline.now, self.node, f"life-{self._life}", self._slots))
         rate = self.world.faults.node_failures
         if rate > 0:
             self.world.timeline.later(self._chance.expovariate(rate), self._fail)
 
     def carry(self, send: Send) -> None:
-        """Receive a command for one of its runs."""
+        """Receive a command for one of the node's runs and apply it after the latency."""
         latency = self.world.costs.latency
         if latency:
             self.world.timeline.later(latency, self._take, self._life, send.run, send.body)
@@ -48,7 +55,7 @@ class Agent:
             self._take(self._life, send.run, send.body)
 
     def ship(self, order: ShipmentOrder) -> None:
-        """Report an ordered upload as done."""
+        """Report to the scheduler that an ordered upload of a snapshot is done."""
         self.world.deliver(
             SnapshotShipped(
                 self.world.timeline.now,
@@ -62,17 +69,27 @@ class Agent:
         )
 
     def save(self, key: RunKey, position: int) -> SnapshotInfo:
-        """Return a new snapshot of a run; its size is one byte, so that a quota in bytes counts snapshots."""
+        """Return a new snapshot of a run. Its size is one byte, so that a quota in bytes limits the number of snapshots.
+
+        Args:
+            key: The key of the run.
+            position: The position of the snapshot.
+        """
         return SnapshotInfo(position, f"{key.job}.{key.attempt}@{position}", 1, "simulated")
 
     def left(self, run: SimulatedRun, reason: RunEndReason) -> None:
-        """Remove an ended run; the other ranks of its gang end too."""
+        """Remove a run that has ended, and end the other processes of its gang.
+
+        Args:
+            run: The run.
+            reason: Why it ended.
+        """
         self._runs.pop(run.key, None)
         self.world.measure.run_over(run.key, self.world.timeline.now, run.trained, reason)
         self.world.gang_left(run.key)
 
     def follow(self, key: RunKey) -> None:
-        """End a run because another rank of its gang has ended."""
+        """End the process with this key, because another process of its gang has ended. No effect if the node does not run it."""
         run = self._runs.get(key)
         if run is not None:
             cause = Reason.of(ReasonCode.RUN_MESSAGE, message="the gang has ended")
@@ -101,7 +118,7 @@ class Agent:
             self.world.timeline.later(_until_dropped(chance, faults.drop), run.lose)
 
     def _fail(self) -> None:
-        """Fail with all runs."""
+        """Simulate the failure of the node, which loses all its runs, and schedule its detection and the return of the node."""
         self._alive = False
         now = self.world.timeline.now
         for run in list(self._runs.values()):
@@ -125,5 +142,10 @@ class Agent:
 
 
 def _until_dropped(chance: random.Random, drop: float) -> float:
-    """Return the seconds until a run is lost, with probability `drop` in each second."""
+    """Draw the seconds until a run is lost, which happens with probability `drop` in each second.
+
+    Args:
+        chance: The random number generator.
+        drop: The probability, in (0, 1).
+    """
     return math.log(1.0 - chance.random()) / math.log(1.0 - drop)

@@ -1,4 +1,4 @@
-"""Partitioned data in a simulation: placement of partitions, and epochs over them."""
+"""Partitioned data in a simulation: the placement of partitions on nodes, and workloads in units of one partition."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hopyard_simulator.workload import Lesson, Workload
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Equal partitions, assigned to nodes cyclically.
+    """A data set of equal partitions, whose replicas are assigned to the nodes cyclically.
 
     Attributes:
-        train: The number of training partitions, >= 1.
-        eval: The number of evaluation partitions, >= 0.
-        replicas: The number of nodes that hold each partition, >= 1: a node and its successors.
+        train: The number of training partitions, 1 or more.
+        eval: The number of evaluation partitions, 0 or more.
+        replicas: The number of replicas of each partition, 1 or more. They are on consecutive nodes.
     """
 
     train: int = 1
@@ -27,11 +27,7 @@ class Partitions:
     replicas: int = 1
 
     def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            InvalidInput: A number is out of range.
-        """
+        """Raise InvalidInput if a number is out of its range or not whole."""
         for field in fields(self):
             value, least = getattr(self, field.name), 0 if field.name == "eval" else 1
             if value != int(value) or value < least:
@@ -41,10 +37,13 @@ class Partitions:
             object.__setattr__(self, field.name, int(value))
 
     def placed(self, nodes: Sequence[str]) -> PlacedData:
-        """Return the data placed on nodes.
+        """Return the data set with the places of its replicas.
+
+        Args:
+            nodes: The ids of all nodes.
 
         Raises:
-            InvalidInput: There are fewer nodes than replicas.
+            InvalidInput: There are fewer nodes than replicas of a partition.
         """
         if self.replicas > len(nodes):
             raise InvalidInput(f"{self.replicas} replicas need as many nodes, found {len(nodes)}")
@@ -60,14 +59,14 @@ class Partitions:
 
 
 class PartitionedWorkload(Workload):
-    """A workload in units: each epoch of the wrapped workload has as many positions as there are partitions.
+    """A workload whose positions are units: the training on one partition. It wraps a workload whose positions are epochs.
 
-    A unit takes its part of the epoch's seconds. The result of an epoch is reported with its last unit; before that the
-    metric is NaN (unknown).
+    An epoch has one unit for each training partition. A unit takes an equal part of the seconds of its epoch. The last
+    unit of an epoch reports the metric of the epoch. The other units report NaN (unknown).
 
     Args:
         whole: The workload in epochs.
-        partitions: The number of training partitions, >= 1.
+        partitions: The number of training partitions, 1 or more.
     """
 
     def __init__(self, whole: Workload, partitions: int) -> None:
@@ -76,11 +75,15 @@ class PartitionedWorkload(Workload):
         self.max_position = whole.max_position * partitions
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """Return the configurations of the wrapped workload."""
+        """Return the configurations of the wrapped workload, shuffled if `order_seed` is given."""
         return self._whole.configurations(order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the lesson in units, up to the epoch of the last report."""
+        """Return the training of a configuration in units, up to the epoch of the last report of the wrapped workload.
+
+        Raises:
+            InvalidInput: The configuration is unknown.
+        """
         whole, units = self._whole.lesson(hyperparameters), self._partitions
         values: list[float] = []
         seconds: list[float] = []

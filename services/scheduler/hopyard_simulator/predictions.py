@@ -1,4 +1,4 @@
-"""Predictions in simulations: a real predictor, called once for each distinct question."""
+"""Predictions in a simulation: a real predictor computes them, once for each distinct request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ _MOST: Final = 10_000
 
 
 class PredictionCache:
-    """A cache of predictions by question. Several simulations may share it. The oldest entries are dropped."""
+    """A cache of predictions by request. Several simulations may share it. It drops the oldest entries beyond `_MOST`.
+
+    Attributes:
+        asked: Number of requested predictions.
+        computed: Number of requests that were not in the cache.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, dict[str, Any]] = OrderedDict()
@@ -33,10 +38,14 @@ class PredictionCache:
         self.computed = 0
 
     def predictor(self, name: str, parameters: Mapping[str, Any]) -> Predictor:
-        """Return the predictor with a name, created once, so that all simulations share its cache entries.
+        """Return the predictor with a name and parameters. It is created once, so that all simulations share its cache entries.
+
+        Args:
+            name: The name of the predictor, as in an experiment file.
+            parameters: Its parameters.
 
         Raises:
-            InvalidInput: It does not exist, or rejects the parameters.
+            InvalidInput: The predictor does not exist, or rejects the parameters.
         """
         key = json.dumps([name, parameters], sort_keys=True, default=str)
         if key not in self._made:
@@ -44,10 +53,14 @@ class PredictionCache:
         return self._made[key]
 
     def of(self, predictor: Predictor, question: Question) -> dict[str, Any]:
-        """Return the prediction as plain data.
+        """Return the prediction of a predictor as JSON data, from the cache if possible.
+
+        Args:
+            predictor: The predictor, as `predictor` returned it.
+            question: The request: a learning curve, and the positions to predict.
 
         Raises:
-            InvalidInput: The predictor has no prediction; the message says why (`predicted`).
+            InvalidInput: The predictor cannot answer the request. The message has the reason.
         """
         self.asked += 1
         key = (predictor, _key(question))
@@ -61,10 +74,10 @@ class PredictionCache:
 
 
 class SimulatedPredictions:
-    """Answers a simulation's questions to its predictor.
+    """Answers the requests of a simulated policy for predictions.
 
     Args:
-        predictor: Returns the predictor at the first question; None: every question is answered with an error.
+        predictor: Returns the predictor. It is called at each request. None: every request is answered with an error.
         foreseen: The cache of predictions.
     """
 
@@ -74,10 +87,14 @@ class SimulatedPredictions:
         self._curves: dict[str, tuple[tuple[int, bool, object], Curve]] = {}
 
     def answer(self, stream: Stream, question: AskOutside) -> dict[str, Any]:
-        """Return a prediction in the form of a live experiment's journal.
+        """Return a prediction, in the form in which the journal of a live experiment contains it.
+
+        Args:
+            stream: The simulated stream.
+            question: The request of the core.
 
         Raises:
-            InvalidInput: There is no predictor, or it has no prediction.
+            InvalidInput: There is no predictor, or it cannot answer the request.
         """
         if self._predictor is None:
             raise InvalidInput("the simulation has no predictor")
@@ -123,7 +140,7 @@ class SimulatedPredictions:
 
 
 def _key(question: Question) -> bytes:
-    """Return a hash of a question, because a cache has many questions with hundreds of curves each."""
+    """Return a hash of a request. A cache of whole requests would be too large: each may have hundreds of curves."""
     told = hashlib.sha256()
     scale = (
         len(question.others),

@@ -1,4 +1,7 @@
-"""The results of a simulated search, in the form that a later search uses."""
+"""The results of a simulated search, in the form in which a later simulated search can reuse them.
+
+A trial is the training of one configuration.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from hopyard_engine.core.types import EarlierTrial
 
 
 def trained(stream: Stream) -> tuple[EarlierTrial, ...]:
-    """Return the trained trials, each with its curve and its stored snapshots."""
+    """Return the trials of a simulated search, each with its learning curve and its stored snapshots.
+
+    Failed jobs, forks and jobs without reports are omitted.
+    """
     found = []
     for job in stream.jobs.values():
         points = stream.curve(job)
@@ -24,7 +30,14 @@ def trained(stream: Stream) -> tuple[EarlierTrial, ...]:
 
 
 def named(trials: Iterable[EarlierTrial], name: str) -> tuple[EarlierTrial, ...]:
-    """Prefix the trials with the name of their search, so that those of several searches can be combined."""
+    """Return the trials with the name of their search as prefix of their names and hashes.
+
+    The prefix makes trials of several searches distinct, so that they can be combined.
+
+    Args:
+        trials: The trials of one search.
+        name: The name of the search.
+    """
     return tuple(
         replace(
             trial,

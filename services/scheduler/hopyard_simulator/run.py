@@ -1,4 +1,7 @@
-"""A simulated training process: the control of live runs, with a lesson instead of a program."""
+"""A simulated training process: it uses the control logic of real runs, with a recorded lesson instead of a program.
+
+A lesson is the complete training of a configuration: its reports and their durations.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ from hopyard_simulator.environment import RunHost
 
 
 class SimulatedRun:
-    """One process of one attempt of a job on one slot.
+    """One process of a run, on one slot.
 
-    It acts like `hopyard._runtime.runner` with a program: `RunControl` decides the next action, messages have sequence
-    numbers, and commands are processed one after the other.
+    It behaves like `hopyard._runtime.runner` with a program: `RunControl` decides the next action, messages have
+    sequence numbers, and commands are processed one after the other.
     """
 
     __slots__ = (
@@ -48,13 +51,13 @@ class SimulatedRun:
     )
 
     def __init__(self, agent: RunHost, key: RunKey, start: Start, pace: float) -> None:
-        """Start the process.
+        """Create the process and schedule the start of its training.
 
         Args:
-            agent: The node.
-            key: The key of its channel.
+            agent: The node of the process.
+            key: The key of its channel: job, attempt and rank.
             start: The start command.
-            pace: Seconds for each second of the lesson.
+            pace: Factor by which an iteration takes longer than in the lesson; less than 1: it is faster.
         """
         self.key = key
         self.alive = True
@@ -93,14 +96,14 @@ class SimulatedRun:
             self._go()
 
     def _go(self) -> None:
-        """Perform the next action at a boundary."""
+        """Perform the next action that `RunControl` decides: train, save, end, or wait for a command."""
         action = self._control.next()
         later = self._agent.world.timeline.later
         if type(action) is Train:
             if self._start.mode is not RunMode.TRAIN:
                 later(0.0, self._evaluated)
                 return
-            if self._reports == len(self._lesson.positions):  # It should continue beyond the end of its curve.
+            if self._reports == len(self._lesson.positions):  # It is to train beyond the end of its curve.
                 self.end(Ended(RunEndReason.UNTIL, self._control.position, finished=True))
                 return
             self._control.began(committed=self._lesson.positions[self._following - 1])
@@ -127,18 +130,18 @@ class SimulatedRun:
 
     @property
     def _following(self) -> int:
-        """The number of reports of the lesson after the next iteration."""
+        """The number of reports of the lesson that are made when the next iteration ends."""
         return min(self._reports + self._stride, len(self._lesson.positions))
 
     @property
     def _seconds(self) -> float:
-        """The duration of the next iteration."""
+        """The duration of the next iteration in virtual seconds."""
         seconds = self._lesson.seconds
         return math.fsum([seconds[index] for index in range(self._reports, self._following)]) * self._pace
 
     @property
     def _finished(self) -> bool:
-        """Whether the program ended early: its curve has ended before the position at which jobs are complete."""
+        """True if the program has ended by itself: the lesson has no more reports and ends before the position of a complete job."""
         positions = self._lesson.positions
         return self._reports >= len(positions) and positions[-1] < self._agent.world.max_position
 
@@ -183,7 +186,7 @@ class SimulatedRun:
             self.end(Ended(end.reason, self._control.position, snapshot))
 
     def lose(self) -> None:
-        """Simulate the death of the process."""
+        """Simulate the unexpected death of the process. No effect if it has ended."""
         if self.alive:
             self.end(
                 Ended(
@@ -194,7 +197,7 @@ class SimulatedRun:
             )
 
     def end(self, ended: Ended) -> None:
-        """End the process and report why."""
+        """End the process, free its slot, and send the end message `ended`, which has the reason, to the scheduler."""
         self.alive = False
         self._agent.left(self, ended.reason)
         self.say(ended)
@@ -202,13 +205,13 @@ class SimulatedRun:
     # ----------------------------------------------------------------------------------------------------------- channel
 
     def say(self, body: RunBody) -> None:
-        """Send the next message to the scheduler."""
+        """Send a message with the next sequence number to the scheduler; `body` is its content."""
         self._sent += 1
         world, key = self._agent.world, self.key
         world.deliver(RunMessage(world.timeline.now, key.stream, key.job, key.attempt, key.rank, self._sent, body))
 
     def take(self, body: CommandBody) -> None:
-        """Process the next command."""
+        """Process a command of the scheduler. No effect if the process has ended."""
         if not self.alive:
             return
         if type(body) is Decide:

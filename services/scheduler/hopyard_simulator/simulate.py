@@ -1,4 +1,4 @@
-"""Simulates a policy on a workload in virtual time, with one call."""
+"""The function `simulate`, which runs a complete search with a policy on a workload in virtual time."""
 
 from __future__ import annotations
 
@@ -81,43 +81,49 @@ def simulate(
     earlier: Sequence[EarlierTrial] = (),
     watch: Callable[[World], None] | None = None,
 ) -> Result:
-    """Simulate a complete search in virtual time, with the engine and the policy of a live one.
+    """Simulate a complete search in virtual time, with the engine and the policy of a live search.
 
-    The same arguments give the same result.
+    Equal arguments produce equal results.
 
     Args:
-        workload: What jobs train.
+        workload: The configurations and their training.
         policy: A policy's name as in an experiment file, its class, or a function that creates one.
-        slots: The number of equal slots, one on each node; alternatively give a `fleet`.
-        fleet: The slots.
-        parameters: The policy's parameters by name, terms of the experiment (`TERMS`), and as `predictor.NAME` those of
-            the predictor.
-        target: The search ends when a report is at least as good or, with the term `target_over`, a mean of reports.
-        max_time: The search ends after this many virtual seconds.
+        slots: The number of equal slots, one on each node. Either `slots` or `fleet` must be given.
+        fleet: The slots and their nodes.
+        parameters: By name: parameters of the policy, terms of the experiment (`TERMS`), and, as `predictor.NAME`,
+            parameters of the predictor.
+        target: The search ends when a report is at least as good or, with the term `target_over`, a mean of reports;
+            None: no target.
+        max_time: The search ends after this many virtual seconds; None: no limit.
         jobs: The maximum number of jobs; None: one for each configuration of the workload.
         seed: Seed of the policy and the faults.
         order_seed: Seed of the order of the configurations; None: the workload's order.
-        costs: Costs of operations; default: none.
-        faults: Random faults; default: none.
-        generator: Proposes configurations instead of the workload, which must know them all.
-        space: The search space for policies that change hyperparameters.
-        predictor: Answers questions about curves: a name as in an experiment file (default: the default there), or a
-            predictor. None: every question is answered with an error.
-        foreseen: A cache of predictions; several simulations may share one.
-        from_scratch: A resumed job first repeats all its training (ASHA, appendix A.1).
-        data: Partitions of the data on the nodes. Each position of the workload is then an epoch, a position is a unit,
-            and the max position is multiplied by the number of partitions.
-        details: Keep every run, report and label in the result, and the policy's estimates.
-        speedup: Returns how much faster a number of slots trains a job than one (> 0); default: linear.
-        group: Further experiments that join this one: one policy, one set of slots (not with a generator).
-        earlier: Results of earlier searches of the same program (`Result.trained`); policies that share training reuse
+        costs: The duration of operations; None: they take no time.
+        faults: Random faults; None: no faults.
+        generator: Proposes the configurations, which the workload must know; None: the workload provides them.
+        space: The search space, for policies that change hyperparameters; None: no such policy is used.
+        predictor: Answers requests for predictions of learning curves: a name as in an experiment file (default: the
+            default there), or a predictor. None: every request is answered with an error.
+        foreseen: A cache of predictions, which several simulations may share; None: a new one.
+        from_scratch: True if a resumed job first repeats all its training (ASHA, appendix A.1).
+        data: Partitions of the data on the nodes. Each position of the workload is then an epoch, a position of a job
+            is a unit, and the maximum position is multiplied by the number of training partitions. None: no partitions.
+        details: Include every run, report and label, and the policy's estimates in the result.
+        speedup: Returns the factor (> 0) by which a given number of slots trains a job faster than one; default: the
+            number of slots.
+        group: Further experiments that join this one, with one policy and one set of slots. Not allowed with a
+            generator.
+        earlier: Trials of earlier searches of the same program (`Result.trained`). Policies that share training reuse
             them.
-        watch: Called now and then during the simulation.
+        watch: Called with the simulation once for every few thousand actions; None: no calls.
+
+    Returns:
+        The measurements and the outcome of the search.
 
     Raises:
-        InvalidInput: An argument is invalid, the policy rejects the terms, or it trains what the workload does not
-            know.
-        SimulationError: The policy failed, or stopped making progress.
+        InvalidInput: An argument is invalid, the policy rejects the experiment, or it trains a configuration that the
+            workload does not know.
+        SimulationError: The policy failed, or no further event can happen although the search has not ended.
     """
     if (slots is None) == (fleet is None):
         raise InvalidInput("give either slots or a fleet")
@@ -196,7 +202,19 @@ def simulate(
 def _predictor(
     given: str | Predictor | None, parameters: Mapping[str, Any], foreseen: PredictionCache
 ) -> Callable[[], Predictor] | None:
-    """Return a function that returns the predictor. A named one is created at once, so that errors are raised at once."""
+    """Return a function that returns the predictor; None: the simulation has none.
+
+    A named predictor is created at once, so that its errors are raised before the simulation, except for the default
+    one.
+
+    Args:
+        given: The name of the predictor, or the predictor; None: the simulation has none.
+        parameters: The parameters of a named predictor.
+        foreseen: Creates and stores named predictors.
+
+    Raises:
+        InvalidInput: The predictor does not exist, or rejects the parameters.
+    """
     if given is None:
         return None
     if isinstance(given, Predictor):
@@ -263,7 +281,18 @@ def _result(
 
 
 class _Questions:
-    """Answers the core's questions: configurations, predictions and solver problems."""
+    """Answers the core's external requests: for configurations, for predictions, and to solvers.
+
+    Args:
+        configurations: By experiment id: the configurations of its jobs in order. Not used with a generator.
+        generator: Proposes configurations; None: those given are used.
+        predictions: Answers requests for predictions.
+
+    Attributes:
+        asked: Number of requests for predictions.
+        failed: Number of these that were answered with an error.
+        world: The simulation. It must be set before the first request.
+    """
 
     def __init__(
         self,
@@ -282,10 +311,12 @@ class _Questions:
         self.world: World | None = None
 
     def answer(self, question: AskOutside) -> object:
-        """Return the answer to a question.
+        """Return the answer to an external request of the core.
+
+        It is a configuration (None: there are no more), a prediction, or the result of a solver.
 
         Raises:
-            InvalidInput: Nothing can answer it.
+            InvalidInput: The request cannot be answered.
         """
         if question.experiment:
             return self._configuration(question)
@@ -300,7 +331,7 @@ class _Questions:
         if question.kind not in self._solvers:
             self._solvers[question.kind] = new_solver(question.kind)
         try:
-            payload = json.loads(json.dumps(question.payload))  # In the form that a live solver gets.
+            payload = json.loads(json.dumps(question.payload))  # Convert to the types that a live solver receives.
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"the question to solver {question.kind} is not plain data: {error}") from error
         return solved(question.kind, self._solvers[question.kind], payload, question.seconds)
@@ -327,7 +358,18 @@ class _Questions:
 def _policy(
     policy: str | type[Policy] | Callable[..., Policy], parameters: Mapping[str, Any]
 ) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
-    """Return the policy, its name, its own parameters, and the experiment's terms among the parameters."""
+    """Create the policy.
+
+    Args:
+        policy: The policy's name, its class, or a function that creates it.
+        parameters: Parameters of the policy and terms of the experiment (`TERMS`).
+
+    Returns:
+        The policy, its name, its own parameters, and the terms among the parameters.
+
+    Raises:
+        InvalidInput: A parameter is unknown, or a term is not a number in its range.
+    """
     made_by = policy_class(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
     takes = set(parameter_names(made_by) if isinstance(made_by, type) else inspect.signature(made_by).parameters)
@@ -352,14 +394,25 @@ def _reviewed(
     space: Space | None,
     data: PlacedData | None,
 ) -> str:
-    """Return the remarks of a second instance of the policy on the terms; not available if a function creates policies."""
+    """Return the policy's remarks on the experiment; empty: it has none, or a function creates policies.
+
+    A second instance of the policy is asked, so that the one that is simulated is not changed.
+
+    Args:
+        policy: The policy's name, its class, or a function that creates it.
+        name: The name of the policy.
+        own: The parameters of the policy.
+        settings: The settings of the experiment.
+        space: The search space; None: it is not given.
+        data: The data set; None: there is none.
+    """
     if isinstance(policy, str):
         return review(name, new_policy(policy, own), settings, space, data)
     return review(name, policy(**own), settings, space, data) if isinstance(policy, type) else ""
 
 
 def _check(terms: Mapping[str, Any]) -> None:
-    """Check that the terms are numbers in their ranges."""
+    """Raise InvalidInput unless the terms are numbers in the ranges of `TERMS`."""
     for key, value in terms.items():
         kind, least = TERMS[key]
         allowed = int if kind is int else (int, float)

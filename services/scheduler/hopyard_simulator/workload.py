@@ -1,4 +1,4 @@
-"""The workload of simulated jobs: recorded curves, or curves from a function."""
+"""The workload of a simulation: configurations with recorded learning curves, or with curves from a function."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Lesson:
     """The complete training of one configuration, on a slot of speed 1.
 
     Attributes:
-        values: The metric at each report; NaN and infinities are allowed. Training ends with the last value.
-        seconds: The training time for each report, >= 0.
+        values: The value of the metric in each report; NaN and infinities are allowed. Training ends with the last
+            report.
+        seconds: The training time in seconds from the previous report to each report, 0 or more.
         positions: The position of each report, ascending.
-        others: Further metrics by name, with a value for each report.
+        others: The values of further metrics by name, one for each report.
     """
 
     values: Sequence[float]
@@ -32,12 +33,12 @@ class Lesson:
 
 
 class Workload(ABC):
-    """The set of configurations and their training.
+    """The configurations of a simulation and the training of each.
 
     Attributes:
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
-        max_position: The position at which a job is complete, >= 1.
+        max_position: The position at which a job is complete, 1 or more.
     """
 
     metric: str = "metric"
@@ -46,11 +47,15 @@ class Workload(ABC):
 
     @abstractmethod
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """Return the configurations in the order in which jobs get them; shuffled if `order_seed` is given."""
+        """Return the configurations in the order in which jobs get them.
+
+        Args:
+            order_seed: Seed to shuffle them; None: the order of the workload.
+        """
 
     @abstractmethod
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the training of a configuration; equal for equal configurations.
+        """Return the complete training of a configuration. It must be equal for equal configurations.
 
         Raises:
             InvalidInput: The configuration is unknown.
@@ -58,17 +63,17 @@ class Workload(ABC):
 
 
 class TraceWorkload(Workload):
-    """Replays recorded curves: each trace is a configuration.
+    """A workload of recorded learning curves. Each trace is the recorded training of one configuration.
 
-    A curve shorter than the longest one stands for a program that ended early; null stands for a report that is not
-    finite.
+    A curve that is shorter than the longest one represents a program that ended by itself. The value null represents a
+    report that is not finite.
 
     Args:
-        traces: Traces with one metric and mode.
-        max_position: The position at which jobs are complete; None: the end of the longest curve.
+        traces: Traces with the same metric and mode, at least one.
+        max_position: The position at which jobs are complete, 1 or more; None: the end of the longest curve.
 
     Raises:
-        InvalidInput: There is no trace, two have the same hyperparameters, or the max position is below 1.
+        InvalidInput: There is no trace, two have the same hyperparameters, or `max_position` is less than 1.
     """
 
     def __init__(self, traces: Iterable[Trace], max_position: int | None = None) -> None:
@@ -93,11 +98,11 @@ class TraceWorkload(Workload):
             self._lessons[key] = Lesson(trace.metrics, trace.seconds, trace.positions, trace.others)
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """Return the configurations of the traces, in order or shuffled."""
+        """Return the configurations of the traces, in their order or shuffled if `order_seed` is given."""
         return _ordered([trace.hyperparameters for trace in self._traces], order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the recorded curve of a configuration.
+        """Return the recorded training of a configuration, given by its hyperparameters.
 
         Raises:
             InvalidInput: No trace has these hyperparameters, for example because a policy changed them.
@@ -112,18 +117,19 @@ class TraceWorkload(Workload):
 
 
 class CurveWorkload(Workload):
-    """Curves from a function.
+    """A workload whose learning curves are computed by a function.
 
     Args:
         curve: Returns the metric of a configuration at a position (1, 2, ...).
         configurations: The configurations, in order.
-        max_position: The position at which jobs are complete, >= 1.
-        seconds: The duration of a position: a number, or a function like `curve`.
+        max_position: The position at which jobs are complete, 1 or more.
+        seconds: The seconds from the previous position to a position: a number, or a function with the arguments of
+            `curve`.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
 
     Raises:
-        InvalidInput: The max position is below 1.
+        InvalidInput: `max_position` is less than 1.
     """
 
     def __init__(
@@ -141,18 +147,27 @@ class CurveWorkload(Workload):
         self.max_position, self.metric, self.mode = _at_least_1(max_position), metric, mode
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """Return the configurations, in order or shuffled."""
+        """Return the configurations, in their order or shuffled if `order_seed` is given."""
         return _ordered(self._configurations, order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the curve of a configuration, computed on access; invalid durations are rejected there."""
+        """Return the training of a configuration. Its values are computed on access.
+
+        Access to a duration raises InvalidInput if the function returns a negative or infinite one.
+        """
         values = _Computed(self._curve, hyperparameters, self.max_position)
         seconds = _Durations(self._seconds, hyperparameters, self.max_position)
         return Lesson(values, seconds, range(1, self.max_position + 1))
 
 
 class _Computed(Sequence[float]):
-    """A value for each position, constant or computed by a function on access."""
+    """The values of a function for the positions 1, 2, ..., computed on access.
+
+    Args:
+        function: Returns the value for a configuration and a position; a number: all values are equal to it.
+        given: The configuration.
+        length: The number of positions.
+    """
 
     def __init__(
         self, function: float | Callable[[Mapping[str, Any], int], float], given: Mapping[str, Any], length: int
@@ -182,7 +197,13 @@ def _at_least_1(max_position: int) -> int:
 
 
 def noisy(lesson: Lesson, deviation: float, rng: random.Random) -> Lesson:
-    """Add normal noise with a standard deviation to a lesson's reports."""
+    """Return a lesson with normal noise added to the metric of each report.
+
+    Args:
+        lesson: The lesson.
+        deviation: The standard deviation of the noise.
+        rng: The random number generator.
+    """
     return replace(lesson, values=[value + rng.gauss(0.0, deviation) for value in lesson.values])
 
 

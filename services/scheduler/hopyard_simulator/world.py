@@ -1,4 +1,4 @@
-"""The simulated counterpart of `hopyard_scheduler.runtime.runtime`, with the real core and policy host."""
+"""A running simulation. It replaces the scheduler's event loop, and uses the real core and policy host."""
 
 from __future__ import annotations
 
@@ -50,11 +50,28 @@ NAME = "simulation"
 
 
 class SimulationError(HopyardError):
-    """A simulation cannot continue, for example because its policy failed; the message says why and when."""
+    """Raised when a simulation cannot continue, for example because its policy failed. The message has the reason and the time."""
 
 
 class World:
-    """One running simulation; deterministic for its arguments."""
+    """One running simulation. Equal arguments produce equal results.
+
+    Args:
+        workload: The configurations and their training.
+        policy: The policy.
+        settings: The settings of the (first) experiment.
+        fleet: The slots and their nodes.
+        costs: The duration of operations.
+        faults: The random faults.
+        seed: Seed of the faults.
+        answer: Answers an external request of the core, or raises InvalidInput.
+        from_scratch: True if a resumed run trains again from position 0.
+        details: True to collect all measurements (`Measure.details`).
+        data: The data set with the places of its replicas; None: there is none.
+        speedup: Returns the factor by which a run on a given number of slots is faster than on one.
+        arrivals: Events of further experiments, each with its time in virtual seconds.
+        earlier: Trials of earlier searches that the policy can reuse.
+    """
 
     def __init__(
         self,
@@ -113,15 +130,15 @@ class World:
 
     @property
     def experiment(self) -> Stream:
-        """The search."""
+        """The state of the simulated stream."""
         return self.core.streams[StreamId(NAME)]
 
     def run(self) -> Iterator[None]:
-        """Run until the search has ended, yielding now and then for a watcher.
+        """Run until the search has ended. Yield every few thousand actions, so that the caller can observe the simulation.
 
         Raises:
-            SimulationError: The policy failed, or nothing can happen any more.
-            InvalidInput: The policy trains what the workload does not know.
+            SimulationError: The policy failed, or no further event can happen although the search has not ended.
+            InvalidInput: The policy trains a configuration that the workload does not know.
         """
         self.measure.slots_changed(0.0, sum(agent.slots for agent in self._agents.values()))
         self.handle(StreamCreated(0.0, StreamId(NAME), self._settings, data=self._data, earlier=self._earlier))
@@ -149,7 +166,11 @@ class World:
                 yield
 
     def handle(self, event: Event) -> None:
-        """Let the core handle an event and the policy answer, then carry out the effects."""
+        """Make the core handle an event and the policy answer the resulting up-calls, then carry out the effects.
+
+        Raises:
+            SimulationError: The policy failed, or the experiment was paused.
+        """
         core, host, carry = self.core, self._host, self._carry
         effects: list[Effect] = []
         calls: deque[UpCall] = deque()
@@ -177,7 +198,7 @@ class World:
             carry[type(effect)](effect)
 
     def back(self, node: str) -> None:
-        """Restore the partitions of a node that has returned."""
+        """Restore the data partitions of a node that has returned after a failure."""
         known = self.experiment.data
         if self._data is None or known is None:
             return
@@ -189,14 +210,18 @@ class World:
         self.handle(DataChanged(self.timeline.now, StreamId(NAME), tuple(changed)))
 
     def deliver(self, event: Event) -> None:
-        """Deliver a message of a node to the core, after the latency."""
+        """Make the core handle a message of a node after the latency (`Costs.latency`)."""
         if self.costs.latency:
             self.timeline.later(self.costs.latency, self._arrive, event)
         else:
             self._pending.append(event)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the training of a configuration, with noise."""
+        """Return the complete training of a configuration, with noise on the reports if `Faults.noise` is set.
+
+        Raises:
+            InvalidInput: The workload does not know the configuration.
+        """
         known = self._lessons.get(id(hyperparameters))
         if known is not None:
             return known[1]
@@ -208,12 +233,12 @@ class World:
         return lesson
 
     def gang_begins(self, key: RunKey, ranks: int) -> None:
-        """Register the start of a process of a run on `ranks` slots."""
+        """Register the start of a process of a run on `ranks` slots. No effect if `ranks` is 1."""
         if ranks > 1:
             self._gangs[key.job, key.attempt] = ranks
 
     def gang_left(self, key: RunKey) -> None:
-        """End the other processes of a gang that lost one."""
+        """End the other processes of a gang, because the process with this key has ended."""
         ranks = self._gangs.pop((key.job, key.attempt), 0)
         for rank in range(ranks):
             if rank != key.rank:

@@ -1,1 +1,1 @@
-"""Sessions of node agents, and queries to nodes."""
+"""Sessions of node agents, and queries that the scheduler sends to nodes."""

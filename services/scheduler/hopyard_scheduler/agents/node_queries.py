@@ -1,4 +1,4 @@
-"""Queries to nodes about files and URLs."""
+"""Path queries: the scheduler asks a node for the size and the hash of files or URLs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ _Answer = asyncio.Future[resource_manager_pb2.NodeAnswer]
 
 
 class Inspections:
-    """Sends path queries to nodes and waits for the answers.
+    """Sends path queries to nodes and returns the answers.
 
-    A query has no timeout, because reading a large file takes long. It fails when its session ends.
+    A query has no timeout, because reading a large file takes long. It fails when the session of its node ends.
+
+    Args:
+        sessions: The agent sessions through which queries are sent.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -26,18 +29,18 @@ class Inspections:
         sessions.left.append(self._left)
 
     async def ask(self, node: str, wanted: Sequence[PathQuery]) -> list[FoundPath]:
-        """Asks a node for the size, the hash and the number of examples of files or URLs.
+        """Return the size, the hash and the number of examples of files or URLs, as a node reads them.
 
         Args:
-            node: The node to ask.
-            wanted: The paths and URLs; empty: the node is not asked.
+            node: The id of the node.
+            wanted: The paths and URLs; if empty, no query is sent and the result is empty.
 
         Returns:
             One answer for each query, in the order of the queries.
 
         Raises:
             Unavailable: The node is not connected, or its session ended before the answer.
-            Unsupported: The agent does not support this query, or its answer is invalid.
+            Unsupported: The agent does not support path queries, or its answer is invalid.
         """
         if not wanted:
             return []
@@ -61,10 +64,11 @@ class Inspections:
             raise Unsupported(f"node {node}: {error}") from error
 
     def answered(self, answer: resource_manager_pb2.NodeAnswer) -> bool:
-        """Delivers an answer to the query that waits for it.
+        """Pass an answer of an agent to the path query that waits for it.
 
         Returns:
-            True if the answer belongs to a path query, even if nobody waits for it any more.
+            True if the answer belongs to a path query, even if its caller no longer waits. False if it answers another
+            kind of request.
         """
         known = self._open.get(answer.ticket)
         if known is not None and not known[1].done():

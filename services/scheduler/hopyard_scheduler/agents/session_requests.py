@@ -1,4 +1,4 @@
-"""Dispatch of the requests on an agent's session."""
+"""Handling of the requests that an agent sends on its session."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from hopyard_scheduler.storage.garbage_collection import GarbageCollector
 
 
 class SessionRequests:
-    """Opens sessions and passes each request to the part of the scheduler that handles it.
+    """Opens agent sessions and passes each request to the component of the scheduler that handles it.
 
     Args:
         live: Receives the events that follow from requests.
-        sessions: Registers sessions.
+        sessions: Registers the sessions.
         garbage: Receives the snapshot inventories of nodes.
         predictions: Receives the answers of predictors.
-        catalog: Asks a node again for its data partitions.
+        catalog: Queries a node for its data partitions again when the agent requests it.
         inspections: Receives the answers to path queries.
     """
 
@@ -51,10 +51,11 @@ class SessionRequests:
         self._inspections = inspections
 
     async def open(self, requests: AsyncIterator[pb.AgentSessionRequest]) -> Session:
-        """Opens a session from its first request, which must be a hello.
+        """Open a session from its first request, which must be a hello, and submit NodeJoined.
 
         Raises:
-            InvalidInput: The first request is not a hello, the hello is incomplete, or the agent knows a newer epoch.
+            InvalidInput: The first request is not a hello, the hello is incomplete, or the agent has seen a scheduler
+                epoch that is newer than this scheduler's.
             Conflict: Another live agent has a session for the same node.
         """
         first = await anext(requests, None)
@@ -89,10 +90,10 @@ class SessionRequests:
         return session
 
     async def read(self, session: Session, requests: AsyncIterator[pb.AgentSessionRequest]) -> None:
-        """Handles all further requests of a session until its stream ends, then closes the session.
+        """Handle all further requests of a session until the agent ends its stream, then close the session.
 
         Raises:
-            InvalidInput: A request is not allowed after the hello.
+            InvalidInput: A request has an unknown type, or is a second hello.
         """
         try:
             async for request in requests:

@@ -1,4 +1,4 @@
-"""Agent sessions: open streams, queues of outgoing messages, and leases."""
+"""Agent sessions: their queues of outgoing messages, and the leases of nodes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _LOG = logging.getLogger(__name__)
 
 MAX_WAITING = 20_000
 """Maximum number of queued messages per session. When a slow agent exceeds it, its session is closed. The agent
-reconnects and receives again what it has not acknowledged.
+reconnects and receives the unacknowledged messages again.
 """
 
 MAX_BUNDLE_BYTES = 1 << 20
-"""Size in bytes at which a bundle of messages takes no further message."""
+"""Size in bytes from which no further message is added to a bundle of messages."""
 
 
 class Session:
-    """One open stream of an agent, with its queue of outgoing messages.
+    """The session of one connected agent, with its queue of outgoing messages.
 
     Args:
         node: The id of the node.
-        incarnation: The id of this start of the agent.
-        address: The address of the agent's NodeAgentService.
+        incarnation: An id that the agent creates each time it starts.
+        address: The address HOST:PORT of the agent's NodeAgentService.
         home: Identifies the agent's data folder; empty: unknown.
         bundles: True if the agent accepts several messages in one response.
     """
@@ -42,14 +42,15 @@ class Session:
         self._welcomed = False
 
     def welcome(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
-        """Queues the welcome, which must be the first message of a session."""
+        """Queue the welcome message, which must be the first message of a session. After it, `send` accepts messages."""
         self._welcomed = True
         self.send(message)
 
     def send(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
-        """Queues a message.
+        """Queue a message to the agent.
 
-        A session that is full, closed or not welcomed yet drops it. The scheduler sends important messages again later.
+        The message is dropped if the session is closed or has no welcome message yet. If the queue is full, the session
+        is closed as well. The scheduler sends important messages again in the next session.
         """
         if not self.ready:
             return
@@ -61,16 +62,16 @@ class Session:
 
     @property
     def ready(self) -> bool:
-        """True between the welcome and the end of the session: messages are sent."""
+        """True from the welcome message to the end of the session: `send` accepts messages."""
         return self._welcomed and not self._closed
 
     @property
     def closed(self) -> bool:
-        """True if the session has ended."""
+        """True if `close` was called: no further messages are accepted."""
         return self._closed
 
     def close(self) -> None:
-        """Ends the stream after the queued messages. If the queue is full, its oldest message is dropped."""
+        """End the session after the queued messages are sent. If the queue is full, its oldest message is dropped."""
         if not self._closed:
             self._closed = True
             if self._queue.full():
@@ -78,7 +79,10 @@ class Session:
             self._queue.put_nowait(None)
 
     async def next(self) -> resource_manager_pb2.AgentSessionResponse | None:
-        """Waits for the next message to send, bundled with further queued messages; None: the session has ended."""
+        """Wait for the next message to send and return it; None: the session has ended.
+
+        If the agent accepts it, the message contains further queued messages, up to about `MAX_BUNDLE_BYTES`.
+        """
         if self._over:
             return None
         first = await self._queue.get()
@@ -99,7 +103,7 @@ class Sessions:
     """The open session and the lease of each node.
 
     Args:
-        lease_seconds: Time without a message after which a lease expires.
+        lease_seconds: Seconds without a message after which a lease expires.
         clock: Returns monotonic seconds.
     """
 
@@ -114,7 +118,7 @@ class Sessions:
         self._addresses: dict[str, str] = {}
 
     def open(self, session: Session) -> None:
-        """Registers a session and renews the node's lease. An older session of the node is closed."""
+        """Register a session and renew the node's lease. An older session of the same node is closed."""
         older = self._open.get(session.node)
         if older is not None:
             older.close()
@@ -123,10 +127,17 @@ class Sessions:
         self.seen(session.node)
 
     def occupied(self, node: str, incarnation: str, home: str = "") -> bool:
-        """Returns True if another live agent uses the node's name.
+        """Return True if another live agent uses the node's name, so that a new agent must not use it.
 
-        That agent has an open session and sent a message within the last third of a lease. An agent with the same
-        `home` does not count: a data folder has one agent at a time, so the older one has died and this is its restart.
+        That agent has an open session and sent a message within the last third of a lease. A session with the same
+        `home` does not make the name occupied: only one agent at a time can use a data folder, so the new agent is a
+        restart of the older.
+
+        Args:
+            node: The id of the node that the new agent names.
+            incarnation: The incarnation of the new agent. Its own earlier session does not make the name occupied
+                either.
+            home: Identifies the data folder of the new agent; empty: unknown.
         """
         session = self._open.get(node)
         if session is None or session.closed or session.incarnation == incarnation:
@@ -136,7 +147,7 @@ class Sessions:
         return self.silent_seconds(node) < self.lease_seconds / 3
 
     def gone(self, session: Session) -> None:
-        """Removes a session whose stream has ended, and calls the callbacks in `left`. The lease continues."""
+        """Remove a session whose stream has ended, and call the callbacks in `left`. The lease of the node continues."""
         session.close()
         if self._open.get(session.node) is session:
             del self._open[session.node]
@@ -144,50 +155,50 @@ class Sessions:
             told(session)
 
     def of(self, node: str) -> Session | None:
-        """Returns the node's session; None: it has none."""
+        """Return the node's registered session; None: it has none."""
         return self._open.get(node)
 
     def connected(self) -> list[Session]:
-        """Returns the open sessions, sorted by node."""
+        """Return the registered sessions that are not closed, sorted by node."""
         return [session for _, session in sorted(self._open.items()) if not session.closed]
 
     def seen(self, node: str) -> None:
-        """Starts the node's lease, or renews it."""
+        """Start the node's lease, or renew it from the present time."""
         self._seen[node] = self._clock()
         self._leased.add(node)
 
     def alive(self, session: Session) -> None:
-        """Renews the lease of a session's node, unless the session has ended or was replaced."""
+        """Renew the lease of the session's node, unless the session has ended or was replaced by a newer one."""
         if self._open.get(session.node) is session and not session.closed:
             self.seen(session.node)
 
     def forget(self, node: str) -> None:
-        """Ends the lease of a lost node and closes its session, so that a live agent opens a new one."""
+        """End the lease of a lost node and close its session, so that an agent that is alive must open a new session."""
         self._leased.discard(node)
         session = self._open.get(node)
         if session is not None:
             session.close()
 
     def silent_seconds(self, node: str) -> float:
-        """Returns the seconds since the node's last message; infinite if there was none."""
+        """Return the seconds since the node's lease was last renewed; infinite if it never had a lease."""
         return self._clock() - self._seen[node] if node in self._seen else float("inf")
 
     def expired(self) -> list[str]:
-        """Returns the nodes whose leases have expired, sorted."""
+        """Return the ids of the nodes whose leases have expired, sorted."""
         now = self._clock()
         return sorted(node for node in self._leased if now - self._seen[node] > self.lease_seconds)
 
     def renew_all(self) -> None:
-        """Renews all leases, after a stall of this process."""
+        """Renew all leases from the present time. It is called after a stall of this process."""
         for node in self._leased:
             self._seen[node] = self._clock()
 
     @property
     def addresses(self) -> dict[str, str]:
-        """NodeAgentService addresses by node, including nodes that are disconnected."""
+        """The last known address of the NodeAgentService of each node, including disconnected nodes."""
         return self._addresses
 
     def close(self) -> None:
-        """Closes all sessions."""
+        """Close all sessions. Leases are not changed."""
         for session in list(self._open.values()):
             session.close()

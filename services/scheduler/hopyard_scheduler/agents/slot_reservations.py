@@ -1,4 +1,4 @@
-"""Operations of clients on slots and nodes."""
+"""Operations of clients on slots and nodes: list, reserve, release and drain."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hopyard_scheduler.runtime.runtime import Live, experiment_of
 
 
 class SlotReservations:
-    """Lists slots and nodes, reserves and releases slots, and drains nodes.
+    """Lists slots and nodes, reserves and releases slots, and drains nodes on behalf of clients.
 
     Args:
-        live: Provides the state and handles the events.
-        sessions: Provides the addresses of the agents.
+        live: Provides the state of the cluster and handles the resulting events.
+        sessions: Provides the addresses of the agents and the time of their last messages.
     """
 
     def __init__(self, live: Live, sessions: Sessions) -> None:
@@ -23,18 +23,18 @@ class SlotReservations:
         self._sessions = sessions
 
     async def reserve_idle(self, experiment: str, request: str) -> str:
-        """Reserves an idle slot of an experiment.
+        """Reserve an idle slot of an experiment, so that the policy cannot use it.
 
         Args:
             experiment: The id of the experiment.
-            request: Idempotency key: a repetition returns the same slot while it is reserved.
+            request: Idempotency key: a repeated call returns the same slot while it is reserved.
 
         Returns:
             The id of the slot.
 
         Raises:
             NotFound: The experiment does not exist.
-            Exhausted: The experiment has no idle slot, or the reservation was refused.
+            Exhausted: The experiment has no idle slot, or the engine refused the reservation.
         """
         stream, _ = experiment_of(self._live.core, ExperimentId(experiment))
         if (reserved := stream.reservation(request)) is not None:
@@ -48,7 +48,10 @@ class SlotReservations:
         return idle[0]
 
     async def release(self, name: str) -> None:
-        """Releases a reserved slot. A slot that no experiment holds is not changed.
+        """Release a reserved slot. A slot that is assigned to no experiment is not changed.
+
+        Args:
+            name: The id of the slot.
 
         Raises:
             NotFound: The slot does not exist.
@@ -65,7 +68,10 @@ class SlotReservations:
                 raise Conflict(refused)
 
     async def drain(self, node: str) -> None:
-        """Drains a node: no run starts on it, and its runs are suspended at their next boundary.
+        """Drain a node: no run starts on it, and its runs are suspended at their next boundary.
+
+        Args:
+            node: The id of the node.
 
         Raises:
             NotFound: The node does not exist.
@@ -75,11 +81,11 @@ class SlotReservations:
         await self._live.apply(NodeDrained(self._live.clock(), node))
 
     def show_all(self) -> list[pb.Slot]:
-        """Returns all slots, sorted by id."""
+        """Return all slots of the cluster, sorted by id."""
         return [self._slot(name) for name in sorted(self._live.core.cluster.slots)]
 
     def show_nodes(self) -> list[pb.Node]:
-        """Returns all nodes with their slots, sorted by id."""
+        """Return all nodes of the cluster with their slots, sorted by id."""
         return [self._node(name) for name in sorted(self._live.core.cluster.nodes)]
 
     def _slot(self, name: str) -> pb.Slot:

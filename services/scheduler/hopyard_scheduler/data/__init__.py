@@ -1,1 +1,1 @@
-"""The catalog of partitioned data sets."""
+"""The catalog of data sets that consist of partitions on nodes."""

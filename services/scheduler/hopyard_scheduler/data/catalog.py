@@ -1,7 +1,8 @@
-"""The catalog of data sets: registered partitions, the nodes that hold them, and the notification of experiments.
+"""The catalog of data sets: their partitions, the nodes that have replicas, and the notification of experiments.
 
-AppStat stores the registered data sets. The state of replicas is not stored: nodes are asked when they connect, after a
-registration, and periodically. Until a node has answered, each experiment's last known state of its replicas holds.
+AppStat stores the registered data sets. The state of replicas is not stored: the catalog queries nodes when they
+connect, after a registration, and periodically. Until a node has answered after a restart of the scheduler, an
+experiment uses the last state of the replicas that its journal recorded.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ _Key = tuple[str, str]
 class Catalog:
     """The data sets of the cluster and the state of their replicas.
 
+    Call `load` once, then start `run` as a task.
+
     Args:
         live: The event loop of the scheduler; receives `DataChanged` events.
-        sessions: The sessions of nodes.
+        sessions: The agent sessions of nodes.
         inspections: Sends path queries to nodes.
-        stub: The catalog service of AppStat.
+        stub: Client of the catalog service of AppStat.
         background: Runs the queries as background tasks.
-        interval: Seconds between two queries to each node (> 0).
+        interval: Seconds between two queries to each node; greater than 0.
     """
 
     def __init__(
@@ -78,12 +81,12 @@ class Catalog:
         self._changes: set[asyncio.Task[None]] = set()
         self._names: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.using = asyncio.Lock()
-        """Held while an experiment with data is created, so that its data set is not dropped at the same time."""
+        """Locked while an experiment with data is created, so that its data set is not dropped at the same time."""
 
     # -------------------------------------------------------------------------------------------------------------- queries
 
     async def load(self) -> None:
-        """Reads the registered data sets from AppStat."""
+        """Read the registered data sets from AppStat. It waits for AppStat without a time limit."""
         token = ""
         while True:
             request = appstat_pb2.QueryDataSetsRequest(page_token=token)
@@ -94,10 +97,10 @@ class Catalog:
                 return
 
     def show(self, name: str) -> data_pb2.DataSet:
-        """Returns a data set with the state of its replicas.
+        """Return a data set with the state of its replicas and the ids of the unfinished experiments that use it.
 
         Raises:
-            NotFound: The data set is not registered; the message names those that are.
+            NotFound: The data set is not registered. The message lists the registered ones.
         """
         kept = self._kept.get(name)
         if kept is None:
@@ -117,14 +120,14 @@ class Catalog:
         return shown
 
     def show_all(self) -> list[data_pb2.DataSet]:
-        """Returns all data sets, sorted by name."""
+        """Return all data sets with the states of their replicas, sorted by name."""
         return [self.show(name) for name in sorted(self._kept)]
 
     def place(self, name: str) -> PlacedData:
-        """Returns a data set with its places, for the first record of an experiment.
+        """Return a data set with the paths of its intact replicas by node, for the first record of a new experiment's journal.
 
         Raises:
-            InvalidInput: The data set is not registered; the message names those that are.
+            InvalidInput: The data set is not registered. The message lists the registered ones.
         """
         if name not in self._kept:
             raise InvalidInput(f"data: {self._unknown(name)}")
@@ -133,17 +136,17 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------------------ changes
 
     async def register(self, data: data_pb2.DataSet, request: str) -> data_pb2.DataSet:
-        """Registers a data set after its nodes have read their files.
+        """Register a data set after its nodes have read the files. Return it with sizes, hashes and the state of its replicas.
 
         Args:
-            data: The data set.
-            request: Idempotency key: a repetition returns the registered data set.
+            data: The data set. Sizes and hashes are ignored, except for URLs with a given hash, which are not read.
+            request: Idempotency key: a repeated call returns the registered data set.
 
         Raises:
-            InvalidInput: Names are invalid, nodes are unknown, or files are missing or differ; the message has all
+            InvalidInput: Names are invalid, nodes are unknown, or files are missing or differ. The message lists all
                 errors.
             AlreadyExists: Another data set has this name.
-            Conflict: A node that holds a replica is not connected.
+            Conflict: A node that has a replica is not connected.
         """
         wanted = dataset_validation.checked(data, request)
         async with self._names.setdefault(data.name, asyncio.Lock()):
@@ -164,7 +167,7 @@ class Catalog:
         return self.show(data.name)
 
     async def drop(self, name: str) -> None:
-        """Removes a data set from the catalog and keeps its files.
+        """Remove a data set from the catalog. Its files on the nodes stay.
 
         Raises:
             NotFound: The data set is not registered.
@@ -195,7 +198,7 @@ class Catalog:
                 del held[key]
 
     async def _whole(self, change: Coroutine[Any, Any, None]) -> None:
-        """Completes a change even if its caller is cancelled, so that AppStat and this scheduler agree."""
+        """Run a change to its end even if the caller is cancelled, so that AppStat and this scheduler have the same data sets."""
         task = asyncio.create_task(change, name="catalog change")
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -204,7 +207,7 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------------------ replicas
 
     async def run(self) -> None:
-        """Queries nodes and notifies experiments periodically, until cancelled."""
+        """Query all connected nodes for their replicas and notify experiments, every `interval` seconds until cancelled."""
         while True:
             await asyncio.sleep(self._interval)
             for node in self._connected():
@@ -212,7 +215,7 @@ class Catalog:
             self.refresh()
 
     def joined(self, node: str) -> None:
-        """Queries a node that has opened a session. If its agent was restarted, its earlier answers are discarded."""
+        """Query a node that has opened a session. If its agent was restarted, its earlier answers are discarded first."""
         session = self._sessions.of(node)
         if session is None:
             return
@@ -224,7 +227,7 @@ class Catalog:
         self.look(node)
 
     def look(self, node: str) -> None:
-        """Starts a query of a node for its replicas. If one is pending, another one follows it."""
+        """Start a query of a node for its replicas. If one is running, one more follows when it ends."""
         if node in self._asking:
             self._asking[node] = True
             return
@@ -261,7 +264,7 @@ class Catalog:
         self._held[node] = held
 
     def refresh(self) -> None:
-        """Posts `DataChanged` for each experiment whose known places differ from the present ones."""
+        """Post `DataChanged` for each unfinished experiment whose recorded replica places differ from the present ones."""
         for node in self._held:
             if not self._is_up(node):
                 self._held[node] = {}
@@ -303,7 +306,14 @@ class Catalog:
         )
 
     def _holds(self, node: str, key: _Key, known: PlacedPartition | None = None) -> bool:
-        """Returns True if a node holds an intact replica. Before the node's first answer, the experiment's last known state holds."""
+        """Return True if a node has an intact replica of a partition.
+
+        Args:
+            node: The id of the node.
+            key: Names of the data set and the partition.
+            known: The partition with the nodes that an experiment last recorded. It decides if the node has not
+                answered a query yet; None: the result is False in this case.
+        """
         held = self._held.get(node)
         if held is None:
             return known is not None and node in known.places
@@ -327,9 +337,9 @@ class Catalog:
         return [session.node for session in self._sessions.connected() if session.ready]
 
     def _users(self, name: str) -> list[Stream]:
-        """Returns unfinished experiments that use the registered content.
+        """Return the unfinished streams that use the content which is registered under a name.
 
-        After a new registration with other content, experiments on the earlier content do not count.
+        Streams that use content of an earlier registration with the same name are not included.
         """
         kept = self._kept.get(name)
         content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()
@@ -351,7 +361,7 @@ class Catalog:
         known = self._live.core.cluster.nodes
 
         def awaited() -> bool:
-            """Returns True if a needed node may be about to connect: it is up or unknown, or no node is connected yet."""
+            """Return True if waiting can help: a needed node is up or unknown but not connected, or no node is connected yet."""
             there = self._connected()
             return not there or any(node not in known or self._is_up(node) for node in named.difference(there))
 

@@ -1,4 +1,4 @@
-"""Validation of a data set before its registration."""
+"""Validation of a data set before its registration: checks of the request, and reading of the files on their nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,16 @@ Ask = Callable[[str, Sequence[PathQuery]], Awaitable[list[FoundPath]]]
 
 @dataclass(frozen=True, slots=True)
 class WantedPartition:
-    """A partition to register: replicas at paths on nodes, or a URL, whose size and hash may be given."""
+    """A partition to register. It has either replicas or a URL.
+
+    Attributes:
+        data: The name of the data set.
+        name: The name of the partition, such as train/0.
+        replicas: Node and absolute path of each replica; empty if it has a URL.
+        url: The URL from which each node can fetch the partition; empty if it has replicas.
+        known: Size, hash and number of examples of the URL's content, if the request gives its hash; None: a node reads
+            it.
+    """
 
     data: str
     name: str
@@ -34,13 +43,17 @@ class WantedPartition:
 
 
 def checked(data: data_pb2.DataSet, request: str) -> list[WantedPartition]:
-    """Checks a registration request, without asking nodes.
+    """Check a registration request without contacting nodes.
+
+    Args:
+        data: The data set of the request.
+        request: The idempotency key, which must not be empty.
 
     Returns:
-        The partitions, in order.
+        The partitions, sorted by kind (train, eval) and number.
 
     Raises:
-        InvalidInput: The request is invalid; the message has all errors.
+        InvalidInput: The request is invalid. The message lists all errors.
     """
     if not request:
         raise InvalidInput("request_id: is required; it makes the call idempotent")
@@ -87,7 +100,13 @@ def _part(data: str, one: data_pb2.DataPartition) -> WantedPartition:
 
 
 def _gaps(names: Sequence[str]) -> list[str]:
-    """Returns the errors in the numbering of partitions: it starts at 0 without gaps, and there is a training partition."""
+    """Return the errors in the numbering of partitions; empty: there are none.
+
+    Numbers must start at 0 without gaps, for train and eval separately, and there must be a train partition.
+
+    Args:
+        names: The names of the partitions, sorted.
+    """
     counts = {split: sum(name.startswith(f"{split}/") for name in names) for split in ("train", "eval")}
     if not counts["train"]:
         return ["partitions: found none to train on, needed are train/0, train/1, ..."]
@@ -104,17 +123,17 @@ def _gaps(names: Sequence[str]) -> list[str]:
 
 
 async def inspected(parts: Sequence[WantedPartition], ask: Ask, connected: Sequence[str]) -> data_pb2.DataSet:
-    """Reads all partitions on their nodes and returns the data set with sizes and hashes.
+    """Read all partitions on their nodes and return the data set with sizes, hashes and numbers of examples.
 
     A URL without a given hash is read by one of the connected nodes.
 
     Args:
-        parts: The partitions to register.
+        parts: The partitions to register, at least one.
         ask: Sends path queries to a node.
-        connected: The connected nodes.
+        connected: Ids of the connected nodes.
 
     Raises:
-        InvalidInput: Files are missing or replicas differ; the message has all errors.
+        InvalidInput: Files are missing, or replicas of one partition differ. The message lists all errors.
         Conflict: A node disconnected, or no node is connected that could read a URL.
     """
     places: dict[str, list[tuple[int, PathQuery]]] = {}

@@ -1,1 +1,1 @@
-"""Operations of people on experiments: create, change, query, watch, import."""
+"""Operations of clients on experiments: create, change, query, watch and import."""

@@ -1,8 +1,8 @@
 """Import of experiments that another cluster exported.
 
-The journal is a blob in the store. Its records are applied to a separate core. The records, and the rows computed from
-them, are written to AppStat in one transaction. Then the experiment is loaded like any other. An import is therefore atomic, and
-only the journal is imported: everything else is computed from it here.
+The exported journal is a blob in the store. Its records are applied to a separate core. The records, and the rows
+computed from them, are written to AppStat in one transaction. Then the experiment is loaded like any other. An import
+is therefore atomic, and only the journal is imported: everything else is computed from it here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Importer:
     Args:
         live: The event loop of the scheduler.
         door: Claims the ids of experiments, and loads experiments into the core.
-        stub: The client of the service AppStat.
+        stub: Client of AppStat.
     """
 
     def __init__(self, live: Live, door: FrontDoor, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
@@ -43,21 +43,22 @@ class Importer:
         self._one = asyncio.Lock()
 
     async def take(self, journal: str, target: str, request: str) -> tuple[str, int]:
-        """Imports the experiment whose journal is a blob in the store.
+        """Import the experiment whose journal is a blob in the store.
 
         Args:
-            journal: The hash of the journal.
+            journal: The hash of the blob with the journal.
             target: The id for the experiment; empty: its original id.
-            request: Idempotency key: a repeated call with the same key imports nothing again.
+            request: Idempotency key: a repeated call with the same key does not import the experiment again.
 
         Returns:
             The id of the experiment, or of the first experiment of its group; and the number of its snapshots in the
             store.
 
         Raises:
-            InvalidInput: The journal is invalid or does not fit this version.
-            AlreadyExists: An id is taken.
-            Conflict: The experiment was running at the end of the journal, or its code is not in the store.
+            InvalidInput: The journal is invalid or cannot be read by this version.
+            AlreadyExists: Another experiment has the id.
+            Conflict: The experiment was neither paused nor finished at the end of the journal, or its code bundle is
+                not in the store.
         """
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
@@ -74,16 +75,16 @@ class Importer:
             return imported.id, len({entry.info.sha256 for entry in imported.snapshots.entries()})
 
     async def _write(self, stream: ArrivingStream, journal: str, request: str, claimed: list[str]) -> bool:
-        """Writes the records of the journal, and the rows computed from them, to AppStat in one transaction.
+        """Write the records of the journal, and the rows computed from them, to AppStat in one transaction.
 
         Args:
             stream: Applies the records to a separate core and computes the rows.
             journal: The hash of the blob that contains the journal.
-            request: The id of the request, stored with the experiment as its idempotency key.
+            request: The idempotency key, which is stored with the experiment.
             claimed: Receives the id of each experiment that this call has claimed.
 
         Returns:
-            True if this call has written the experiment; False if an earlier call with the same request id has.
+            True if this call has written the experiment; False if an earlier call with the same key has.
         """
         call = self._stub.ImportJournal(timeout=_SECONDS)
         written = False
@@ -113,7 +114,10 @@ class Importer:
                 call.cancel()
 
     async def _lines(self, journal: str) -> AsyncIterator[list[bytes]]:
-        """Yields the lines of the journal in lists. If its bytes do not match the hash, an error is raised only at the end."""
+        """Yield the lines of the journal in lists of at most `_AT_ONCE`.
+
+        If the bytes do not match the hash of the blob, an error is raised only after all lines.
+        """
         text, waiting = LineReader(), list[bytes]()
         async for response in self._stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=journal)):
             waiting += text.feed(response.data)
@@ -137,7 +141,7 @@ class Importer:
             raise Conflict(f"its code {min(missing)} is not in the store; put it there first (PutBlob)")
 
     async def _own(self, stream: ArrivingStream) -> tuple[str, ...]:
-        """Makes the new experiment an owner of those of its snapshots that the store has, and returns their hashes."""
+        """Make the new experiment an owner of its snapshots in the store. Return the hashes of those that the store has."""
         hashes = sorted({entry.info.sha256 for entry in stream.experiment.snapshots.entries()})
         return tuple(await self._there(hashes, stream.experiment.id))
 

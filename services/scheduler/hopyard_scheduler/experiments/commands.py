@@ -1,4 +1,4 @@
-"""Commands that create and change experiments. `queries` reads experiments."""
+"""Commands that create and change experiments. The module `queries` reads experiments."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ _SUFFIX = 6
 
 
 class FrontDoor:
-    """Creates and changes experiments.
+    """Creates and changes experiments on behalf of clients. Validates each request before it becomes an event.
 
     Args:
         live: The event loop of the scheduler.
         look: Reads experiments.
-        generators: Validates the generator of an experiment.
-        predictors: Validates its predictor.
-        catalog: Provides its data set.
-        plans: Reads earlier training that it can reuse.
-        stub: AppStat.
+        generators: Validates the generator of a new experiment.
+        predictors: Validates the predictor of a new experiment.
+        catalog: Provides the data set of a new experiment.
+        plans: Reads earlier training that a new experiment can reuse.
+        stub: Client of AppStat.
 
     Attributes:
         look: Reads experiments.
@@ -84,21 +84,21 @@ class FrontDoor:
     # ------------------------------------------------------------------------------------------------------------ create
 
     async def create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
-        """Validates, creates and starts an experiment.
+        """Validate, create and start an experiment.
 
         Args:
-            text: The experiment file.
+            text: The text of the experiment file.
             source: The name of the file for error messages; empty: "experiment".
             bundle: The hash of the code bundle; empty: none.
-            request: Idempotency key.
-            interpreter: The Python interpreter of the client.
+            request: Idempotency key: a repeated call returns the experiment that the first call created.
+            interpreter: The path of the Python interpreter of the client, for the runs.
 
         Returns:
-            The id, and a note for people about the experiment; empty: no note.
+            The id of the experiment, and a note for people about it; an empty note: there is nothing to say.
 
         Raises:
-            InvalidInput: The experiment is invalid; the message has all errors.
-            Conflict: An earlier call with this request id created a different experiment.
+            InvalidInput: The experiment is invalid. The message lists all errors.
+            Conflict: An earlier call with this idempotency key created a different experiment.
         """
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
@@ -111,7 +111,7 @@ class FrontDoor:
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
         spec = load_spec(text, source or "experiment")
         settings = settings_of(spec)
-        # Errors in the data set are reported before anything else is done.
+        # Report errors in the data set first.
         data = self._catalog.place(spec.data) if spec.data is not None else None
         if bundle:
             await self._need_bundle(bundle)
@@ -141,7 +141,21 @@ class FrontDoor:
     async def _begin(
         self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str], version: str
     ) -> bool:
-        """Creates the stream, or joins the group. Returns True if the new stream reuses earlier training."""
+        """Create the stream of a new experiment, or add the experiment to its group.
+
+        Args:
+            name: The claimed id of the experiment.
+            spec: Its specification.
+            settings: Its settings.
+            payload: The specification and other inputs, for the first event of the experiment.
+            version: The version of its policy.
+
+        Returns:
+            True if a new stream was created that reuses earlier training.
+
+        Raises:
+            InvalidInput: The generator is invalid, or the experiment does not fit its group.
+        """
         if spec.share is None:
             reads = await self._generators.validate(ExperimentId(name), payload["spec"])
             settings = replace(settings, generator_reads=reads)
@@ -176,14 +190,20 @@ class FrontDoor:
     async def _earlier(
         self, stream: StreamId, settings: Settings, experiments: Collection[str] = ()
     ) -> tuple[EarlierTrial, ...]:
-        """Reads the earlier training that a stream can reuse, except that of the given experiments of its own."""
+        """Return the earlier training that a stream can reuse; empty if its policy does not share training.
+
+        Args:
+            stream: The id of the stream, which becomes an owner of the snapshots.
+            settings: The settings of the new experiment.
+            experiments: Experiments of the stream itself, whose training is omitted.
+        """
         return await self._plans.read(settings.plan, stream, without=experiments) if settings.plan else ()
 
     def _group(self, spec: ExperimentSpec) -> str | None:
-        """Returns the id of the unfinished group with the `share` key of an experiment; None: it begins a new group.
+        """Return the id of the unfinished group with the `share` key of a new experiment; None: the experiment begins a group.
 
         Raises:
-            InvalidInput: Its terms differ from those of the group.
+            InvalidInput: The specification differs from the group's in a value that must be equal.
         """
         for stream in self._live.core.streams.values():
             other = self._live.program(stream.founder.id).spec
@@ -193,15 +213,19 @@ class FrontDoor:
         return None
 
     async def _named(self, slug: str, payload: Mapping[str, str]) -> tuple[bool, str]:
-        """Finds the experiment of an earlier call with this request id, or claims a new id.
+        """Return the experiment of an earlier call with the same idempotency key, or claim a new id.
 
-        An id ends with a prefix of its request id's hash: 6 digits, or more if that id is taken.
+        An id ends with a prefix of the hash of its idempotency key: 6 digits, or more if the shorter id is taken.
+
+        Args:
+            slug: The first part of a new id.
+            payload: The inputs of the new experiment, including its idempotency key.
 
         Returns:
             True and the id of the earlier experiment, or False and a newly claimed id.
 
         Raises:
-            Conflict: The earlier call created a different experiment.
+            Conflict: The earlier call created an experiment from other inputs.
         """
         digest = hashlib.sha256(payload["request"].encode()).hexdigest()
         taken = {found.id for found in await self.look.show_all()}
@@ -220,14 +244,14 @@ class FrontDoor:
         return False, name
 
     async def claim(self, name: str) -> bool:
-        """Claims an id for an experiment that is about to be created. Returns False if the id is taken."""
+        """Claim an id for an experiment that is about to be created. Return False if an experiment or another claim has the id."""
         if name in self._claimed or name in {found.id for found in await self.look.show_all()} or name in self._claimed:
             return False
         self._claimed.add(name)
         return True
 
     def give_back(self, names: Iterable[str]) -> None:
-        """Releases claimed ids: their experiments exist by now, or will not be created."""
+        """Release claimed ids, whether or not their experiments were created. Ids that are not claimed are ignored."""
         self._claimed.difference_update(names)
 
     async def _try_policy(
@@ -255,11 +279,16 @@ class FrontDoor:
     # ------------------------------------------------------------------------------------------------------------ change
 
     async def operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> None:
-        """Pauses, resumes, stops or closes an experiment.
+        """Pause, resume, stop or close an experiment.
+
+        Args:
+            name: The id of the experiment.
+            action: The operation. "stop" ends the experiment as STOPPED, "close" as COMPLETED. Both have no effect on
+                an experiment that has ended.
 
         Raises:
             NotFound: The experiment does not exist.
-            Conflict: A finished experiment cannot be paused or resumed.
+            Conflict: The experiment has ended and cannot be paused or resumed.
         """
         stream, experiment = await self.loaded(name)
         if experiment.state.ended and action not in ("stop", "close"):
@@ -269,7 +298,9 @@ class FrontDoor:
         await self._live.apply(Operated(self._live.clock(), stream.id, action, ExperimentId(name)))
 
     async def keep(self, name: str) -> None:
-        """Restarts the idle time of an experiment that waits for requests. Otherwise it has no effect.
+        """Restart the idle time of an experiment that waits for job requests. It has no effect on one that does not.
+
+        The idle time is the time without requests after which such an experiment ends.
 
         Raises:
             NotFound: The experiment does not exist.
@@ -282,17 +313,19 @@ class FrontDoor:
             await self._live.apply(Operated(self._live.clock(), stream.id, "keep", ExperimentId(name)))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
-        """Extends an experiment.
+        """Give an experiment, which may have ended, more jobs, positions or time. At least one of them must be given.
 
         Args:
             name: The id of the experiment.
-            jobs: The number of additional jobs.
+            jobs: The number of additional jobs; 0: none.
             max_iterations: The new maximum position of a job; 0: unchanged.
-            seconds: Additional time.
-            request: Idempotency key.
+            seconds: Additional seconds of its time limit; 0: none.
+            request: Idempotency key: a repeated call with the same key extends nothing again.
 
         Raises:
-            InvalidInput: Nothing is extended, or a value is less than the present one.
+            InvalidInput: Nothing is extended, a value is negative or too large, or the new maximum position is less
+                than the present one.
+            NotFound: The experiment does not exist.
             Conflict: The engine refuses the extension.
         """
         stream, experiment = await self.loaded(name)
@@ -312,31 +345,42 @@ class FrontDoor:
         )
 
     async def update(self, name: str, terms: UpdateRequest) -> None:
-        """Changes the target, the weight, the slots or the concurrency of an experiment.
+        """Change the target, the weight, the slots or the concurrency of an experiment.
+
+        Args:
+            name: The id of the experiment.
+            terms: The changes.
 
         Raises:
             InvalidInput: A value is invalid, or nothing is changed.
+            NotFound: The experiment does not exist.
             Conflict: The engine refuses the change.
         """
         stream, experiment = await self.loaded(name)
         await self._change(update_of(self._live.clock(), stream.id, experiment, terms))
 
     async def request(self, name: str, wanted: Sequence[JobRequest]) -> list[experiment_pb2.Job]:
-        """Requests configurations, each trained up to a position, as jobs.
+        """Request configurations, each to be trained up to a position, as jobs of an experiment.
+
+        Args:
+            name: The id of the experiment.
+            wanted: The requests. A request with an idempotency key that was accepted before creates no new job.
 
         Returns:
-            The jobs, also those of repeated requests.
+            One job for each request, also for repeated ones, in the order of the requests.
 
         Raises:
-            InvalidInput: Requests are invalid; the message has all errors, and none is accepted.
-            Conflict: The experiment accepts no requests, or a request id belongs to another request.
+            InvalidInput: Requests are invalid. The message lists all errors; no request is accepted.
+            NotFound: The experiment does not exist.
+            Conflict: The policy of the experiment serves no requests, the experiment has ended or is ending, an
+                idempotency key belongs to another request, or the engine refuses a request.
         """
         stream, experiment = await self.loaded(name)
         if not stream.settings.requests:
             policy = self._live.program(stream.founder.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
         check(wanted, self._live.program(ExperimentId(name)).spec.search_space, experiment.settings.max_position)
-        # One call at a time: the next call recognizes repeated requests, so `more` of its last new request is 0.
+        # One call at a time: each call recognizes the requests of earlier calls. `more` is the number of following new requests.
         async with self._locks.setdefault(f"request {stream.id}", asyncio.Lock()):
             new = [each for each in wanted if not known(stream, experiment, each)]
             if new and (experiment.state.ended or experiment.state is ExperimentState.ENDING):
@@ -362,7 +406,7 @@ class FrontDoor:
             raise Conflict(refused)
 
     async def loaded(self, name: str) -> tuple[Stream, Experiment]:
-        """Returns an experiment and its stream in the core; replays them from the journal if they are not there.
+        """Return the stream of an experiment, and the experiment. If the core does not have them, replay them from the journal.
 
         Raises:
             NotFound: The experiment does not exist.
@@ -393,9 +437,13 @@ def _slug(name: str) -> str:
 
 
 def _known_by(settings: Settings, capabilities: PolicyCapabilities, program: ExperimentProgram, code: str) -> Settings:
-    """Adds the hashes under which training is shared with other experiments.
+    """Return the settings with the hashes under which training and scaling profiles are shared between experiments.
 
-    Without a bundle the code is unknown, so scaling profiles are not shared.
+    Args:
+        settings: The settings of the experiment.
+        capabilities: State whether the policy shares training, and whether it uses scaling profiles.
+        program: The program of the experiment.
+        code: A hash of the code; empty: the code is unknown, so scaling profiles are not shared.
     """
     if capabilities.shares:
         settings = replace(settings, plan=program.root(code), lasting=True)

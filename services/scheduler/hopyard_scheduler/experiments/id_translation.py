@@ -1,4 +1,4 @@
-"""Translation of an experiment's id in its events; some events contain it more than once."""
+"""Translation of an experiment's id in its events, for an import under a new id. Some events contain the id more than once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ C = TypeVar("C")
 
 
 def renamed(event: StreamEvent, old: str, new: str) -> StreamEvent:
-    """Returns an event with the id `old` of its experiment replaced by `new`. The experiment must be alone in its stream.
+    """Return an event with the id `old` of its experiment replaced by `new`.
 
-    Texts of people and policies (reasons, tickets, parameters) stay unchanged.
+    The experiment must be the only one of its stream. Texts of people and policies (reasons, tickets, parameters) stay
+    unchanged.
     """
     changes: dict[str, Any] = {"stream": new}
     match event:

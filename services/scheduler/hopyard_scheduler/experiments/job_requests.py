@@ -1,4 +1,4 @@
-"""Requests of clients for jobs: a configuration trained up to a position."""
+"""Requests of clients for jobs. A request asks for the training of one configuration up to a position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ MOST: Final = 1000
 
 
 class JobRequest(NamedTuple):
-    """A configuration, the position (>= 1) up to which to train it, and the idempotency key of the request."""
+    """A client's request to train a configuration up to a position.
+
+    Attributes:
+        hyperparameters: The configuration.
+        position: The position at which the training ends, 1 or more.
+        request: The idempotency key of the request.
+    """
 
     hyperparameters: Mapping[str, Any]
     position: int
@@ -23,15 +29,15 @@ class JobRequest(NamedTuple):
 
 
 def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
-    """Checks the requests of a call before any is accepted.
+    """Raise InvalidInput unless all requests of a call are valid by themselves.
 
     Args:
-        wanted: The requests.
+        wanted: The requests, 1 to `MOST`.
         space: The space of the experiment.
-        most: The maximum position.
+        most: The maximum position of a job of the experiment.
 
     Raises:
-        InvalidInput: Requests are invalid; the message has all errors with their places.
+        InvalidInput: Requests are invalid. The message lists all errors with the index of their request.
     """
     if not 1 <= len(wanted) <= MOST:
         raise InvalidInput(f"jobs: give 1..{MOST} in one call, found {len(wanted)}")
@@ -52,10 +58,10 @@ def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
 
 
 def known(stream: Stream, experiment: Experiment, wanted: JobRequest) -> bool:
-    """Returns True if a request was accepted before.
+    """Return True if a request with the same idempotency key and the same content was accepted before.
 
     Raises:
-        Conflict: Its id belongs to another request.
+        Conflict: The idempotency key belongs to a request with other content.
     """
     if wanted.request not in experiment.requested:
         return False

@@ -1,4 +1,4 @@
-"""Conversion of an experiment file: the settings of the core, and the program of the runs."""
+"""Conversion of an experiment's specification to the settings of the core and to the program of its runs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ExperimentProgram:
     """The program that the runs of an experiment execute.
 
     Attributes:
-        spec: The specification.
+        spec: The specification of the experiment.
         bundle: The hash of the code bundle; empty: none.
-        interpreter: The Python interpreter of the client.
+        interpreter: The path of the client's Python interpreter; empty: unknown.
     """
 
     spec: ExperimentSpec
@@ -34,11 +34,11 @@ class ExperimentProgram:
     interpreter: str
 
     def seed(self, hyperparameters: Mapping[str, Any]) -> int:
-        """Returns the seed of a training. It depends on the experiment's seed and the configuration, not on the job."""
+        """Return the seed for the training of a configuration. It depends on the experiment's seed and the configuration only."""
         return configuration_seed(self.spec.seed, hyperparameters)
 
     def to_proto(self) -> resource_manager_pb2.RunProgram:
-        """Converts the program for agents."""
+        """Convert the program to the message that agents receive."""
         spec = self.spec
         message = resource_manager_pb2.RunProgram(
             bundle=self.bundle,
@@ -62,26 +62,30 @@ class ExperimentProgram:
         return message
 
     def root(self, code: str) -> str:
-        """Returns the root of the search plan: a hash of everything that makes trainings of equal configurations identical.
+        """Return the root of the search plan: a hash of everything that makes trainings of equal configurations identical.
 
         It covers the code with the name of the data, the command, the unit of positions, the seed, and the CPUs and
         GPUs per job: the number of threads changes the results.
 
         Args:
-            code: A hash of the program's files.
+            code: A hash of the program's files; empty: unknown.
         """
         return _hashed(self.sameness(code))
 
     def sameness(self, code: str) -> dict[str, Any]:
-        """Returns the values that `root` hashes, by name."""
+        """Return the values that `root` hashes, by name.
+
+        Args:
+            code: A hash of the program's files.
+        """
         spec = self.spec
         return {**self._common(code), "seed": spec.seed, "provider": spec.snapshot.provider}
 
     def training(self, code: str) -> str:
-        """Returns a hash of everything that makes trainings take equally long on slots of one kind.
+        """Return a hash of everything that makes trainings take equally long on slots of one kind.
 
-        In contrast to `root`, it does not cover the seed and the snapshot provider, but it covers the search space: a
-        batch size or a width changes the time of a unit, so measurements apply only to similar configurations.
+        Unlike `root`, it does not cover the seed and the snapshot provider, but it covers the search space. A batch
+        size or a width changes the time of a unit, so measurements apply only to configurations of the same space.
 
         Args:
             code: A hash of the program's files.
@@ -106,7 +110,11 @@ class ExperimentProgram:
         }
 
     def _interpreter(self) -> str:
-        """Returns an absolute interpreter of the file, else the client's, else a relative one of the file; empty: none."""
+        """Return the path of the Python interpreter for the runs; empty: none is known.
+
+        It is that of the specification if it is absolute, else the client's, else the relative one of the
+        specification.
+        """
         named = self.spec.interpreter or ""
         return named if named.startswith("/") else self.interpreter or named
 
@@ -116,10 +124,13 @@ def _hashed(said: Mapping[str, Any]) -> str:
 
 
 def program_of(payload: Mapping[str, Any]) -> ExperimentProgram:
-    """Returns the program of an experiment from the payload of its first event. Parsed programs are cached.
+    """Return the program of an experiment from the payload of its first event. Parsed programs are cached.
+
+    Args:
+        payload: Has the specification as JSON ("spec"), the hash of the bundle ("bundle") and the client's interpreter.
 
     Raises:
-        SpecError: The specification does not fit this version.
+        SpecError: The specification cannot be read by this version.
     """
     return _program(payload["spec"], payload["bundle"], payload["interpreter"])
 
@@ -130,7 +141,7 @@ def _program(spec: str, bundle: str, interpreter: str) -> ExperimentProgram:
 
 
 def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> None:
-    """Checks that an experiment that joins a group has the terms which one policy for all of them needs.
+    """Raise InvalidInput unless an experiment can join a group, whose experiments have one common policy.
 
     Args:
         spec: The specification of the new experiment.
@@ -138,7 +149,8 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
         leader: The id of the group.
 
     Raises:
-        InvalidInput: Terms differ; the message has both sides.
+        InvalidInput: Values that must be equal differ, such as the metric or the unit. The message has both values of
+            each.
     """
     agreed = {
         "policy.name": (spec.policy.name, other.policy.name),
@@ -166,10 +178,10 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
 
 
 def settings_of(spec: ExperimentSpec) -> Settings:
-    """Returns the settings of an experiment for the core.
+    """Return the settings of an experiment for the core.
 
     Raises:
-        InvalidInput: The file combines a trainer with the snapshot provider `criu`.
+        InvalidInput: The specification combines a trainer with the snapshot provider `criu`.
     """
     whole = spec.snapshot.provider == "criu"
     if whole and spec.trainer is not None:

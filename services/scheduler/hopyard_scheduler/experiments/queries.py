@@ -1,4 +1,4 @@
-"""Queries of experiments and jobs. `commands` changes them."""
+"""Queries of experiments and jobs. The module `commands` changes them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _OVER = frozenset(EXPERIMENT_STATES.to_proto(state) for state in ExperimentState
 
 
 class ExperimentQueries:
-    """Reads the experiments of the cluster: from the core, and finished ones from AppStat.
+    """Reads experiments and jobs: those in the core from the core, and other finished ones from AppStat.
 
     Args:
         live: The event loop of the scheduler.
-        stub: AppStat.
+        stub: Client of AppStat.
         appstat_address: The address of AppStat for clients.
     """
 
@@ -46,10 +46,10 @@ class ExperimentQueries:
         """Returns a warning about the cluster that is shown with each unfinished experiment; empty: none."""
 
     async def show(self, name: str) -> experiment_pb2.Experiment:
-        """Returns an experiment.
+        """Return an experiment with the reason for its state or for which it waits.
 
         Raises:
-            NotFound: The experiment does not exist; the message names existing ones.
+            NotFound: The experiment does not exist. The message lists some existing ones.
         """
         known = self._live.core.find(ExperimentId(name))
         if known is not None:
@@ -62,7 +62,7 @@ class ExperimentQueries:
         return match
 
     async def show_all(self) -> list[experiment_pb2.Experiment]:
-        """Returns all experiments, newest first."""
+        """Return all experiments of the cluster, newest first."""
         found = {
             experiment.id: self._shown(stream, experiment)
             for stream in self._live.core.streams.values()
@@ -82,7 +82,7 @@ class ExperimentQueries:
                 return sorted(found.values(), key=lambda e: (-e.created_at, e.id))
 
     async def jobs(self, name: str) -> list[experiment_pb2.Job]:
-        """Returns the jobs of an experiment in order of creation.
+        """Return the jobs of an experiment in order of creation.
 
         Raises:
             NotFound: The experiment does not exist.
@@ -106,7 +106,11 @@ class ExperimentQueries:
                 return jobs
 
     async def job(self, name: str, job: str) -> experiment_pb2.Job:
-        """Returns a job.
+        """Return a job of an experiment.
+
+        Args:
+            name: The id of the experiment.
+            job: The id of the job.
 
         Raises:
             NotFound: The experiment or the job does not exist.
@@ -120,11 +124,11 @@ class ExperimentQueries:
         return found
 
     def shown_job(self, stream: Stream, job: Job) -> experiment_pb2.Job:
-        """Returns a job of the core with the reason for which it waits."""
+        """Convert a job in the core for clients, with the reason why it waits, if it waits."""
         return job_to_proto(stream, job, self._waiting(stream).job(job))
 
     def shown_jobs(self, stream: Stream, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
-        """Returns jobs of the core with the reasons for which they wait."""
+        """Convert jobs of one stream in the core for clients, each with the reason why it waits, if it waits."""
         waiting = self._waiting(stream)
         return [job_to_proto(stream, job, waiting.job(job)) for job in jobs]
 
@@ -140,9 +144,12 @@ class ExperimentQueries:
         return WaitingReasons(stream, self._live.core.cluster, self._live.clock(), self._live.absent(stream.id))
 
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
-        """Yields the present state of an experiment and its jobs, then every change until the experiment is over.
+        """Yield the present state of an experiment and its jobs, then every change until the experiment ends.
 
-        Reasons of waiting depend on other experiments too; their changes follow within about two seconds.
+        A reason for waiting may change with other experiments. Such changes are yielded within about two seconds.
+
+        Raises:
+            NotFound: The experiment does not exist.
         """
         known = self._live.core.find(ExperimentId(name))
         if known is None:
@@ -189,7 +196,7 @@ class ExperimentQueries:
             self._live.watchers.remove(name, watcher)
 
     def cluster(self) -> experiment_pb2.GetClusterResponse:
-        """Returns the address of AppStat, and the epoch, version, clock and journal error of the scheduler."""
+        """Return the address of AppStat, and the scheduler's epoch, version, clock and journal error (empty: the journal works)."""
         return experiment_pb2.GetClusterResponse(
             epoch=self._live.journal.epoch,
             appstat_address=self._appstat_address,

@@ -1,4 +1,4 @@
-"""Reading of scaling profiles: the time of the same training on several slots, measured by earlier experiments.
+"""Reading of scaling profiles: the measured time of a training on several slots, from earlier experiments.
 
 They are read once, before an experiment is created, and become part of the first record of its journal, so that a
 replay uses the same values.
@@ -26,14 +26,15 @@ SECONDS: Final = 10.0
 async def measured(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub, training: str, seconds: float = SECONDS
 ) -> tuple[Measured, ...]:
-    """Returns the measured times of a training by kind of host and number of slots.
+    """Return the measured times of a training by kind of host and number of slots.
 
-    If they cannot be read, or not in time, it logs a warning and returns none; the experiment then measures them again.
+    If AppStat fails or the time limit is exceeded, it logs a warning and returns an empty tuple. The experiment then
+    measures the times again.
 
     Args:
-        stub: AppStat.
+        stub: Client of AppStat.
         training: The hash of the training (`ExperimentProgram.training`).
-        seconds: Time limit.
+        seconds: Time limit in seconds.
     """
     try:
         async with asyncio.timeout(seconds):

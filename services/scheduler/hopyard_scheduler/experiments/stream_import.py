@@ -1,4 +1,4 @@
-"""Validation of an imported stream: its records are applied to a separate core before anything is written."""
+"""Validation of an imported stream: its records are applied to a separate core before anything is written to AppStat."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ _PAYLOAD: Final = ("name", "spec", "bundle", "interpreter", "request")
 
 
 def check_id(name: str, place: str) -> str:
-    """Checks an experiment id, which becomes part of paths, and returns it.
+    """Return an experiment id if it is valid. The id becomes part of file paths.
 
     Args:
         name: The id.
-        place: The name of the field for the error message.
+        place: The name of the input field, for the error message.
 
     Raises:
-        InvalidInput: The id is invalid.
+        InvalidInput: The id is not made of 1 to 100 small letters, digits and dashes, begins with a dash, or is
+            reserved.
     """
     if _ID.fullmatch(name) is None or name == CLUSTER_STREAM:
         raise InvalidInput(
@@ -48,14 +49,17 @@ def check_id(name: str, place: str) -> str:
 
 
 class LineReader:
-    """Splits a compressed text that arrives in chunks into lines of at most `MAX_LINE_BYTES`."""
+    """Splits a text that is compressed with Zstandard and arrives in chunks into lines of at most about `MAX_LINE_BYTES`.
+
+    Call `feed` for each chunk, then `end`.
+    """
 
     def __init__(self) -> None:
         self._zstd = zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Adds a chunk and returns the lines completed by it.
+        """Add a chunk of the compressed text and return the lines that it completes, without line ends.
 
         Raises:
             InvalidInput: The text is not compressed with Zstandard, or a line is too long.
@@ -75,25 +79,23 @@ class LineReader:
         return lines
 
     def end(self) -> None:
-        """Checks that the text is complete.
-
-        Raises:
-            InvalidInput: It ends within a line or within the compressed data.
-        """
+        """Raise InvalidInput unless the compressed text is complete and ends with a line end."""
         if not self._zstd.eof or self._rest:
             raise InvalidInput("journal: it ends in the middle of an event")
 
 
 class ArrivingStream:
-    """Applies the records of an imported stream to a separate core.
+    """Validates the records of an imported stream by applying them to a separate core, and computes their rows for AppStat.
+
+    Call `take` for all lines in order, then `at_rest` and `finish`.
 
     Args:
         target: The new id of the experiment; empty: its original id.
 
     Attributes:
-        at: The time of the latest event.
-        experiments: The new ids of the experiments found so far.
-        bundles: Their code bundles.
+        at: The time of the latest event, in seconds since the Unix epoch.
+        experiments: The ids, after translation, of the experiments found so far.
+        bundles: The hashes of their code bundles. The dict serves as an ordered set.
     """
 
     def __init__(self, target: str = "") -> None:
@@ -111,17 +113,20 @@ class ArrivingStream:
         """The state of the stream after the applied events.
 
         Raises:
-            InvalidInput: The stream has no events.
+            InvalidInput: No event was applied.
         """
         if not self.experiments:
             raise InvalidInput("journal: it has no events")
         return self._core.streams[StreamId(self.experiments[0])]
 
     def take(self, lines: Sequence[bytes]) -> appstat_pb2.ImportJournalRequest:
-        """Applies the next events and returns their records and the statistics that follow.
+        """Apply the next events. Return their journal records and the statistics rows with their reports, to be written to AppStat.
+
+        Args:
+            lines: The exported records, one per line, as JSON.
 
         Raises:
-            InvalidInput: An event is invalid; the message has its number.
+            InvalidInput: A record is invalid. The message has its number.
         """
         part = appstat_pb2.ImportJournalRequest()
         for line in lines:
@@ -140,11 +145,7 @@ class ArrivingStream:
         return part
 
     def at_rest(self) -> None:
-        """Checks that no experiment was running at the end of the journal.
-
-        Raises:
-            Conflict: An experiment is neither paused nor finished.
-        """
+        """Raise Conflict unless all experiments of the stream are paused or finished at the end of the journal."""
         moving = [
             m for m in self.experiment.experiments.values() if not (m.state.ended or m.state is ExperimentState.PAUSED)
         ]
@@ -153,10 +154,13 @@ class ArrivingStream:
             raise Conflict(f"the journal ends while {named}: pause it where it runs, and export it again")
 
     def finish(self, imported: Imported) -> Iterator[appstat_pb2.ImportJournalRequest]:
-        """Applies the final event and yields the records and rows of experiments and jobs.
+        """Apply the final event. Yield its journal record, and the rows of experiments and jobs, to be written to AppStat.
+
+        Args:
+            imported: The event that records the import.
 
         Raises:
-            InvalidInput: The specification in the journal does not fit its events.
+            InvalidInput: No rows can be computed, because the specification in the journal contradicts its events.
         """
         part = appstat_pb2.ImportJournalRequest()
         self._number += 1
@@ -172,7 +176,7 @@ class ArrivingStream:
             yield appstat_pb2.ImportJournalRequest(projections=rows[start : start + _ROWS])
 
     def _checked(self, event: StreamEvent) -> StreamEvent:
-        """Validates an event and translates its id."""
+        """Raise InvalidInput unless an event is valid at its place in the stream. Return it with the new id of the experiment."""
         if self._number == 1 and isinstance(event, StreamCreated):
             self._source = check_id(event.stream, "experiment")
         elif self._number == 1 or isinstance(event, StreamCreated):
@@ -237,7 +241,15 @@ class ArrivingStream:
 
 
 def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, StoredRecord]:
-    """Parses a line. Returns the time at which it was journalled, and the record.
+    """Parse a line of an exported journal.
+
+    Args:
+        line: The line.
+        stream: The id of the stream, for the record.
+        number: The position of the record in its stream.
+
+    Returns:
+        The time at which the record was journalled, and the record.
 
     Raises:
         InvalidInput: The line is not a record.
@@ -260,10 +272,11 @@ def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, Store
 
 
 def _event_of(record: StoredRecord) -> StreamEvent:
-    """Decodes the event of a record.
+    """Decode the event of a record.
 
     Raises:
-        InvalidInput: The record cannot be decoded, or is not an event of an experiment.
+        InvalidInput: The event belongs to the journal of a cluster.
+        RecordError: The record cannot be decoded by this version.
     """
     event = event_of(record)
     if isinstance(event, ClusterEvent):

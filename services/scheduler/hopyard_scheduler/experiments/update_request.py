@@ -1,4 +1,4 @@
-"""Validation of changed terms of an experiment."""
+"""Validation of a client's changes to the target, weight, slots and concurrency of an experiment."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CLEARABLE: Final = ("target", "slots", "concurrency")
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
-    """The terms to change; None: unchanged.
+    """A client's changes to an experiment. A field that is None stays unchanged.
 
     Attributes:
         target: The new target: a report at least as good ends the experiment.
-        weight: The new weight of its share (> 0).
-        slots: The new maximum number of slots (>= 1).
-        concurrency: The new maximum number of jobs that train at one time (>= 1).
-        clear: Terms to remove, of `CLEARABLE`.
+        weight: The new weight of its share of the cluster; greater than 0.
+        slots: The new maximum number of slots, 1 or more.
+        concurrency: The new maximum number of jobs that train at the same time, 1 or more.
+        clear: Names of fields to remove, from `CLEARABLE`.
         request: Idempotency key; empty: each call is a new change.
     """
 
@@ -39,7 +39,13 @@ class UpdateRequest:
 
 
 def update_of(at: float, stream: StreamId, experiment: Experiment, terms: UpdateRequest) -> Updated:
-    """Returns the event that changes the terms of an experiment.
+    """Return the event that applies a client's changes to an experiment.
+
+    Args:
+        at: The time of the event, in seconds since the Unix epoch.
+        stream: The stream of the experiment.
+        experiment: The experiment.
+        terms: The changes.
 
     Raises:
         InvalidInput: A value is invalid, or nothing is changed.

@@ -1,4 +1,4 @@
-"""Changes of waiting reasons for watchers: a reason may change although its job does not."""
+"""Detection of changed waiting reasons for watchers. The reason why a job waits may change although the job does not."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class WatcherState:
-    """The reasons that one watcher has received, and the changes since.
+    """The waiting reasons that one watcher of an experiment has received. It finds those that have changed since.
 
     Args:
         core: The core with the experiment.
         stream: The stream of the experiment.
         experiment: The experiment.
         clock: Returns seconds since the Unix epoch.
-        absent: Returns why its policy has no process; None: it has one or needs none.
+        absent: Returns why no process is connected for the experiment's policy; None: one is connected or none is
+            needed.
     """
 
     def __init__(
@@ -55,17 +56,21 @@ class WatcherState:
         self._news_at = self._looked_at
 
     def job(self, job: Job) -> experiment_pb2.WatchExperimentResponse:
-        """Returns the message with a job, and notes its reason as sent."""
+        """Return the message with a job and its waiting reason, and remember the reason as sent."""
         return self._tell(job, self._look().job(job))
 
     def experiment(self) -> experiment_pb2.WatchExperimentResponse:
-        """Returns the message with the experiment, and notes its reason as sent."""
+        """Return the message with the experiment and its waiting reason, and remember the reason as sent."""
         self._reason = self._look().experiment(self._experiment)
         shown = experiment_to_proto(self._stream, self._experiment, self._clock(), self._reason)
         return experiment_pb2.WatchExperimentResponse(experiment=shown)
 
     def news(self) -> list[experiment_pb2.WatchExperimentResponse]:
-        """Returns messages for open jobs and the experiment whose waiting reasons changed; none within `AGAIN_SECONDS` of the last."""
+        """Return messages for the experiment and its unfinished jobs whose waiting reasons differ from those sent last.
+
+        A call returns at most `MAX_NEWS` jobs. The result is empty if less than `AGAIN_SECONDS` have passed since the
+        last computation, or if the experiment has ended.
+        """
         now = self._clock()
         if self._experiment.state.ended or 0 <= now - self._news_at < AGAIN_SECONDS:
             return []

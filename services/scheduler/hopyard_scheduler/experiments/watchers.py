@@ -1,4 +1,4 @@
-"""Watchers of experiments. A slow watcher gets the newest state of each job instead of all intermediate ones."""
+"""Watchers of experiments. A slow watcher gets the newest state of each job instead of all intermediate states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ MAX_REPORTS = 50_000
 
 
 class Watcher:
-    """The pending changes for one watcher of an experiment: changed jobs, and reports in order."""
+    """The changes of an experiment that one watcher has not sent to its client yet.
+
+    Attributes:
+        jobs: Ids of changed jobs. The dict serves as an ordered set.
+        changed: True if the experiment itself has changed.
+        reports: Accepted reports in order. Beyond `MAX_REPORTS`, the oldest are dropped.
+    """
 
     def __init__(self) -> None:
         self.jobs: dict[str, None] = {}
@@ -21,23 +27,29 @@ class Watcher:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Signals that changes are pending."""
+        """End the present or next call of `wait`."""
         self._woken.set()
 
     async def wait(self) -> None:
-        """Waits until changes are pending."""
+        """Wait until `wake` is called. Return at once if it was called since the last return."""
         await self._woken.wait()
         self._woken.clear()
 
 
 class Watchers:
-    """The watchers of all experiments."""
+    """The register of all watchers, by experiment."""
 
     def __init__(self) -> None:
         self._watchers: dict[str, set[Watcher]] = {}
 
     def publish(self, experiments: set[str], jobs: set[tuple[str, str]], reports: list[ReportAccepted]) -> None:
-        """Passes the changes of a journalled batch to watchers."""
+        """Add the changes of a journalled batch to the watchers of the changed experiments, and wake these watchers.
+
+        Args:
+            experiments: Ids of changed experiments.
+            jobs: Changed jobs, as pairs of experiment id and job id.
+            reports: Accepted reports.
+        """
         touched = set()
         for name, job in jobs:
             for watcher in self._watchers.get(name, ()):
@@ -57,14 +69,14 @@ class Watchers:
             watcher.wake()
 
     def add(self, experiment: str) -> Watcher:
-        """Adds a watcher of an experiment; it is woken for the present state."""
+        """Register and return a watcher of an experiment. Its first `wait` returns at once, so that it sends the present state."""
         watcher = Watcher()
         self._watchers.setdefault(experiment, set()).add(watcher)
         watcher.wake()
         return watcher
 
     def remove(self, experiment: str, watcher: Watcher) -> None:
-        """Removes a watcher."""
+        """Remove a watcher of an experiment. No effect if it is not registered."""
         watchers = self._watchers.get(experiment, set())
         watchers.discard(watcher)
         if not watchers:

@@ -1,1 +1,1 @@
-"""External requests of the core: configurations from hpgen, predictions from nodes, solutions from worker processes."""
+"""External requests of the core: configurations from hpgen (the generator service), predictions from nodes, and solver answers."""

@@ -1,4 +1,8 @@
-"""The client of hpgen: requests configurations and sends results to the generators."""
+"""The client of hpgen, the generator service: requests configurations and sends results to the generators.
+
+The state of a generator follows from the sequence of its calls: requests for configurations, and results. The core
+records this sequence, so that a new generator can be brought to the same state.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +41,12 @@ _PATIENCE: Final = 600.0
 
 
 class _Asked:
-    """The requests of an experiment and the progress of its generator.
+    """The queued requests of an experiment and the progress of its generator.
 
     Attributes:
-        queue: Requests in order; None ends the queue.
+        queue: Requests in order; None: the experiment has ended.
         fresh: Answers by ticket that the core may not have handled yet.
-        told: The number of the experiment's calls that are known to have reached the generator.
+        told: The number of leading calls in the experiment's recorded sequence that the generator is known to have.
     """
 
     def __init__(self) -> None:
@@ -52,12 +56,13 @@ class _Asked:
 
 
 class Generators:
-    """Calls hpgen, one call at a time for each experiment and in the core's order, because the calls determine a generator's state.
+    """Calls hpgen, with one call at a time per experiment and in the order that the core has recorded.
 
-    Results are sent together before the next request, because only the next proposal depends on them.
+    Results are sent to a generator immediately before the next request for a configuration, because nothing else
+    depends on them.
 
     Args:
-        stub: The generator service.
+        stub: Client of the generator service.
         background: Runs one task for each experiment.
         clock: Returns seconds since the Unix epoch.
     """
@@ -75,15 +80,24 @@ class Generators:
         self._asked: dict[ExperimentId, _Asked] = {}
 
     def attach(self, core: Core, post: Callable[[Event], None]) -> None:
-        """Connects the core, which has the recorded calls, and the event queue."""
+        """Connect the core, which has the recorded calls, and the event queue. It must be called before `ask`.
+
+        Args:
+            core: The core.
+            post: Adds an event to the queue; receives the answers.
+        """
         self._core = core
         self._post = post
 
     async def validate(self, experiment: ExperimentId, spec_json: str) -> Literal["nothing", "finals", "reports"]:
-        """Opens the generator of a new experiment, so that errors are found before the experiment exists.
+        """Open the generator of a new experiment, so that errors are found before the experiment exists.
+
+        Args:
+            experiment: The id of the experiment.
+            spec_json: Its specification as JSON.
 
         Returns:
-            Which results the generator reads.
+            Which results the generator reads: none, final results only, or all reports.
 
         Raises:
             InvalidInput: The generator is unknown, or does not accept its parameters or the space.
@@ -93,7 +107,7 @@ class Generators:
         return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request)).reads)
 
     def ask(self, question: AskOutside) -> None:
-        """Queues a request after the earlier ones of its experiment."""
+        """Queue a request for a configuration behind the earlier requests of its experiment. The answer is posted as an event."""
         name = question.experiment
         if name not in self._asked:
             asked = self._asked[name] = _Asked()
@@ -101,7 +115,7 @@ class Generators:
         self._asked[name].queue.put_nowait(question)
 
     def close(self, experiment: ExperimentId) -> None:
-        """Closes the generator of a finished experiment after its queued requests. A later request opens it again."""
+        """Close the generator of an ended experiment after its queued requests. A later request opens the generator again."""
         asked = self._asked.pop(experiment, None)
         if asked is not None:
             asked.queue.put_nowait(None)
@@ -120,7 +134,14 @@ class Generators:
             _LOG.warning("the generator of %s stays open: %s", name, error)
 
     async def _persist(self, question: AskOutside, asked: _Asked) -> Answered:
-        """Repeats a request until it is answered, with backoff. A restarted hpgen first gets all recorded calls again."""
+        """Repeat a request with backoff until hpgen answers or refuses it. Return the answer or the error as an event.
+
+        After a restart, hpgen first gets all recorded calls again.
+
+        Args:
+            question: The request.
+            asked: The progress of the experiment's generator.
+        """
         failures, backoff = 0, Backoff()
         while True:
             try:
@@ -155,7 +176,13 @@ class Generators:
         return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
 
     async def _tell(self, question: AskOutside, calls: Sequence[GeneratorCall], spec_json: str = "") -> None:
-        """Sends recorded calls to the open generator, or with the specification to a new one."""
+        """Send recorded calls to a generator.
+
+        Args:
+            question: The request that follows, which names the experiment.
+            calls: The calls, in order.
+            spec_json: The specification as JSON, to open a new generator; empty: the generator is open.
+        """
         for start in range(0, max(len(calls), 1), _AT_ONCE):
             request = hpgen_pb2.OpenGeneratorRequest(
                 experiment=question.experiment,
@@ -167,9 +194,9 @@ class Generators:
             await self._stub.OpenGenerator(request, timeout=_PATIENCE)
 
     def _is_open(self, question: AskOutside) -> bool:
-        """Returns True if the core still waits for the answer.
+        """Return True if the core still waits for the answer to a request.
 
-        A stopped experiment may leave thousands of unneeded requests.
+        When an experiment is stopped, thousands of requests may have become unneeded.
         """
         found = self._core.find(question.experiment)
         return found is None or question.ticket in found[0].asks
@@ -185,9 +212,13 @@ class Generators:
 
 
 def taken(calls: Sequence[GeneratorCall], fresh: Mapping[str, Hyperparameters | None]) -> list[GeneratorCall]:
-    """Returns the answered calls, with answers that the core has not handled yet.
+    """Return the answered calls, including calls whose answers the core has not handled yet.
 
-    Unanswered calls did not change the generator.
+    Unanswered calls did not change the generator and are omitted.
+
+    Args:
+        calls: Recorded calls of an experiment, in order.
+        fresh: Answers by ticket that the core may not have handled yet.
     """
     known = [
         replace(call, hyperparameters=fresh[CREATE + call.job], answered=True)

@@ -1,4 +1,4 @@
-"""Negative cache: remembers recent failures, so that they are not retried on every request."""
+"""Negative cache: records of recent failures, so that a failed operation is not repeated on every request."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ AGAIN_SECONDS: Final = (30.0, 600.0)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A remembered failure.
+    """A recorded failure of an operation.
 
     Attributes:
-        error: The error.
-        until: The time before which no retry is made.
-        pause: The pause in seconds that led to `until`.
+        error: The error message.
+        until: The time before which the operation must not be repeated, on the clock of the caller.
+        pause: The pause in seconds between the failure and `until`.
     """
 
     error: str
@@ -25,6 +25,12 @@ class Failure:
 
 
 def failed(before: Failure | None, error: str, now: float) -> Failure:
-    """Returns the failure to remember after an error now, given the previous one or None."""
+    """Return the record of a failure. The pause before a retry doubles with each failure, within `AGAIN_SECONDS`.
+
+    Args:
+        before: The record of the previous consecutive failure; None: this is the first.
+        error: The error message.
+        now: The present time in seconds, on the clock of the caller.
+    """
     pause = AGAIN_SECONDS[0] if before is None else min(2 * before.pause, AGAIN_SECONDS[1])
     return Failure(error, now + pause, pause)

@@ -1,9 +1,9 @@
-"""Requests of policies to solvers.
+"""Requests of policies to solvers: plugins that solve optimization problems, such as mixed-integer programs.
 
-Each one runs in its own process with a time limit, and ends with a result or an error.
+Each request runs in its own process with a time limit, and ends with a result or an error.
 
-A restarted scheduler repeats open requests: a solver's answer depends only on its payload, and the core accepts one
-answer for each ticket.
+A restarted scheduler repeats unanswered requests: a solver's answer depends only on the payload, and the core accepts
+one answer for each ticket.
 """
 
 from __future__ import annotations
@@ -46,10 +46,15 @@ Solve = Callable[[str, Any, float], Awaitable[Any]]
 
 
 async def solve_aside(kind: str, payload: Any, seconds: float) -> Any:
-    """Returns a solver's answer, computed in a process that is killed with its group before this function returns.
+    """Return a solver's answer. It is computed in a process that is killed with its group before this function returns.
+
+    Args:
+        kind: The plugin name of the solver, or `module:Class`.
+        payload: The problem, as JSON data.
+        seconds: The time limit that the solver gets. The process is killed after 1.5 times this limit plus `GRACE`.
 
     Raises:
-        InvalidInput: The solver is unknown, raised an error, took too long, or its process ended.
+        InvalidInput: The solver is unknown, raised an error or took too long, or its process ended.
     """
     if ":" not in kind and kind not in plugin_names(SOLVERS):
         load_plugin(SOLVERS, kind, Solver)  # It raises an error that names the known solvers.
@@ -66,12 +71,12 @@ async def solve_aside(kind: str, payload: Any, seconds: float) -> Any:
 
 
 class Solvers:
-    """Sends the requests of policies to solvers.
+    """Sends the requests of policies to solvers, and posts their answers as events.
 
     Args:
         background: Runs one task for each request.
         clock: Returns seconds since the Unix epoch.
-        solve: Answers one request, or raises HopyardError.
+        solve: Answers one request, given kind, payload and time limit in seconds, or raises HopyardError.
     """
 
     def __init__(self, background: Background, clock: Callable[[], float], solve: Solve = solve_aside) -> None:
@@ -84,13 +89,14 @@ class Solvers:
         self._stopped = False
 
     def attach(self, post: Callable[[Event], None]) -> None:
-        """Connects the event queue that receives the answers."""
+        """Connect the event queue that receives the answers. It must be called before `ask`."""
         self._post = post
 
     def ask(self, asked: AskOutside) -> None:
-        """Queues a request after the earlier ones of its experiment.
+        """Queue a request behind the earlier requests of its stream. The answer is posted as an event.
 
-        A request with the ticket of an open one is ignored.
+        A request with the ticket of an unanswered request is ignored. If the stream has `MOST_OPEN` unanswered
+        requests, the answer is an error.
         """
         key = asked.stream, asked.ticket
         if key in self._open or self._stopped:
@@ -101,17 +107,22 @@ class Solvers:
         self._open[key] = self._background.start(self._serve(asked), name=f"solver {'/'.join(key)}")
 
     def withdraw(self, experiment: StreamId, ticket: str) -> None:
-        """Cancels an open request. Unknown tickets are ignored."""
+        """Cancel an unanswered request. Unknown tickets are ignored.
+
+        Args:
+            experiment: The id of the stream that made the request.
+            ticket: The ticket of the request, which identifies it within the stream.
+        """
         task = self._open.pop((experiment, ticket), None)
         if task is not None:
             task.cancel()
 
     def ended(self, stream: StreamId) -> None:
-        """Releases the queue of a finished experiment; the core withdraws its requests."""
+        """Release the queue of an ended stream. The core withdraws its unanswered requests."""
         self._turns.pop(stream, None)
 
     def stop(self) -> None:
-        """Stops accepting requests. The next scheduler repeats open ones."""
+        """Ignore further requests. The next scheduler repeats unanswered ones."""
         self._stopped = True
 
     async def _serve(self, asked: AskOutside) -> None:

@@ -1,4 +1,4 @@
-"""Worker processes for foreign code: they exchange frames with the scheduler, and their faults do not affect it."""
+"""Worker processes for foreign code. They exchange frames (length and JSON) with the scheduler, which their faults do not affect."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MOST_SAID: Final = 1000
 
 
 class Aside:
-    """A worker process (`hopyard._runtime.worker_process`), created by `aside`.
+    """A running worker process, created by `aside`. It answers one request after the other.
 
     Args:
-        process: The process.
-        who: Its name in messages.
-        log: Its error output.
-        most_bytes: Maximum size of an answer.
+        process: The process, whose program uses `hopyard._runtime.worker_process`.
+        who: The name of the process in error messages.
+        log: The file that has its error output.
+        most_bytes: Maximum size of an answer in bytes.
     """
 
     def __init__(self, process: Process, who: str, log: IO[bytes], most_bytes: int) -> None:
@@ -36,13 +36,13 @@ class Aside:
         self._most_bytes = most_bytes
 
     async def ask(self, wanted: Mapping[str, Any], seconds: float, over: str, while_: str) -> dict[str, Any]:
-        """Sends a frame and returns the answer.
+        """Send a request to the process and return its answer.
 
         Args:
-            wanted: The frame.
-            seconds: Time limit. After it the process must not be used any more.
-            over: The end of "took longer than 3 s ...", such as "to be made".
-            while_: The end of "was killed by signal 9 ...", such as "while it was made".
+            wanted: The request, as a JSON object.
+            seconds: Time limit in seconds. After it is exceeded, the process must not be used any more.
+            over: The end of the error message "took longer than 3 s ...", such as "to be made".
+            while_: The end of the error message "was killed by signal 9 ...", such as "while it was made".
 
         Raises:
             InvalidInput: The process answered with an error, ended, took too long, or sent an invalid answer.
@@ -89,13 +89,13 @@ class Aside:
 
 @asynccontextmanager
 async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[Aside]:
-    """Runs `python -m module` while the context is open, then kills the process with its group.
+    """Run `python -m module` while the context is open, then kill the process with its group.
 
     Args:
-        module: The module, which uses `hopyard._runtime.worker_process`.
-        who: The name of the process in messages.
-        priority: Its nice value.
-        most_bytes: Maximum size of an answer.
+        module: The module, which must use `hopyard._runtime.worker_process`.
+        who: The name of the process in error messages.
+        priority: The nice value of the process.
+        most_bytes: Maximum size of an answer in bytes.
     """
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(

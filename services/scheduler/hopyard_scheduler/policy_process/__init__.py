@@ -1,1 +1,1 @@
-"""Policies in processes: their streams, state deltas, and the rebuilding of their state from the journal."""
+"""Policies in processes: the connections of the processes, state deltas, and reconstruction of policy state from the journal."""

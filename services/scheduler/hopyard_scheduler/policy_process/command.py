@@ -1,4 +1,4 @@
-"""Policy processes that an experiment's `policy.command` starts; they connect to the scheduler's server."""
+"""Policy processes that the scheduler starts from an experiment's `policy.command`. They connect to the scheduler's server."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ POLICY_VARIABLE: Final = "HOPYARD_POLICY"
 
 
 class CommandConnection:
-    """Starts the command, and finds its stream by a random name that only the process gets.
+    """Defines how the process of a policy command is started and how its connection is found. Implements `ProcessConnection`.
+
+    The process connects under a random policy name that only it receives, in an environment variable.
 
     Args:
         command: The program and its arguments.
-        desk: Registers the streams of processes.
-        address: Returns the address of the scheduler, once it listens.
+        desk: The register of the connections of policy processes.
+        address: Returns the address HOST:PORT of the scheduler. Called only after the scheduler listens.
     """
 
     ready = "dialled in"
@@ -38,21 +40,29 @@ class CommandConnection:
 
     @property
     def label(self) -> str:
-        """A name of the process for people."""
+        """A name of the process for messages to people."""
         return f"the command {' '.join(self._command)}"
 
     async def begin(self, code: Path) -> Invocation:
-        """Returns the invocation of the next process. Its environment has the server and the name to connect with."""
+        """Return how to start the next process. Its environment has the scheduler's address and the name to connect under.
+
+        Args:
+            code: The folder of the experiment's code. Not used.
+        """
         own = (sys.executable, "-S", die_with_parent.__file__, str(os.getpid()))
         return Invocation((*own, *self._command), {SERVER_VARIABLE: self._address(), POLICY_VARIABLE: self._key})
 
     def started(self) -> None:
-        """Does nothing: the process inherits no sockets."""
+        """Do nothing: the process inherits no sockets."""
 
     async def seat(self, experiment: StreamId) -> Seat:
-        """Waits for the stream of the process."""
+        """Wait for the connection of the process and return it.
+
+        Args:
+            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+        """
         return await self._desk.take(self._key, experiment)
 
     def give_back(self, seat: Seat) -> None:
-        """Returns the stream to the waiting ones."""
+        """Make a connection that is no longer in use available to the next call of `seat`."""
         self._desk.sit(seat)

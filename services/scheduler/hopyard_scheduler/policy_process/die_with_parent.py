@@ -1,4 +1,4 @@
-"""Replaces itself by a command that gets SIGTERM when the scheduler ends.
+"""Replaces its own process by a command that receives SIGTERM when the scheduler ends.
 
 Usage: `python die_with_parent.py PARENT COMMAND ARGUMENT...`, where PARENT is the process id of the scheduler.
 """
@@ -12,7 +12,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Requests SIGTERM at the end of the parent (Linux only), then executes the command."""
+    """Request SIGTERM at the end of the parent process (Linux only), then execute the command of the arguments.
+
+    It exits with an error if the parent has ended already or the command cannot be executed.
+    """
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

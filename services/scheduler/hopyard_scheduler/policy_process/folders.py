@@ -1,8 +1,8 @@
-"""The folder of a scheduler for the files of its policy processes, deleted even after `kill -9`.
+"""The folder of a scheduler for the files of its policy processes. It is deleted even after `kill -9` of the scheduler.
 
-Each scheduler has one folder `hopyard-policies-*` in the system's temporary folder, and holds a lock on it, which the
-kernel releases when the process dies. Every scheduler deletes such folders without a lock. Therefore a folder gets this
-name only after it is locked.
+Each scheduler has one folder `hopyard-policies-*` in the system's temporary folder and locks it. The kernel releases
+the lock when the process dies. Each scheduler deletes the unlocked folders with such a name. Therefore a new folder
+gets this name only after it is locked.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ UNLOCKED: Final = "hopyard-new-policies-"
 """Prefix of a folder that is not locked yet."""
 
 _LONGEST_UNLOCKED_SECONDS: Final = 3600.0
-"""Age in seconds at which an unlocked new folder counts as abandoned: its process died before it locked the folder."""
+"""Age in seconds from which an unlocked new folder is considered abandoned: its process died before it locked the folder."""
 
 
 class PolicyFolders:
-    """Creates folders for policy processes inside one folder of this process, which is created with the first.
+    """Creates folders for policy processes inside one folder of this scheduler, which the first call of `make` creates.
 
     Args:
-        parent: The folder for the folder of this process; None: the system's temporary folder.
+        parent: The folder in which the folder of this scheduler is created; None: the system's temporary folder.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -39,8 +39,8 @@ class PolicyFolders:
         self._own: tuple[Path, int] | None = None
 
     def make(self) -> Path:
-        """Create a folder."""
-        if self._own is not None and not self._own[0].is_dir():  # Somebody has removed it.
+        """Create and return a new empty folder for the files of one policy process."""
+        if self._own is not None and not self._own[0].is_dir():  # Another program has removed it.
             os.close(self._own[1])
             self._own = None
         if self._own is None:
@@ -48,7 +48,7 @@ class PolicyFolders:
         return Path(tempfile.mkdtemp(prefix="policy-", dir=self._own[0]))
 
     def close(self) -> None:
-        """Delete the folders of this process and abandoned ones of dead processes. May be called twice."""
+        """Delete the folder of this scheduler and the abandoned folders of dead schedulers. May be called more than once."""
         if self._own is not None:
             (path, handle), self._own = self._own, None
             shutil.rmtree(path, ignore_errors=True)
@@ -56,7 +56,7 @@ class PolicyFolders:
         self.remove_abandoned()
 
     def remove_abandoned(self) -> None:
-        """Delete the folders that dead processes of this user left. Folders that cannot be deleted stay."""
+        """Delete the folders that dead schedulers of this user left. Folders that cannot be deleted are skipped."""
         for path in _folders(self._where, LOCKED):
             _remove_unlocked(path)
         for path in _folders(self._where, UNLOCKED):
@@ -70,9 +70,10 @@ class PolicyFolders:
 
 
 def _locked(parent: Path) -> tuple[Path, int]:
-    """Create a folder and lock it before it gets the prefix that others look for.
+    """Create a folder, lock it, and then rename it with the prefix `LOCKED`.
 
-    Returns the path and the locked descriptor.
+    Returns:
+        The path of the folder, and the open descriptor that has the lock.
     """
     made = Path(tempfile.mkdtemp(prefix=UNLOCKED, dir=parent))
     try:
@@ -99,7 +100,7 @@ def _folders(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Delete a folder of this user if no process has locked it."""
+    """Delete a folder if it belongs to this user and no process has locked it. Errors are ignored."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

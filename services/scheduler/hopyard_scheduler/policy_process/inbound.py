@@ -1,4 +1,4 @@
-"""Policy processes that people start and that connect under a policy name."""
+"""Policy processes that people start and that connect to the scheduler under a policy name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hopyard_scheduler.policy_process.streams import Desk, Seat
 
 
 class Dialled:
-    """The processes that serve a policy by its name.
+    """The processes that serve a policy under a name. Implements `ProcessSource` without starting processes.
 
     Args:
-        name: The name that the processes give when they connect.
-        desk: Registers the streams of processes.
-        address: Returns the address of the scheduler, once it listens.
+        name: The policy name that the processes give when they connect.
+        desk: The register of the connections of policy processes.
+        address: Returns the address HOST:PORT of the scheduler. Called only after the scheduler listens.
     """
 
     def __init__(self, name: str, desk: Desk, address: Callable[[], str]) -> None:
@@ -25,7 +25,7 @@ class Dialled:
 
     @property
     def absent(self) -> str:
-        """An error text for the case that no process connects in time."""
+        """An error text that states that no process serves the policy, and how to start one."""
         return (
             f"no process serves {REMOTE}{self._name}; start one, such as: "
             f"hopyard policy serve module:Class --name {self._name} --server {self._address()}"
@@ -37,16 +37,20 @@ class Dialled:
         return ""
 
     async def take(self, experiment: StreamId) -> Seat:
-        """Waits for a stream of one of the processes."""
+        """Wait until a process of this policy is available, and return its connection.
+
+        Args:
+            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+        """
         return await self._desk.take(self._name, experiment)
 
     def give_back(self, seat: Seat) -> None:
-        """Returns a stream to the waiting ones after a review."""
+        """Make a connection available to other experiments after a review."""
         if not seat.gone:
             self._desk.sit(seat)
 
     async def restart(self) -> None:
-        """Does nothing: the stream of a hanging process was closed, and another process may be waiting."""
+        """Do nothing: the connection of a hanging process was closed, and another process may be available."""
 
     async def close(self) -> None:
-        """Does nothing: the processes wait for other experiments."""
+        """Do nothing: the processes stay available to other experiments."""

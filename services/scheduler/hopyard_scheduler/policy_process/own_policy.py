@@ -1,4 +1,4 @@
-"""Processes of policies that are not built in, and the sockets that connect them to the scheduler."""
+"""Processes of Python policies that are not built in, and the socket pairs that connect them to the scheduler."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ _MODULE: Final = "hopyard._runtime.policy_process"
 
 
 class OwnPolicyConnection:
-    """Starts the process of a policy and connects to it over an inherited socket.
+    """Defines how the process of a Python policy is started and how its connection is found. Implements `ProcessConnection`.
+
+    The process inherits one end of a socket pair.
 
     Args:
-        policy: The policy's name or `module:Class`.
+        policy: The plugin name of the policy, or `module:Class`.
     """
 
     ready = "started"
@@ -42,16 +44,20 @@ class OwnPolicyConnection:
 
     @property
     def label(self) -> str:
-        """A name of the process for people."""
+        """A name of the process for messages to people."""
         return f"the process of policy {self._policy}"
 
     @property
     def broken(self) -> bool:
-        """True if the stream of the process is in use: it has only one."""
+        """True if the connection of the process is in use. A process has only one, so a second `seat` needs a new process."""
         return self._taken
 
     async def begin(self, code: Path) -> Invocation:
-        """Returns the invocation of the next process, and creates the socket that it inherits."""
+        """Create the socket pair for the next process, and return how to start the process.
+
+        Args:
+            code: The folder of the experiment's code, which is added to the search path of the process.
+        """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         self._inherited, self._taken = theirs, False
@@ -71,28 +77,32 @@ class OwnPolicyConnection:
         )
 
     def started(self) -> None:
-        """Closes the scheduler's copy of the process's end of the socket."""
+        """Close the scheduler's copy of the socket that the process has inherited."""
         if self._inherited is not None:
             self._inherited.close()
             self._inherited = None
 
     async def seat(self, experiment: StreamId) -> Seat:
-        """Waits for the stream of the process."""
+        """Wait for the first message of the process and return its connection.
+
+        Args:
+            experiment: Not used: the process serves only one experiment.
+        """
         assert self._seat is not None
         found = await asyncio.shield(self._seat)
         self._taken = True
         return found
 
     def give_back(self, seat: Seat) -> None:
-        """Makes the stream available again."""
+        """Make the connection available to the next call of `seat`."""
         self._taken = False
 
 
 class _Line(asyncio.Protocol):
-    """The protocol on the scheduler's end of the socket.
+    """The asyncio protocol on the scheduler's end of the socket pair.
 
     Args:
-        greeted: Receives the stream after the first message of the process.
+        greeted: Receives the connection after the first message of the process.
     """
 
     def __init__(self, greeted: asyncio.Future[Seat]) -> None:
@@ -103,12 +113,12 @@ class _Line(asyncio.Protocol):
         self._closing: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Stores the transport."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Passes complete messages to the stream. An invalid message aborts the connection."""
+        """Deliver complete messages to the connection. An invalid message aborts the connection."""
         try:
             for message in self._frames.feed(data):
                 self._take(pb.DriveRequest.FromString(message))
@@ -118,7 +128,7 @@ class _Line(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Marks the stream as lost: the process has ended, or the connection was aborted."""
+        """Mark the connection as lost: the process has ended, or the connection was aborted."""
         if self._seat is not None:
             self._seat.lose()
 

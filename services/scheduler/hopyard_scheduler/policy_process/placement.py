@@ -1,4 +1,4 @@
-"""Placement of policies: built-in ones run on the event loop, all others in processes."""
+"""Placement of policies: built-in policies run on the event loop of the scheduler, all others in processes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ BUILT_IN: Final = "hopyard_policies"
 
 
 def runs_inline(policy: PolicySpec) -> bool:
-    """Returns True if a policy runs on the event loop: it and the policies nested in it (`tuner`) are built in.
+    """Return True if a policy runs on the event loop: it and the policies that it contains (`tuner`) are built in.
 
-    An unknown name counts as built in: creating the policy fails before foreign code runs.
+    An unknown name is treated as built in. Creating the policy then fails before any foreign code runs.
     """
     return not policy.remote and all(_built_in(name) for name in policy.names)
 
 
 def _built_in(name: str) -> bool:
-    if name.startswith(REMOTE):  # It can only be a tuner, which the outer policy refuses.
+    if name.startswith(REMOTE):  # It can only be the name of a nested policy (tuner), which the outer policy refuses.
         return True
     values = [name] if ":" in name else [entry.value for entry in entries(POLICIES) if entry.name == name]
     return all(value.partition(":")[0].partition(".")[0] == BUILT_IN for value in values)

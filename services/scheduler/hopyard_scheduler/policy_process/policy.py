@@ -34,18 +34,18 @@ from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 _LOG = logging.getLogger(__name__)
 
 MOST_LOSSES: Final = 5
-"""Maximum number of processes that may end during one up-call before the policy is given up."""
+"""Number of processes that may be lost during one up-call; then the up-call fails."""
 
 
 QUICK_SECONDS: Final = 0.004
-"""Seconds within which a quick policy answers. The batch waits for quick policies."""
+"""Seconds within which a quick policy answers. A batch waits for the answers of quick policies."""
 
 _TOLD_SECONDS: Final = 2.0
-"""Seconds without a process after which the absence is shown as a reason."""
+"""Seconds without a process after which its absence is shown to people as the reason for waiting."""
 
 
 class ProcessSource(Protocol):
-    """Provides the processes of a policy."""
+    """Provides the processes of a policy, one connection at a time."""
 
     @property
     def absent(self) -> str:
@@ -56,21 +56,30 @@ class ProcessSource(Protocol):
         """The last line that the present or the last process wrote; empty: none, or the output is elsewhere."""
 
     async def take(self, experiment: StreamId) -> Seat:
-        """Waits for the stream of a process for an experiment; empty: for a review."""
+        """Wait until a process is available, and return its connection.
+
+        Args:
+            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+        """
 
     def give_back(self, seat: Seat) -> None:
-        """Returns a stream to the waiting ones after a review."""
+        """Make a connection (`seat`) that is no longer in use available to the next call of `take`."""
 
     async def restart(self) -> None:
-        """Ends the last process, because it hangs."""
+        """End the process whose connection was taken last, because it does not answer, if the scheduler started it."""
 
     async def close(self) -> None:
-        """Ends the processes and releases their resources."""
+        """End the processes that the scheduler started and release their resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Time limits in seconds for the answer to an up-call, and for the absence of the process."""
+    """Time limits of a policy process.
+
+    Attributes:
+        answer: Seconds for the answer to an up-call.
+        absence: Seconds until a needed process is connected.
+    """
 
     answer: float
     absence: float
@@ -133,12 +142,12 @@ class RemotePolicy:
 
     @property
     def quick(self) -> bool:
-        """True if an answer is expected within `QUICK_SECONDS`: a process is connected, and its last answer was quick."""
+        """True if an answer is expected within `QUICK_SECONDS`: a process is connected, and its last answer was that quick."""
         return self._seat is not None and not self._seat.gone and self._took < QUICK_SECONDS
 
     @property
     def absent(self) -> Reason | None:
-        """Why no process is connected although one is needed; None: one is connected, or the wait is still short."""
+        """Why the policy waits for a process; None: it does not wait, or has waited for less than `_TOLD_SECONDS`."""
         if self._alone_since is None or (waited := time.monotonic() - self._alone_since) < _TOLD_SECONDS:
             return None
         absent, code = self._source.absent, ReasonCode.POLICY_PROCESS_AWAITED
@@ -147,16 +156,18 @@ class RemotePolicy:
     async def answer(
         self, stream: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
     ) -> PolicyAnswered | PolicyFailed:
-        """Makes one up-call. The experiment's state must not change until the answer.
+        """Send one up-call to a process and return its answer. The state of the stream must not change until then.
+
+        If the process is lost, a new process gets the up-call, after its state is rebuilt.
 
         Args:
-            stream: The stream of the experiment.
+            stream: The stream.
             call: The up-call.
-            settled: Entered before the journal is read, so that it contains the events that led to the up-call.
+            settled: A lock that is acquired, and released again, before the journal is read. After it, the journal
+                contains the events that led to the up-call.
 
         Returns:
-            The answer, or the failure that pauses the experiment. `unheard` marks failures without an answer of a
-            process.
+            The answer, or a failure that pauses the experiment. The failure has `unheard` True if no process answered.
         """
         losses, failures, output = 0, 0, ""
         backoff, rng, away_since = Backoff(), random.Random(), 0.0
@@ -190,9 +201,9 @@ class RemotePolicy:
                 return _failure(call, reason)
 
     async def give_up(self) -> None:
-        """Closes the process's stream and discards the state of the process.
+        """Close the connection, end the process if the scheduler started it, and discard the state of the process.
 
-        The next process starts with a fresh state.
+        The state of the next process is rebuilt from the journal.
         """
         self._memory = ""
         if self._seat is not None:
@@ -201,7 +212,7 @@ class RemotePolicy:
             self._seat = None  # After the restart: if it is cancelled, the next call repeats it.
 
     async def close(self) -> None:
-        """Closes the process's stream and ends its source, when the experiment is over or continues elsewhere."""
+        """Close the connection and the source of processes. The policy must not be used afterwards."""
         self._memory = ""
         if self._seat is not None:
             self._seat.hang_up()
@@ -266,12 +277,16 @@ class RemotePolicy:
             self._alone_since = None
 
     async def _welcome(self, seat: Seat, call: UpCall) -> Reason | None:
-        """Brings a process to the state before an up-call.
+        """Bring a newly connected process to the state before an up-call.
 
-        It uses the state that the process remembers, or repeats all earlier up-calls.
+        It uses the state that the process still has from an earlier connection, or repeats all earlier up-calls.
+
+        Args:
+            seat: The connection of the process.
+            call: The up-call that follows.
 
         Returns:
-            The reason if the repeated answers differ from the recorded ones, else None.
+            The reason for a pause if a repeated answer differs from the recorded one, else None.
         """
         greeting = seat.greeting
         asked = self._asked.number if self._asked is not None else 0
@@ -338,15 +353,15 @@ class RemotePolicy:
         return pb.DriveResponse(welcome=welcome)
 
     async def _hear(self, seat: Seat, call: UpCall, most: int | None = None) -> PolicyAnswered | PolicyFailed:
-        """Awaits the answer to an up-call.
+        """Wait for the answer to an up-call.
 
         Args:
-            seat: The stream of the process.
+            seat: The connection of the process.
             call: The up-call.
-            most: Maximum number of commands in the answer; None: a repeated up-call, without a limit.
+            most: Maximum number of commands in the answer; None: the up-call is repeated, and there is no limit.
 
         Returns:
-            The answer; an invalid one is a failure of the policy.
+            The answer, or a failure of the policy if the answer is invalid.
 
         Raises:
             _GivenUpError: The process took too long or sent a message of another kind.
@@ -371,7 +386,7 @@ class RemotePolicy:
 
 
 class _GivenUpError(HopyardError):
-    """Raised when the policy is given up.
+    """Raised when an up-call fails permanently, so that its process is not used any more.
 
     Attributes:
         reason: The reason of the failure.

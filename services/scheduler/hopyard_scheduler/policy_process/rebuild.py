@@ -1,4 +1,4 @@
-"""Rebuilding of a policy's state: repeats the recorded up-calls in a fresh process and compares the answers."""
+"""Reconstruction of a policy's state: repeats the recorded up-calls in a fresh process and compares the answers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from hopyard_engine.replay import Difference, objection, of_experiment, same
 from hopyard_scheduler.policy_process.state_delta import StateDelta
 
 AHEAD: Final = 64
-"""Maximum number of repeated up-calls that wait for their answers."""
+"""Maximum number of repeated up-calls that are sent before the first of their answers is read."""
 
 AT_A_STRETCH: Final = 100
-"""Number of applied events after which other tasks get a turn."""
+"""Number of applied events after which other tasks of the event loop may run."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A repeated up-call.
+    """A repeated up-call whose answer has not arrived yet.
 
     Attributes:
         call: The up-call.
         recorded: Its recorded answer.
-        number: The number of that record in the journal.
+        number: The position of the recorded answer in the journal.
     """
 
     call: UpCall
@@ -45,17 +45,18 @@ async def retell(
     send: Callable[[pb.UpCall], Awaitable[None]],
     hear: Callable[[UpCall], Awaitable[PolicyAnswered | PolicyFailed]],
 ) -> Difference | None:
-    """Repeats all recorded up-calls before an unanswered one.
+    """Repeat all recorded up-calls before an unanswered one, and compare the answers with the recorded ones.
 
     Args:
-        events: All events of the experiment.
+        events: All events of the stream, in order.
         until: The number of the unanswered up-call.
-        changes: The state that the process knows: none yet.
-        send: Sends an up-call.
-        hear: Awaits the answers in order.
+        changes: Computes the state deltas for the process. It must be new.
+        send: Sends an up-call to the process.
+        hear: Waits for the next answer of the process. The answers arrive in the order of the up-calls.
 
     Returns:
-        The first answer that differs from the recorded one and was not reported before; None: no such answer.
+        The first difference between a new answer and its recorded answer that has not already paused the experiment;
+        None: there is none.
     """
     core, waiting = Core(), deque[_Told]()
     pending: UpCall | None = None
@@ -100,7 +101,7 @@ async def retell(
 
 
 def _answers(event: Event, call: UpCall) -> bool:
-    """Returns True if an event records the policy's own answer to an up-call, not a failure noted by the scheduler."""
+    """Return True if an event records the policy's own answer to an up-call, and not a failure that the scheduler found."""
     if isinstance(event, PolicyAnswered):
         return event.answer.number == call.number
     if isinstance(event, PolicyFailed) and event.number == call.number:

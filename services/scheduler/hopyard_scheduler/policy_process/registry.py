@@ -1,4 +1,4 @@
-"""The policies of this scheduler that run in processes."""
+"""The register of the policies of this scheduler that run in processes."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ MOST_REVIEWS: Final = 4
 
 
 class Remotes:
-    """Creates policies in processes and ends what it has started for them.
+    """Creates policies that run in processes, and ends the processes that it has started for them.
 
     Args:
-        desk: Registers the streams of processes that connect.
-        address: Returns the address of this scheduler, once it listens.
-        stub: AppStat, which has the code bundles.
-        limits: Time limits.
+        desk: The register of the connections of policy processes.
+        address: Returns the address HOST:PORT of this scheduler. Called only after it listens.
+        stub: Client of AppStat, from which code bundles are read.
+        limits: Time limits of the processes.
     """
 
     def __init__(
@@ -68,7 +68,12 @@ class Remotes:
         self._clock: Callable[[], float] = time.time
 
     def attach(self, post: Callable[[Event], None], clock: Callable[[], float]) -> None:
-        """Connects the event queue, which receives `PolicyProcess` events when processes connect or end."""
+        """Connect the event queue, which receives a `PolicyProcess` event when a process connects or disconnects.
+
+        Args:
+            post: Adds an event to the queue.
+            clock: Returns seconds since the Unix epoch.
+        """
         self._post, self._clock = post, clock
 
     def policy(
@@ -78,13 +83,13 @@ class Remotes:
         journal: Callable[[], AsyncIterator[Event]],
         then: str = "",
     ) -> RemotePolicy:
-        """Creates the policy of an experiment without state.
+        """Create the policy of a stream. Its state is rebuilt from the journal when a process connects.
 
         Args:
-            experiment: The stream of the experiment.
-            program: The program of the experiment.
-            journal: Reads all events of the experiment.
-            then: What a person should do once a process is available again; empty: resume the experiment.
+            experiment: The id of the stream.
+            program: The program of the stream's first experiment.
+            journal: Reads all events of the stream.
+            then: What a person should do when a process is available again; empty: resume the experiment.
         """
         spec = program.spec
         source = self._source(spec.policy, program.bundle)
@@ -105,15 +110,19 @@ class Remotes:
         return made
 
     def serves(self, name: str) -> bool:
-        """Returns True if a process under this policy name waits for experiments."""
+        """Return True if a process that connected under this policy name is available to a new experiment."""
         return self._desk.waits(name)
 
     async def start(self) -> None:
-        """Deletes folders that killed schedulers left."""
+        """Delete the folders of policy processes that killed schedulers left."""
         await asyncio.to_thread(self._folders.remove_abandoned)
 
     async def over(self, experiment: StreamId) -> None:
-        """Closes the policy of a finished experiment."""
+        """Close the policy of a finished stream. No effect if the stream has no policy in a process.
+
+        Args:
+            experiment: The id of the stream.
+        """
         made = self._open.get(experiment)
         if made is not None:
             await made.close()
@@ -121,7 +130,7 @@ class Remotes:
                 del self._open[experiment]
 
     async def close(self) -> None:
-        """Closes all policies and deletes their files."""
+        """Close all policies and delete the files of their processes."""
         await asyncio.gather(*(one.close() for one in list(self._open.values())))
         self._open.clear()
         await asyncio.to_thread(self._folders.close)
@@ -129,16 +138,16 @@ class Remotes:
     async def review(
         self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
     ) -> tuple[PolicyCapabilities, str]:
-        """Asks a policy whether it can serve an experiment, and which decisions it needs.
+        """Ask a policy whether it can serve a new experiment, and which features of the engine it needs.
 
         Args:
             spec: The specification of the experiment.
-            settings: Its settings.
-            data: Its data set; None: it has none.
+            settings: The settings of the experiment.
+            data: The data set of the experiment; None: it has none.
             bundle: The hash of its code bundle; empty: none.
 
         Returns:
-            The capabilities, and a note for people; empty: no note.
+            The capabilities of the policy, and a note for people; an empty note: there is nothing to say.
 
         Raises:
             InvalidInput: The policy cannot serve the experiment, or no process answers in time.

@@ -1,4 +1,4 @@
-"""A server for policy processes during an offline replay."""
+"""A server to which policy processes connect during an offline replay."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ LIMITS: Final = Limits(answer=60.0, absence=60.0)
 
 
 class Blocking:
-    """A policy process as a blocking host: it is called on a thread, while the event loop exchanges the messages.
+    """A policy in a process with the blocking interface of a policy host: `answer` returns the answer to an up-call.
+
+    A thread calls it while the event loop exchanges messages with the process.
 
     Args:
         policy: The policy.
-        loop: The event loop that serves its process.
+        loop: The event loop that serves the process.
     """
 
     def __init__(self, policy: RemotePolicy, loop: asyncio.AbstractEventLoop) -> None:
@@ -36,7 +38,11 @@ class Blocking:
         self._loop = loop
 
     def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Makes one up-call and blocks until the answer.
+        """Send one up-call to the process and block until its answer. It must not be called on the thread of the event loop.
+
+        Args:
+            experiment: The stream of the up-call.
+            call: The up-call.
 
         Raises:
             Unavailable: No process answers.
@@ -56,14 +62,14 @@ async def dialled(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     say: Callable[[str], None],
 ) -> AsyncIterator[Blocking]:
-    """Serves the policy process of an experiment while the context is open.
+    """Serve the policy process of an experiment while the context is open. The context value is the policy as a blocking host.
 
     Args:
-        experiment: The stream of the experiment.
-        program: Its program; a policy command is started here.
-        journal: Reads all events of the experiment.
-        stub: AppStat, which has the code bundle.
-        say: Shows people how to start the process, if they must start it.
+        experiment: The id of the stream.
+        program: The program of the experiment. If it has a policy command, this function starts the command.
+        journal: Reads all events of the stream.
+        stub: Client of AppStat, from which the code bundle is read.
+        say: Shows a text to people: how to start the process, if they must start it.
     """
     desk = Desk()
     server = Server("replay")

@@ -1,6 +1,6 @@
 """Policy processes that the scheduler starts in the folder of an experiment's code and restarts when they end.
 
-Each process leads its own process group. When it ends, the rest of its group is killed.
+Each process leads its own process group. When the process ends, the rest of its group is killed.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Invocation:
 
     Attributes:
         arguments: The program and its arguments.
-        environment: Variables in addition to those of the scheduler.
-        sockets: Descriptors that it inherits.
+        environment: Environment variables in addition to those of the scheduler.
+        sockets: File descriptors that the process inherits.
     """
 
     arguments: tuple[str, ...]
@@ -61,41 +61,49 @@ class Invocation:
 
 
 class ProcessConnection(Protocol):
-    """Defines how processes are started and how their streams are found."""
+    """Defines how a kind of policy process is started and how its connection to the scheduler is found."""
 
     @property
     def label(self) -> str:
-        """A name of the process for people."""
+        """A name of the process for messages to people."""
 
     @property
     def ready(self) -> str:
-        """What a ready process has done, as a participle for messages: "started"."""
+        """What a ready process has done, as a participle for messages, such as "started"."""
 
     async def begin(self, code: Path) -> Invocation:
-        """Prepares the start of a process in the given code folder and returns its invocation."""
+        """Prepare the start of a process and return how to start it.
+
+        Args:
+            code: The folder of the experiment's code, which is the working folder of the process.
+        """
 
     def started(self) -> None:
-        """Called after the process was started or could not be started; closes what it inherits."""
+        """Close the scheduler's copies of what the process inherits. Called after each attempt to start the process."""
 
     async def seat(self, experiment: StreamId) -> Seat:
-        """Waits for a stream of the process for an experiment; empty: for a review."""
+        """Wait for the connection of the process and return it.
+
+        Args:
+            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+        """
 
     def give_back(self, seat: Seat) -> None:
-        """Returns a stream to the waiting ones after a review."""
+        """Make a connection (`seat`) that is no longer in use available to the next call of `seat`."""
 
     @property
     def broken(self) -> bool:
-        """True if the last process cannot provide another stream."""
+        """True if the last process cannot provide another connection, so that `seat` needs a new process."""
 
 
 class SpawnedPolicy:
-    """The policy process of one experiment, started on demand.
+    """Starts the policy process of one experiment on demand. Implements `ProcessSource`.
 
     Args:
-        connection: Defines how it is started and how its stream is found.
-        code: Fetches the packed code bundle; None: there is none.
-        bundle: The hash of the bundle.
-        folders: Creates the folder for its files.
+        connection: Defines how the process is started and how its connection is found.
+        code: Fetches the packed code bundle; None: the experiment has no code.
+        bundle: The hash of the bundle; empty: the experiment has no code.
+        folders: Creates the folder for the files of the process.
     """
 
     def __init__(
@@ -123,7 +131,7 @@ class SpawnedPolicy:
 
     @property
     def absent(self) -> str:
-        """An error text for the case that the process does not become ready in time."""
+        """An error text for the case that the process does not become ready in time. It has the last line of its output."""
         return f"{self._connection.label} has not {self._connection.ready}{self._said()}"
 
     @property
@@ -140,11 +148,14 @@ class SpawnedPolicy:
         return lines[-1].strip() if lines else ""
 
     async def take(self, experiment: StreamId) -> Seat:
-        """Waits for a stream of the process, which is started if it is not running.
+        """Return a connection of the process. The process is started if it is not running.
+
+        Args:
+            experiment: The stream that the process is to serve; empty: a review of a new experiment.
 
         Raises:
-            InvalidInput: The process cannot be started, or repeatedly ended before it was ready, or this object is
-                closed.
+            InvalidInput: The process cannot be started, or ended `MOST_TRIES` times before it was ready, or `close` was
+                called.
         """
         async with self._turn:
             last = ""
@@ -174,16 +185,16 @@ class SpawnedPolicy:
             raise InvalidInput(last)
 
     def give_back(self, seat: Seat) -> None:
-        """Returns a stream to the waiting ones after a review."""
+        """Make a connection (`seat`) that is no longer in use available to the next call of `take`."""
         if not seat.gone:
             self._connection.give_back(seat)
 
     async def restart(self) -> None:
-        """Ends the process, because it hangs. The next `take` starts another one."""
+        """End the process, because it does not answer. The next `take` starts another one."""
         await self._stop()
 
     async def close(self) -> None:
-        """Ends the process, deletes its files, and prevents further starts. May be called twice."""
+        """End the process, delete its files, and refuse further starts. May be called more than once."""
         self._closed.set()
         await self._stop()
         async with self._turn:  # No other task can be about to start a process any more.
@@ -191,7 +202,7 @@ class SpawnedPolicy:
             await self._discard()
 
     async def _discard(self) -> None:
-        """Deletes the files of the process."""
+        """Delete the files of the process."""
         if self._output is not None:
             self._output.close()
             self._output = None
@@ -233,10 +244,10 @@ class SpawnedPolicy:
         return self._process
 
     async def _prepared(self) -> Path:
-        """Returns the folder of the process; unpacks the code into its subfolder `code` on first use.
+        """Return the folder of the process. On first use, create it and unpack the code into its subfolder `code`.
 
         Raises:
-            InvalidInput: The bundle cannot be unpacked, or this object is closed.
+            InvalidInput: The bundle cannot be unpacked, or `close` was called.
         """
         if self._closed.is_set():
             raise _closed()
@@ -263,10 +274,10 @@ class SpawnedPolicy:
         return folder
 
     async def _unless_closed(self, what: Awaitable[T]) -> T:
-        """Awaits a result and returns it.
+        """Wait for an awaitable and return its result.
 
         Raises:
-            InvalidInput: This object was closed meanwhile; the awaitable is cancelled.
+            InvalidInput: `close` was called meanwhile; the awaitable is cancelled.
         """
         doing, closes = asyncio.ensure_future(what), asyncio.create_task(self._closed.wait())
         try:
@@ -295,7 +306,7 @@ class SpawnedPolicy:
         return f"{self._connection.label} ended with {code} before it {self._connection.ready}"
 
     def _said(self) -> str:
-        """Returns the last line of the process's output as the end of a message; empty: no output."""
+        """Return the last line of the process's output, as the end of a message; empty: there is no output."""
         return f"; it said: {said}" if (said := self.last_output) else ""
 
 
@@ -304,9 +315,9 @@ def _closed() -> InvalidInput:
 
 
 async def _to_its_end(what: Awaitable[T]) -> T:
-    """Awaits a result and returns it.
+    """Wait for an awaitable and return its result.
 
-    A cancelled caller still waits for the end, so that the work is not left half done.
+    If the caller is cancelled, it still waits until the work has ended before it raises CancelledError.
     """
     doing = asyncio.ensure_future(what)
     try:
@@ -317,7 +328,12 @@ async def _to_its_end(what: Awaitable[T]) -> T:
 
 
 async def _end_of(process: asyncio.subprocess.Process, output: Path) -> None:
-    """Waits for the end of a process and kills its group at once, before the group id can be reused."""
+    """Wait until a process ends, then kill the rest of its process group before the group id can be reused.
+
+    Args:
+        process: The process, which leads its group.
+        output: Its output file, which is emptied when it is too large.
+    """
     ended = asyncio.ensure_future(process.wait())
     while not (await asyncio.wait({ended}, timeout=LOOK_SECONDS))[0]:
         _empty_if_large(output)
@@ -325,7 +341,7 @@ async def _end_of(process: asyncio.subprocess.Process, output: Path) -> None:
 
 
 def _empty_if_large(output: Path) -> None:
-    """Empties a file above `MOST_OUTPUT_BYTES`. It is open for appending, so the next output is at its beginning."""
+    """Empty a file that is larger than `MOST_OUTPUT_BYTES`. It is open for appending, so the next output is at its beginning."""
     with suppress(OSError):
         if output.stat().st_size > MOST_OUTPUT_BYTES:
             os.truncate(output, 0)

@@ -1,4 +1,4 @@
-"""State deltas: the changes of an experiment's state since the last up-call, for its policy process."""
+"""State deltas: the changes of a stream's state since the last up-call, which are sent to its policy process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from hopyard_engine.policy_host import experiment_view, job_view
 
 
 class _KnownJob(NamedTuple):
-    """A job as the process knows it.
+    """A job as it was last sent to the policy process.
 
     Attributes:
-        view: Its view.
+        view: The job as policies see it.
         snapshots: The positions of its snapshots.
         queued: Its place in the queue of idle jobs.
-        prefix: The curve that it has from its origin.
-        points: The number of its own points that were sent.
+        prefix: The part of its learning curve that it has from the job from which it continues.
+        points: The number of points of its own part of the learning curve that were sent.
     """
 
     view: JobView
@@ -41,7 +41,15 @@ class _KnownJob(NamedTuple):
 
 
 class _KnownSlot(NamedTuple):
-    """A slot as the process knows it; `job` is the job that runs on it."""
+    """A slot as it was last sent to the policy process.
+
+    Attributes:
+        node: The id of its node.
+        job: The id of the job that runs on it; None: it is idle.
+        reserved: True if it is reserved.
+        draining: True if its node is being drained.
+        hardware: The kind of host.
+    """
 
     node: str
     job: str | None
@@ -51,10 +59,12 @@ class _KnownSlot(NamedTuple):
 
 
 class StateDelta:
-    """The state that one process knows of its experiment. It is empty at first.
+    """The state of a stream that was sent to one policy process. Computes the changes for the next up-call.
+
+    A new object represents a process that has received nothing.
 
     Args:
-        curves: True if learning curves are sent.
+        curves: True if the process needs learning curves.
     """
 
     def __init__(self, *, curves: bool = True) -> None:
@@ -75,12 +85,12 @@ class StateDelta:
         self._scaled = False
 
     def up_call(self, stream: Stream, call: UpCall, *, again: bool = False) -> pb.UpCall:
-        """Returns the message of an up-call with all changes of the state, and notes them as known.
+        """Return the message of an up-call with all changes of the stream's state since the previous message.
 
         Args:
-            stream: The stream of the experiment.
+            stream: The stream.
             call: The up-call.
-            again: True if the up-call is repeated to rebuild the state.
+            again: True if the up-call is repeated to rebuild the state of the policy.
         """
         message = pb.UpCall(number=call.number, at=call.at, seed=call.seed, again=again)
         message.changes.extend(self._news(stream))
@@ -103,8 +113,8 @@ class StateDelta:
             for one in stream.scaling:
                 known = pb.PolicyScaling(hardware=one.hardware, slots=one.slots, seconds=one.seconds)
                 yield pb.StateChange(scaling=known)
-        # The maximum position concerns all jobs of an experiment. Counters of changes are not comparable between two
-        # cores. In both cases all jobs are compared.
+        # Compare all jobs if a maximum position has changed, which concerns all jobs of an experiment, or if the stream is
+        # in another core, whose counters of changes are not comparable.
         anew = self._tops != tops or stream is not self._seen
         yield from self._of_jobs(
             stream, [*stream.jobs, *(self._jobs.keys() - stream.jobs.keys())] if anew else self._candidates(stream)
@@ -184,7 +194,7 @@ class StateDelta:
                 yield pb.StateChange(earlier=told)
 
     def _candidates(self, stream: Stream) -> list[str]:
-        """Returns the jobs that may have changed in order of creation, then removed ones."""
+        """Return the ids of jobs that may have changed since the last message, in order of creation, then those of removed jobs."""
         names = {
             *stream.touched.since(self._touched),
             *stream.snapshots.touched.since(self._snapshots),
@@ -227,7 +237,12 @@ class StateDelta:
 
 
 def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExperiment:
-    """Converts the terms of an experiment, without its space."""
+    """Convert what a policy sees of an experiment, without its space.
+
+    Args:
+        terms: The experiment as policies see it.
+        over: True if the experiment has ended.
+    """
     return pb.PolicyExperiment(
         metric=common_pb2.Metric(
             name=terms.metric,

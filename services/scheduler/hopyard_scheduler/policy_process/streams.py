@@ -1,4 +1,7 @@
-"""The streams (connections) of policy processes, and the register of streams that wait for an experiment."""
+"""The connections of policy processes, and the register of connections that wait for an experiment.
+
+In this module, a stream is the gRPC stream or socket of a policy process. A `Seat` represents it.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,24 @@ MOST_WAITING: Final = 1_000
 """Maximum number of streams that wait for an experiment."""
 
 MOST_UNREAD: Final = 1_000
-"""Maximum number of unread messages of a process. A process has one up-call at a time, so more are unrequested."""
+"""Maximum number of unread messages of a process. A process gets one up-call at a time, so it has no reason to send more."""
 
 
 class SeatLost(Exception):
-    """The stream of a policy process has ended."""
+    """Raised when the connection of a policy process has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first message of a policy process; see `PolicyHello` for the fields."""
+    """The first message of a policy process.
+
+    Attributes:
+        policy: The policy name that the process serves.
+        experiment: After a broken connection, the stream that the process served; empty: it can serve any.
+        memory: An id of the state that the process still has; empty: it has no state.
+        answered: The number of the last up-call that the process answered; 0: none.
+        curves: True if the process needs learning curves.
+    """
 
     policy: str
     experiment: StreamId = StreamId("")
@@ -35,7 +46,9 @@ class Greeting:
 
 
 class Seat:
-    """One stream: the connection of a policy process to the scheduler.
+    """The connection of one policy process to the scheduler. Messages are sent with `send` and received with `hear`.
+
+    The server that accepted the connection calls `take` and `lose`, and ends the connection when `over` returns.
 
     Args:
         greeting: The first message of the process.
@@ -53,14 +66,14 @@ class Seat:
 
     @property
     def gone(self) -> bool:
-        """True if the stream has ended."""
+        """True if the connection has ended."""
         return self._over.is_set()
 
     async def send(self, message: pb.DriveResponse) -> None:
-        """Sends a message to the process.
+        """Send a message to the process.
 
         Raises:
-            SeatLost: The stream has ended.
+            SeatLost: The connection has ended.
         """
         if self.gone:
             raise SeatLost
@@ -73,9 +86,9 @@ class Seat:
             raise SeatLost from error
 
     def hear(self) -> asyncio.Future[pb.DriveRequest]:
-        """Returns a future of the next message from the process. The future raises `SeatLost` when the stream ends.
+        """Return a future of the next message from the process. Only one caller may wait at a time.
 
-        Only one caller may wait at a time.
+        The future raises `SeatLost` when the connection ends.
         """
         hearer: asyncio.Future[pb.DriveRequest] = asyncio.get_running_loop().create_future()
         if self._heard:
@@ -87,7 +100,10 @@ class Seat:
         return hearer
 
     def take(self, message: pb.DriveRequest) -> None:
-        """Delivers a message received from the process to the caller of `hear`."""
+        """Deliver a message received from the process to the caller of `hear`, or queue it for the next call of `hear`.
+
+        If `MOST_UNREAD` messages are queued, the connection is ended with an error.
+        """
         if self._hearer is not None and not self._hearer.done():
             self._hearer.set_result(message)
         elif len(self._heard) < MOST_UNREAD:
@@ -96,7 +112,11 @@ class Seat:
             self.lose(InvalidInput(f"a policy process answers what it is asked; found {MOST_UNREAD} messages more"))
 
     def hang_up(self, error: HopyardError | None = None) -> None:
-        """Ends the stream from the side of the scheduler. `error` is sent to the process; None: no error."""
+        """End the connection from the side of the scheduler. No effect if it has ended.
+
+        Args:
+            error: The error that the process receives; None: it receives none.
+        """
         if not self.gone:
             self._error = error
             self._over.set()
@@ -104,25 +124,32 @@ class Seat:
                 self._hearer.set_exception(SeatLost())
 
     def lose(self, error: HopyardError | None = None) -> None:
-        """Marks the stream as ended by the process, and calls the callback of `when_lost`."""
+        """Mark the connection as ended by the process, and call the callback of `when_lost`. No effect if it has ended.
+
+        Args:
+            error: The error that the process receives; None: it receives none.
+        """
         if not self.gone:
             self.hang_up(error)
             if self._lost is not None:
                 self._lost()
 
     def when_lost(self, then: Callable[[], None]) -> None:
-        """Sets a function that is called if the process disconnects. It is not called if the scheduler ends the stream."""
+        """Set the function `then`, which is called if the process ends the connection.
+
+        It is not called if the scheduler ends the connection.
+        """
         self._lost = then
 
     async def over(self) -> None:
-        """Waits until the stream ends. Raises the error that `hang_up` was given, if any."""
+        """Wait until the connection ends. Raise the error that was passed to `hang_up` or `lose`, if any."""
         await self._over.wait()
         if self._error is not None:
             raise self._error
 
 
 class Desk:
-    """Registers the streams of policy processes, and assigns streams without an experiment to experiments."""
+    """The register of the connections of policy processes. Experiments take connections from it."""
 
     def __init__(self) -> None:
         self._waiting: list[Seat] = []
@@ -130,7 +157,7 @@ class Desk:
         self._came = asyncio.Event()
 
     def sit(self, seat: Seat) -> None:
-        """Registers the stream of a policy process as waiting for an experiment."""
+        """Register a connection (`seat`), so that an experiment can take it."""
         self._open.add(seat)
         self._waiting.append(seat)
         came, self._came = self._came, asyncio.Event()
@@ -138,24 +165,28 @@ class Desk:
 
     @property
     def full(self) -> bool:
-        """True if `MOST_WAITING` streams wait for an experiment, so that no further stream may."""
+        """True if `MOST_WAITING` connections wait for an experiment, so that no further connection is accepted."""
         return len(self._waiting) >= MOST_WAITING
 
     def waits(self, policy: str) -> bool:
-        """Returns True if the stream of a process with this policy name waits for an experiment."""
+        """Return True if a process that connected under this policy name waits for an experiment."""
         return any(seat.greeting.policy == policy and not seat.gone for seat in self._waiting)
 
     def leave(self, seat: Seat) -> None:
-        """Marks a stream as ended by the process, and removes it from the register."""
+        """Mark a connection as ended by the process, and remove it from the register."""
         seat.lose()
         self._open.discard(seat)
         if seat in self._waiting:
             self._waiting.remove(seat)
 
     async def take(self, policy: str, experiment: StreamId) -> Seat:
-        """Waits until a stream of a policy is available for an experiment, and removes it from the waiting streams.
+        """Wait until a connection of a policy is available, remove it from those that wait, and return it.
 
-        A stream whose process served this experiment before is preferred to one whose process served none.
+        A process that served the experiment before is preferred. A process that served another experiment is not taken.
+
+        Args:
+            policy: The name under which the process connected.
+            experiment: The stream that the process is to serve; empty: a review of a new experiment.
         """
         while True:
             found = [seat for seat in self._waiting if seat.greeting.policy == policy and not seat.gone]
@@ -168,6 +199,6 @@ class Desk:
             await self._came.wait()
 
     def close(self) -> None:
-        """Ends all streams with an error that asks the processes to connect again."""
+        """End all connections with an error that asks the processes to connect again."""
         for seat in list(self._open):
             seat.hang_up(Unavailable("the scheduler stops; dial in again"))

@@ -1,4 +1,4 @@
-"""Timeouts that do not count time in which this process was stalled."""
+"""Timeouts that exclude time in which this process was stalled, such as a suspended machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class TimeLimitExceeded(TimeoutError):
-    """The time limit was exceeded."""
+    """Raised by `within` when the time limit is exceeded."""
 
 
 async def within(seconds: float, what: Awaitable[T]) -> T:
-    """Awaits a result and returns it.
+    """Wait for an awaitable and return its result.
 
     Args:
-        seconds: Time limit (> 0), without stalls of this process.
+        seconds: Time limit in seconds, greater than 0. Time in which this process was stalled is excluded.
         what: The awaitable; it is cancelled when the time limit is exceeded.
 
     Raises:

@@ -1,1 +1,1 @@
-"""The event loop of the scheduler: batches, journal, effects, recovery."""
+"""The event loop of the scheduler: batches of events, the journal, execution of effects, and recovery."""

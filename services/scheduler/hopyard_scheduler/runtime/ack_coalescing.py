@@ -1,4 +1,4 @@
-"""Coalescing of acknowledgements: an acknowledgement covers all earlier messages of its channel."""
+"""Removal of superseded acknowledgements: an acknowledgement confirms all earlier messages of its channel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from hopyard_engine.core.effects import Acknowledge, Effect, ForgetSnapshot
 
 
 def acknowledged(effects: Iterable[Effect]) -> Iterator[Effect]:
-    """Yields the effects of a batch in order, without superseded acknowledgements.
+    """Yield the effects of a batch in order, without superseded acknowledgements.
 
-    Of each channel it keeps the last acknowledgement, and the last one before each `ForgetSnapshot`. An agent keeps a
-    snapshot that it is ordered to forget while its message about the snapshot is unacknowledged, because it may have
-    taken the snapshot again. Such a copy would never be deleted.
+    Per channel, only the acknowledgement with the highest sequence number remains. `ForgetSnapshot` effects (which
+    delete a snapshot from its nodes) split the batch into sections, and each section retains its last acknowledgement
+    per channel. Reason: an agent ignores a `ForgetSnapshot` while its own message about the same snapshot is
+    unacknowledged, because it may have saved the snapshot again. The acknowledgement must therefore precede the
+    `ForgetSnapshot`; otherwise the agent would never delete the snapshot.
     """
     waiting: list[Effect] = []
     for effect in effects:

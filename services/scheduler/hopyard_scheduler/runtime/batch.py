@@ -1,7 +1,10 @@
-"""A batch: events are handled by the core, and policies answer the up-calls that follow.
+"""A batch of events: the core handles them, and policies answer the resulting up-calls.
 
-A batch runs on the thread of the event loop. Built-in policies answer within the batch. An up-call of a policy process
-is parked: only its experiment waits for the answer.
+A batch runs on the thread of the event loop. A built-in policy answers its up-calls within the batch. An up-call to a
+policy process is parked: its answer arrives later as an event, and only the stream of that policy waits for it.
+
+Outward effects are those that concern something outside the core and its journal, such as commands to agents, timers
+and requests to generators. They are carried out after the batch is journalled.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 MAX_BATCH_EVENTS: Final = 1_000
 MAX_BATCH_BYTES: Final = 8 << 20
 MAX_BATCH_SECONDS: Final = 0.02
-"""Limits of a batch, whose records share one append: events, encoded bytes, and seconds in the core."""
+"""Limits of a batch, whose records share one append: number of events, bytes of encoded events, and seconds of handling."""
 
 
 @dataclass(slots=True)
@@ -56,24 +59,27 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """An up-call whose answer is awaited outside the batch, and its policy."""
+    """An up-call to a policy process whose answer arrives after the batch, and that policy."""
 
     call: UpCall
     policy: RemotePolicy
 
 
 class Batch:
-    """Handles a sequence of events and collects their records, row changes and effects.
+    """Handles queued events and collects their journal records, changed rows and outward effects.
+
+    Call `drive`, then `take_parked` for the up-calls to policy processes. Both may be repeated until the batch is
+    appended to the journal.
 
     Args:
-        core: The core. Nothing else may change it while the batch is driven.
-        following: Returns the next event to handle; None: there is none.
-        asked: Returns the host that answers an up-call, or the policy process whose answer is awaited after the batch.
+        core: The core: the deterministic state machine of the engine. Nothing else may change it while `drive` runs.
+        following: Removes and returns the next event of the queue; None: the queue has none that can be handled now.
+        asked: Returns what answers an up-call: the host of a built-in policy, or a policy process.
 
     Attributes:
         items: The handled events, with their outward effects.
-        entries: Their journal records.
-        changes: The jobs and experiments whose rows change.
+        entries: The journal records of the events, in order.
+        changes: The jobs and experiments whose rows in AppStat must be updated.
     """
 
     def __init__(
@@ -96,9 +102,9 @@ class Batch:
         self._until = time.monotonic() + MAX_BATCH_SECONDS
 
     def drive(self) -> None:
-        """Handles events until none is left or the batch is full, and asks built-in policies.
+        """Handle queued events and call built-in policies until no event is left or the batch is full.
 
-        It blocks for about `MAX_BATCH_SECONDS` at most. It may be called again for events that arrived since.
+        A call blocks for about `MAX_BATCH_SECONDS` at most. It may be repeated to handle events that arrived since.
         """
         while True:
             if self._work:
@@ -109,12 +115,15 @@ class Batch:
                 return
 
     def take_parked(self) -> list[Parked]:
-        """Returns the up-calls parked since the last call."""
+        """Return the up-calls to policy processes that `drive` found since the last call of this method.
+
+        The caller must send them; their answers arrive later as events.
+        """
         parked, self._parked = self._parked, []
         return parked
 
     def _more(self) -> bool:
-        """Takes the next event into the batch. Returns False if there is none or the batch is full."""
+        """Move the next queued event into the batch. Return False if there is none or the batch is full."""
         full = len(self.items) >= MAX_BATCH_EVENTS or self._size >= MAX_BATCH_BYTES
         item = self._following() if not full and (not self.items or time.monotonic() < self._until) else None
         if item is None:
@@ -139,7 +148,11 @@ class Batch:
                     item.effects.append(effect)
 
     def _handle(self, event: Event, item: Item) -> list[Effect]:
-        """Returns the effects of an event. An error in the core quarantines the stream of the event."""
+        """Return the effects of an event. An error in the core quarantines the stream of the event.
+
+        If the stream of the event is not in the core, the error is stored in `item.error` and there are no effects. An
+        error of an event without a stream is raised.
+        """
         try:
             return self._core.handle(event)
         except UnknownStreamError as error:

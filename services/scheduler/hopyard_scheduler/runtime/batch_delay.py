@@ -1,4 +1,4 @@
-"""Delay of a batch: events without urgent effects wait for others to share an append."""
+"""Delay of a batch: an event without urgent effects waits a few milliseconds to share a journal append with other events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def patient(core: Core, event: Event) -> bool:
-    """Returns True if an event may be delayed: no run, slot or person waits for its effects."""
+    """Return True if the event may be delayed because no run, slot or person waits for its effects."""
     if not isinstance(event, RunMessage | Answered):
         return False
     stream = core.streams.get(event.stream)
@@ -26,7 +26,13 @@ def patient(core: Core, event: Event) -> bool:
 
 
 def _only_recorded(stream: Stream, event: RunMessage, body: Reports) -> bool:
-    """Returns True if reports cause no up-call and the run continues without a decision."""
+    """Return True if the reports cause no up-call and their run continues without a decision of the policy.
+
+    Args:
+        stream: The stream of the event.
+        event: The message of the run that contains the reports.
+        body: The reports.
+    """
     job = stream.jobs.get(event.job)
     if job is None or job.run is None or stream.settings.statistics or stream.settings.every_iteration:
         return False

@@ -1,4 +1,4 @@
-"""Execution of effects: commands and acknowledgements to agents, external requests, timers, deletions."""
+"""Execution of outward effects: commands and acknowledgements to agents, external requests, timers, snapshot deletions."""
 
 from __future__ import annotations
 
@@ -41,16 +41,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class Carrier:
-    """Carries out effects after their events are in the journal.
+    """Carries out the outward effects of events after the events are in the journal.
+
+    Call `attach` first. For each batch, call `clear` with all its effects and then `carry` with each effect in order.
 
     Args:
-        journal: Provides the epoch that each command carries.
-        sessions: The sessions through which commands are sent.
+        journal: Provides the scheduler epoch that each command to an agent contains.
+        sessions: The agent sessions through which commands are sent.
         store: Deletes snapshots from the store.
-        generators: Requests configurations.
-        predictions: Requests predictions of learning curves.
+        generators: Requests configurations from generators.
+        predictions: Requests predictions of learning curves from predictors.
         solvers: Sends all other external requests of policies to solvers.
-        heartbeat_seconds: Interval of the agents' heartbeats.
+        heartbeat_seconds: Interval of the agents' heartbeats, announced in the welcome message of each session.
         clock: Returns seconds since the Unix epoch.
     """
 
@@ -67,9 +69,9 @@ class Carrier:
     ) -> None:
         self.sessions = sessions
         self.stranger: Callable[[str, str], None] = lambda node, sha256: None
-        """Called with a node and a hash for each snapshot on a node that no experiment in the core knows."""
+        """Called with the node and the hash of each snapshot on a node that is unknown to the core."""
         self.welcomed: Callable[[str], None] = lambda node: None
-        """Called with each node that has received its welcome."""
+        """Called with the id of each node to which the welcome message was sent."""
         self._journal = journal
         self._store = store
         self._generators = generators
@@ -82,11 +84,11 @@ class Carrier:
     def attach(
         self, core: Core, post: Callable[[Event], None], program: Callable[[ExperimentId], ExperimentProgram]
     ) -> None:
-        """Connects the core and the event queue; must be called before any effect is carried out.
+        """Connect the core and the event queue. It must be called before any other method.
 
         Args:
-            core: The core.
-            post: Queues an event.
+            core: The core, from which commands and orders are read.
+            post: Adds an event to the scheduler's queue.
             program: Returns the program of an experiment.
         """
         self._core = core
@@ -97,14 +99,18 @@ class Carrier:
         self._solvers.attach(post)
 
     async def clear(self, effects: Iterable[Effect]) -> None:
-        """Deletes snapshots from the store that a batch no longer needs, before its other effects are carried out."""
+        """Delete from the store the snapshots that the ForgetSnapshot effects of a batch name.
+
+        It must run before the other effects of the batch are carried out. Effects of other kinds are ignored.
+        """
         await self._store.delete(effect for effect in effects if isinstance(effect, ForgetSnapshot))
 
     def carry(self, effect: Effect) -> None:
-        """Carries out one effect of a journalled event.
+        """Carry out one effect of a journalled event.
 
         Raises:
-            TypeError: The effect is not an outward effect.
+            TypeError: The effect is not an outward effect, that is, one that concerns something outside the core and
+                its journal, such as a command to an agent.
         """
         match effect:
             case Send():
@@ -139,16 +145,16 @@ class Carrier:
                 raise TypeError(f"effect {type(effect).__name__} is not an outward effect")
 
     def experiment_ended(self, experiment: ExperimentId) -> None:
-        """Closes the generator of a finished experiment, and releases its cached curves and its solver queue."""
+        """Close the generator of an ended experiment and release its cached learning curves."""
         self._generators.close(experiment)
         self._predictions.ended(experiment)
 
     def stream_ended(self, stream: StreamId) -> None:
-        """All experiments of a stream are over: its policy asks nothing more."""
+        """Release the solver queue of a stream whose experiments have all ended."""
         self._solvers.ended(stream)
 
     def stop(self) -> None:
-        """Cancels timers and stops accepting requests to predictors and solvers."""
+        """Cancel all timers and refuse further requests to predictors and solvers."""
         self._predictions.stop()
         self._solvers.stop()
         for handle in self._timers.values():
@@ -158,7 +164,7 @@ class Carrier:
     def _send(self, send: Send) -> None:
         session = self.sessions.of(send.node)
         gang = send.body.rank_nodes if isinstance(send.body, Start) else ()
-        # A gang's start names the addresses of all its nodes, so it waits until each has connected to this scheduler.
+        # The start of a gang contains the addresses of all its nodes, so it is not sent before each has connected.
         if session is not None and all(node in self.sessions.addresses for node in gang):
             program = self._program(self._core.streams[send.run.stream].jobs[send.run.job].experiment.id)
             command = command_to_proto(
@@ -167,9 +173,10 @@ class Carrier:
             session.send(resource_manager_pb2.AgentSessionResponse(command=command))
 
     def _acknowledge(self, ack: Acknowledge) -> None:
-        """Sends an acknowledgement to the node of its channel.
+        """Send an acknowledgement to the node of its channel. Nothing is sent if the node is not connected.
 
-        If the job no longer exists, nothing is sent: the next welcome reports the channel as unknown.
+        Nothing is sent either if the job no longer exists: the next welcome message to the node reports the channel as
+        unknown.
         """
         stream = self._core.streams.get(ack.run.stream)
         job = stream.jobs.get(ack.run.job) if stream is not None else None

@@ -1,4 +1,7 @@
-"""Inboxes: queues of outside events for experiments whose policy process is being asked."""
+"""Inboxes: queues of outside events for streams whose policy process has not yet answered an up-call.
+
+In this module, `experiment` is the id of a stream.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ T = TypeVar("T")
 
 
 class Inboxes(Generic[T]):
-    """A queue of items for each experiment that cannot take them now.
+    """One queue of items per stream that must wait for an answer of its policy process.
 
     Args:
-        thinks: Returns True while an experiment's policy is being asked, so that its items must wait.
+        thinks: Returns True while an up-call of the stream is unanswered, so that items of the stream must wait.
     """
 
     def __init__(self, thinks: Callable[[StreamId], bool]) -> None:
@@ -23,10 +26,14 @@ class Inboxes(Generic[T]):
         self._waiting: dict[StreamId, deque[T]] = {}
 
     def keep(self, experiment: StreamId, item: T) -> bool:
-        """Queues an item if its experiment cannot take it now or has older items in the queue.
+        """Queue an item if its stream waits for its policy or has older items in the queue.
+
+        Args:
+            experiment: The id of the stream.
+            item: The item.
 
         Returns:
-            False if the item can be handled at once; it is not queued then.
+            True if the item was queued. False if it can be handled at once; the item is not queued then.
         """
         waiting = self._waiting.get(experiment)
         if waiting is None:
@@ -37,16 +44,16 @@ class Inboxes(Generic[T]):
         return True
 
     def waiting(self, experiment: StreamId) -> int:
-        """Returns the number of queued items of an experiment."""
+        """Return the number of queued items of the stream with the id `experiment`."""
         return len(self._waiting.get(experiment, ()))
 
     @property
     def ready(self) -> bool:
-        """True if an experiment with queued items can take one now."""
+        """True if `take` would return an item: a stream with queued items does not wait for its policy."""
         return any(not self._thinks(name) for name in self._waiting)
 
     def take(self) -> T | None:
-        """Removes and returns the next item that can be handled, round-robin over experiments; None: there is none."""
+        """Remove and return the next item that can be handled, round-robin over the streams; None: there is none."""
         name = next((name for name in self._waiting if not self._thinks(name)), None)
         if name is None:
             return None

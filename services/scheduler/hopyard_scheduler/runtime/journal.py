@@ -1,4 +1,4 @@
-"""The scheduler's access to the journal in AppStat."""
+"""The scheduler's client of the journal, which the service AppStat stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """An encoded event to append to a stream."""
+    """An encoded event to append to a stream.
+
+    Attributes:
+        stream: The stream of the event.
+        kind: The name of the event type in the journal format.
+        payload: The encoded event.
+    """
 
     stream: StreamId
     kind: str
@@ -33,11 +39,13 @@ class JournalEntry:
 
 
 class Journal:
-    """Reads and appends the streams of the journal.
+    """Reads the streams of the journal and appends records to them.
 
-    Each append carries this scheduler's epoch and the expected positions, so that two schedulers never both write.
-    Appends are idempotent and retried while AppStat is unavailable or slow. They raise `StaleEpoch` after another
-    scheduler began a newer epoch, and `Aborted` if a stream has records of another writer.
+    Call `begin` before the first append, and `read` before the first append to a stream that has records.
+
+    Each append contains this scheduler's epoch and the expected position of each record, so that two schedulers cannot
+    both write. Appends are idempotent and retried while AppStat is unavailable or slow. They raise `StaleEpoch` after
+    another scheduler began a newer epoch, and `Aborted` if a stream does not end at the expected position.
     """
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
@@ -49,7 +57,7 @@ class Journal:
         """
 
     async def begin(self, holder: str) -> int:
-        """Begins a new epoch and returns it. Appends of earlier epochs are refused from then on.
+        """Begin a new scheduler epoch and return its number. AppStat refuses appends of earlier epochs from then on.
 
         Args:
             holder: A name of this scheduler for people, such as HOST:PID.
@@ -60,7 +68,12 @@ class Journal:
         return self.epoch
 
     async def append(self, entries: Sequence[JournalEntry], rows: Sequence[appstat_pb2.Projection], at: float) -> None:
-        """Appends records and rows in one transaction; they are durable when it returns.
+        """Append records and update rows in one transaction. Both are durable when it returns.
+
+        Args:
+            entries: The records, in order.
+            rows: The rows of AppStat to insert or replace.
+            at: Time of the records, in seconds since the Unix epoch.
 
         Raises:
             StaleEpoch: Another scheduler has begun a newer epoch.
@@ -82,7 +95,7 @@ class Journal:
         self._ends.update(ends)  # Positions of other streams may have been read during the append.
 
     async def confirm(self) -> None:
-        """Checks that this scheduler's epoch is the newest, without writing.
+        """Check, without writing, that this scheduler's epoch is the newest.
 
         Raises:
             StaleEpoch: Another scheduler has begun a newer epoch.
@@ -103,7 +116,7 @@ class Journal:
         self.trouble = f"the journal cannot be written: {error}"
 
     async def read(self, stream: StreamId) -> AsyncIterator[Event]:
-        """Yields the events of a stream in order. Later appends continue after its last record.
+        """Yield the events of a stream in order. After the last one, `append` continues the stream at its end.
 
         Raises:
             RecordError: A record is missing, or cannot be read by this version.
@@ -118,24 +131,24 @@ class Journal:
         self._ends[stream] = end
 
     def forget(self, stream: StreamId) -> None:
-        """Drops the position of a stream. It must be read again before the next append."""
+        """Remove the end position of a stream from memory. The stream must be read again before the next append to it."""
         self._ends.pop(stream, None)
 
 
 def stored(record: appstat_pb2.JournalRecord) -> StoredRecord:
-    """Converts a record of AppStat to a record of the engine."""
+    """Convert a journal record from its AppStat message to the engine's type."""
     return StoredRecord(
         StreamId(record.stream), record.position, record.version, record.kind, record.payload, record.checksum
     )
 
 
 async def persist(call: Callable[[], Awaitable[T]], delayed: Callable[[Exception], None] = lambda error: None) -> T:
-    """Retries an idempotent call to AppStat without a time limit, with backoff.
+    """Call AppStat, and retry with backoff and without a time limit until the call succeeds or fails permanently.
 
-    Only an unavailable or slow AppStat and a full disk are retried; other errors are raised.
+    Only the errors of an unavailable or slow AppStat and of a full disk are retried; others are raised.
 
     Args:
-        call: Starts one attempt.
+        call: Starts one attempt. The call must be idempotent.
         delayed: Called with the error of each failed attempt.
     """
 

@@ -1,4 +1,4 @@
-"""Projections: rows of AppStat for the jobs, experiments and reports that a batch changed."""
+"""Projections: rows of AppStat for the jobs, experiments, reports and profiles that a batch of events changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from hopyard_scheduler.search_plan.projection import PlanRows
 
 
 class Changes:
-    """The changes of a batch; each changed job and experiment is noted once."""
+    """Collects what a batch changed, each job and experiment once, and makes the rows of AppStat from it.
+
+    Attributes:
+        jobs: Changed jobs, as pairs of experiment id and job id. The dict serves as an ordered set.
+        experiments: Ids of the changed experiments. The dict serves as an ordered set.
+        reports: The accepted reports.
+        profiles: The measured scaling profiles.
+    """
 
     def __init__(self) -> None:
         self.jobs: dict[tuple[str, str], None] = {}
@@ -30,7 +37,7 @@ class Changes:
         self.profiles: list[Profiled] = []
 
     def note(self, effect: JobChanged | ExperimentChanged | ReportAccepted | Profiled) -> None:
-        """Notes one change."""
+        """Add the change that an effect describes."""
         match effect:
             case JobChanged():
                 self.jobs[effect.experiment, effect.job] = None
@@ -43,13 +50,13 @@ class Changes:
                 self.profiles.append(effect)
 
     def rows(self, core: Core, at: float, plans: PlanRows) -> list[appstat_pb2.Projection]:
-        """Returns the changed rows in their present state.
+        """Return the AppStat rows of everything that changed, with the present state of the core.
 
-        A job that no longer exists gets a row that marks it as removed.
+        A job that no longer exists gets a row with the state REMOVED.
 
         Args:
-            core: The core with the changed streams.
-            at: The present time.
+            core: The core (the state machine of the engine), which must contain all changed experiments.
+            at: The present time, in seconds since the Unix epoch.
             plans: Makes the rows of the search plan.
         """
         rows = []
@@ -79,7 +86,7 @@ class Changes:
 
 
 def _job(stream: Stream, job: Job) -> appstat_pb2.Projection:
-    """Returns the row of a job, with the reason for its state unless it is running."""
+    """Return the AppStat row of a job. It contains the reason for the job's state unless the job has a run."""
     shown = job_to_proto(stream, job, None if job.state.live else job.reason)
     row = appstat_pb2.JobRow(
         experiment=job.experiment.id,
@@ -98,7 +105,12 @@ def _found(core: Core, name: str) -> tuple[Stream, Experiment]:
 
 
 def statistics(reports: Iterable[ReportAccepted], at: float) -> Iterator[appstat_pb2.Projection]:
-    """Returns rows with reports accepted at time `at`, one row for each attempt of a job."""
+    """Return rows that contain the given reports, one row for each attempt of a job.
+
+    Args:
+        reports: Accepted reports of any jobs.
+        at: Time of acceptance, in seconds since the Unix epoch.
+    """
     found: dict[tuple[str, str, int], appstat_pb2.Statistics] = {}
     for accepted in reports:
         key = accepted.experiment, accepted.job, accepted.attempt
@@ -125,7 +137,7 @@ def _scaling(profiled: Profiled, at: float) -> appstat_pb2.Projection:
 
 
 def failed_row(row: appstat_pb2.ExperimentRow, reason: Reason) -> appstat_pb2.Projection:
-    """Returns the last known row of an experiment, changed to FAILED with a reason."""
+    """Return a copy of an experiment's row with the state FAILED and the given reason."""
     shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
     shown.state = experiment_pb2.EXPERIMENT_STATE_FAILED
     set_reason(shown, reason)

@@ -1,9 +1,9 @@
 """Recovery: rebuilds the core and the state of the policies from the journal when a scheduler starts.
 
 Finished experiments are not replayed. For all others, the recorded events are applied again. Each up-call is repeated
-on a fresh policy, and its answer is compared with the recorded one (`hopyard_engine.replay`). The recorded answer
-always holds. If a policy now decides differently, its experiment is paused with the first difference as its reason, and
-continues from the recorded state when it is resumed.
+on a fresh policy, and its answer is compared with the recorded one (`hopyard_engine.replay`). The recorded answer takes
+effect in either case. If a policy now decides differently, it has diverged: its experiment is paused with the first
+difference as the reason, and continues from the recorded state when it is resumed.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 STRETCH_SECONDS: Final = 0.02
-"""Seconds of replay after which other tasks get a turn."""
+"""Seconds of replay after which other tasks of the event loop may run."""
 
 LIVE_STATES = tuple(state.value for state in ExperimentState if not state.ended)
 
 
 @dataclass(slots=True)
 class Recovered:
-    """The result of recovery.
+    """The result of recovery, which the scheduler applies before it handles new events.
 
     Attributes:
-        hosts: Built-in policies by stream, with their state rebuilt.
-        waiting: Unanswered up-calls of policy processes. A process keeps its state, or the state is rebuilt when it
-            connects.
-        unanswered: Answers of built-in policies to up-calls without a recorded answer: the first events after recovery.
-        diverged: By stream: the first difference, not yet reported, of a policy that now decides differently.
+        hosts: The built-in policy of each stream, with its state rebuilt.
+        waiting: Unanswered up-calls to policy processes. They are sent again. A process that still runs has its state;
+            for a new process, the state is rebuilt when it connects.
+        unanswered: Answers of built-in policies to up-calls without a recorded answer. The scheduler handles them
+            before all other events.
+        diverged: For each stream whose policy now decides differently, a description of the first difference.
         outstanding: External requests and other effects to carry out again.
-        failed: Rows of experiments whose journals cannot be replayed.
+        failed: Rows, with the state FAILED, of experiments whose journals cannot be replayed.
     """
 
     hosts: dict[StreamId, Host] = field(default_factory=dict)
@@ -69,14 +70,18 @@ class Recovered:
     failed: list[appstat_pb2.Projection] = field(default_factory=list)
 
     def nudges(self, core: Core, at: float) -> list[Event]:
-        """Returns events to post after recovery, in addition to `unanswered`.
+        """Return events to post after recovery, in addition to `unanswered`.
 
-        Experiments that wait for requests get their full idle time again, because clients could not send keep-alives
-        meanwhile.
+        Each experiment that ends when clients send no requests gets its full idle time again, because clients could not
+        send keep-alives while the scheduler was down.
 
-        An experiment whose policy diverged gets its share announced again, so that the following up-call fails
-        (`Objecting`) and pauses it. If an up-call is already in flight, its answer pauses the experiment. An experiment
-        that is not running pauses when it is resumed.
+        For each diverged policy without an unanswered up-call, the share of its running stream is announced again. The
+        resulting up-call fails (`Objecting`), which pauses the experiment. If an up-call is unanswered, the failure of
+        its answer pauses the experiment. An experiment that is not running pauses when it is resumed.
+
+        Args:
+            core: The recovered core.
+            at: The present time, in seconds since the Unix epoch.
         """
         found: list[Event] = [
             Operated(at, stream.id, "keep", experiment)
@@ -92,10 +97,17 @@ class Recovered:
 
 
 async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> Recovered:
-    """Replays the journals of the cluster and of all unfinished experiments into the core.
+    """Replay the journals of the cluster and of all unfinished experiments into the core.
+
+    If the journal of a stream cannot be replayed, only the experiments of that stream fail (`Recovered.failed`).
+
+    Args:
+        core: An empty core (the state machine of the engine).
+        journal: The journal, with the scheduler epoch begun.
+        stub: Client of AppStat, for the rows of unfinished experiments.
 
     Raises:
-        Internal: The journal of the cluster has an event of an experiment.
+        Internal: The journal of the cluster contains an event of an experiment.
     """
     found = Recovered()
     async for event in journal.read(CLUSTER_STREAM):
@@ -114,7 +126,17 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
 async def _replay_or_fail(
     core: Core, journal: Journal, name: StreamId, rows: list[appstat_pb2.ExperimentRow], found: Recovered
 ) -> None:
-    """Replays the journal of one stream. If it cannot be replayed, only its own experiments fail."""
+    """Replay the journal of one stream into the core. If it cannot be replayed, only the experiments of the stream fail.
+
+    It retries without a time limit while AppStat is unavailable or slow.
+
+    Args:
+        core: Receives the stream.
+        journal: The journal to read.
+        name: Id of the stream.
+        rows: Rows of the unfinished experiments of the stream.
+        found: Receives the result.
+    """
     failures, backoff, rng = 0, Backoff(), random.Random()
     while True:
         try:
@@ -140,7 +162,7 @@ async def _replay_or_fail(
 
 
 async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> dict[str, appstat_pb2.ExperimentRow]:
-    """Returns the rows of all unfinished experiments by id."""
+    """Return the AppStat rows of all unfinished experiments by experiment id. Retries until AppStat answers."""
     rows = {}
     for state in LIVE_STATES:
         token = ""
@@ -155,16 +177,25 @@ async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> di
 
 
 def group_of(row: appstat_pb2.ExperimentRow) -> StreamId:
-    """Returns the id of the stream of an experiment: its own id, or that of its group."""
+    """Return the id of an experiment's stream: the id of its group, or the experiment's own id if it has no group."""
     shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
     return StreamId(shown.group or row.id)
 
 
 async def replay(core: Core, journal: Journal, name: StreamId, found: Recovered) -> None:
-    """Replays the journal of one stream into the core and adds the result to `found`.
+    """Replay the journal of one stream into the core and add the result to `found`.
 
-    An up-call is repeated when its answer is read, on the same state as the original. Policy processes are not asked
-    here: their state is rebuilt when they are needed.
+    An up-call is repeated when its recorded answer is read, on the same state as the original. Policy processes are not
+    called here: their state is rebuilt when they are needed.
+
+    Args:
+        core: The core, which must not have the stream.
+        journal: The journal.
+        name: The id of the stream.
+        found: Receives the policy, and unanswered up-calls, of the stream.
+
+    Raises:
+        RecordError: A record cannot be read by this version.
     """
     driven = Replay(core, lambda stream: _host(stream) if _inline(stream) else None)
     began = time.monotonic()

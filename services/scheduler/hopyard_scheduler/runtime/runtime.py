@@ -1,4 +1,7 @@
-"""The event loop around the core: it takes queued events in batches and carries out effects after the journal has the events."""
+"""The event loop around the core (the state machine of the engine).
+
+It journals queued events in batches, then carries out their effects.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +51,13 @@ from hopyard_scheduler.search_plan.projection import PlanRows
 _LOG = logging.getLogger(__name__)
 
 MAX_EVENTS: Final = 100_000
-"""Maximum number of waiting outside events. Beyond it, `submit` and `apply` wait, and so do the agents' streams."""
+"""Maximum number of queued events of clients and agents. Beyond it, `submit` and `apply` wait, and so do the sessions."""
 
 DEFAULT_POLICY_SECONDS: Final = 10.0
 """Time limit in seconds of a policy process for one up-call."""
 
 MAX_INBOX: Final = 20_000
-"""Maximum number of waiting events for an experiment whose policy is being asked. Beyond it, the up-call fails."""
+"""Maximum number of events that wait while an up-call of their stream is unanswered. Beyond it, the up-call fails."""
 
 _TOO_MANY: Final = "too many events wait"
 """Cancellation message of an up-call that fails because too many events wait."""
@@ -63,17 +66,19 @@ GATHER_SECONDS: Final = 0.005
 """Seconds for which non-urgent events wait for others to share their append."""
 
 MAX_FINISHED: Final = 32
-"""Maximum number of finished experiments in memory. Older ones are replayed from the journal on demand."""
+"""Maximum number of finished streams in memory. Older ones are replayed from the journal on demand."""
 
 
 class Live:
-    """Drives the core: takes events in batches, journals them, and carries out their effects.
+    """Drives the core: handles queued events in batches, journals them, and carries out their effects.
+
+    Senders add events with `post`, `submit`, `apply` or `operate`; one task executes `run`.
 
     Args:
-        journal: The journal, with its epoch begun.
-        carrier: Carries out effects.
-        clock: Returns seconds since the Unix epoch.
+        journal: The journal. Its `begin` must have returned before `run` is called.
+        carrier: Carries out outward effects.
         remotes: Creates policies that run in processes.
+        clock: Returns seconds since the Unix epoch.
     """
 
     def __init__(
@@ -99,7 +104,7 @@ class Live:
         self._finished: dict[StreamId, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self.turn = asyncio.Lock()
-        """Held during a batch. Its holder sees the core between two batches, with all effects carried out."""
+        """Locked during a batch. Who locks it sees the core between two batches, with all effects carried out."""
         self._changing: Mapping[str, object] = {}
         self._plans = PlanRows()
         self.batched: Callable[[], None] = lambda: None
@@ -121,18 +126,18 @@ class Live:
         self._queue.put_nowait(Item(event, outside=False, payload=payload))
 
     async def submit(self, event: Event) -> None:
-        """Queues an event from outside. Waits while the queue is full."""
+        """Queue an event of a client or an agent. Wait while `MAX_EVENTS` of them are queued."""
         await self._room.acquire()
         self._queue.put_nowait(Item(event))
 
     async def apply(self, event: Event) -> list[Effect]:
-        """Queues an event and waits until it is journalled and its effects are carried out.
+        """Queue an event and wait until it is journalled and its effects are carried out.
 
         Returns:
             The outward effects of the event.
 
         Raises:
-            UnknownStreamError: The event's experiment is not in the core.
+            UnknownStreamError: The stream of the event is not in the core.
         """
         await self._room.acquire()
         done: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
@@ -140,12 +145,22 @@ class Live:
         return await done
 
     async def operate(self, event: JobHeld | JobOperated | SlotReserved | Requested | Updated) -> str:
-        """Applies an operation of a person. Returns why it was refused; empty: it was carried out."""
+        """Apply an operation that a person requested, and wait until it is carried out.
+
+        Returns:
+            Why the operation was refused, as a sentence; empty: it was carried out.
+
+        Raises:
+            UnknownStreamError: The stream of the event is not in the core.
+        """
         effects = await self.apply(event)
         return next((str(effect.reason) for effect in effects if isinstance(effect, Refused)), "")
 
     async def run(self) -> None:
-        """Takes events until cancelled. An error ends the scheduler, such as `StaleEpoch` when another one has taken over."""
+        """Handle queued events until cancelled.
+
+        An error ends the scheduler: for example, StaleEpoch is raised when another scheduler has begun a newer epoch.
+        """
         try:
             while True:
                 if not (self._arrived or self._inboxes.ready):
@@ -158,11 +173,11 @@ class Live:
                 asking.cancel()
 
     async def drained(self) -> None:
-        """Waits until all queued events are journalled and their effects carried out."""
+        """Wait until all queued events are journalled and their effects carried out."""
         await self._queue.join()
 
     async def _gather(self) -> None:
-        """Waits up to `GATHER_SECONDS` for further events while the last one is not urgent."""
+        """Wait up to `GATHER_SECONDS` for further events. Return early when an urgent event arrives or the batch is full."""
         end = asyncio.get_running_loop().time() + GATHER_SECONDS
         while len(self._arrived) < MAX_BATCH_EVENTS and patient(self.core, self._arrived[-1].event):
             try:
@@ -172,7 +187,7 @@ class Live:
                 return
 
     async def _take(self) -> None:
-        """Processes one batch: handles events, appends their records, carries out their effects, and notifies callers and watchers."""
+        """Process one batch: handle events, append their records, carry out their effects, and notify callers and watchers."""
         self._arrive()
         batch = Batch(self.core, self._next, lambda call: self._host(call.stream))
         self._changing = batch.changes.experiments
@@ -204,9 +219,9 @@ class Live:
             self._arrived.append(self._queue.get_nowait())
 
     def _next(self) -> Item | None:
-        """Returns the next event to handle, alternating between arrived events and inboxes; None: there is none.
+        """Return the next event to handle, alternating between arrived events and inboxes; None: there is none.
 
-        An arrived event whose experiment cannot take it is moved to its inbox.
+        An arrived event whose stream waits for its policy process is moved to the inbox of the stream.
         """
         while True:
             if self._inboxes.ready and (self._from_inbox or not self._arrived):
@@ -229,7 +244,11 @@ class Live:
     # --------------------------------------------------------------------------------------------- policies in processes
 
     async def _ask_processes(self, batch: Batch) -> None:
-        """Asks the policy processes of a batch, and handles the answers that come within `QUICK_SECONDS` in the same batch."""
+        """Send the parked up-calls of a batch to their policy processes. Handle answers within `QUICK_SECONDS` in the same batch.
+
+        Only processes that are expected to answer quickly (`RemotePolicy.quick`) are waited for. Later answers arrive
+        as events.
+        """
         clock = asyncio.get_running_loop().time
         end = clock() + QUICK_SECONDS
         while parked := batch.take_parked():
@@ -242,21 +261,21 @@ class Live:
             batch.drive()
 
     def _await(self, parked: Parked) -> asyncio.Task[None]:
-        """Starts a task that awaits the answer to a parked up-call."""
+        """Start and return a task that sends a parked up-call to its policy process and posts the answer as an event."""
         name = parked.call.stream
         asking = asyncio.create_task(self._ask(parked.call, parked.policy), name=f"policy of {name}")
         self._asking[name] = asking
         return asking
 
     def await_answer(self, call: UpCall) -> None:
-        """Sends an unanswered up-call of a recovered stream to its policy process."""
+        """Send an up-call that recovery found unanswered to its policy process. The answer arrives later as an event."""
         host = self._host(call.stream)
         assert isinstance(host, RemotePolicy)
         self.core.think(call.stream)
         self._await(Parked(call, host))
 
     async def _ask(self, call: UpCall, policy: RemotePolicy) -> None:
-        """Asks a policy process, and posts its answer or the failure as an event."""
+        """Send an up-call to a policy process, and post its answer or failure as an event."""
         name = call.stream
         event: PolicyAnswered | PolicyFailed
         try:
@@ -287,7 +306,7 @@ class Live:
             self.post(replace(event, at=max(call.at, self.clock())))
 
     def _cut_short(self) -> None:
-        """Cancels the up-calls of policies for which more than `MAX_INBOX` events wait."""
+        """Cancel the up-calls of policy processes for which more than `MAX_INBOX` events wait."""
         for name, asking in self._asking.items():
             # Once: a second cancellation would reach the task while it gives the policy up, and nobody would get an answer.
             if self._inboxes.waiting(name) > MAX_INBOX and not asking.cancelling():
@@ -296,7 +315,7 @@ class Live:
     # ----------------------------------------------------------------------------- policies, programs and finished streams
 
     def _host(self, name: StreamId) -> Host | RemotePolicy:
-        """Returns the policy of a stream, created on first use from the program of its first experiment."""
+        """Return the policy of a stream. On first use, create it from the program of the stream's first experiment."""
         host = self.hosts.get(name)
         if host is None:
             program = self.program(self.core.streams[name].founder.id)
@@ -308,20 +327,32 @@ class Live:
         return host
 
     def absent(self, name: StreamId) -> Reason | None:
-        """Returns why the policy of a stream has no process to answer it; None: it has one or needs none."""
+        """Return why no process is connected for the policy of a stream; None: one is connected or none is needed."""
         host = self.hosts.get(name)
         return host.absent if isinstance(host, RemotePolicy) else None
 
     def program(self, name: ExperimentId) -> ExperimentProgram:
-        """Returns the program of an experiment."""
+        """Return the program of an experiment.
+
+        Raises:
+            NotFound: The experiment is not in the core.
+        """
         return program_of(experiment_of(self.core, name)[1].payload)
 
     def published(self, name: ExperimentId) -> bool:
-        """Returns True if the present state of an experiment is journalled and published to watchers."""
+        """Return True if the present state of an experiment in the core is journalled and published to watchers.
+
+        False means that the batch in progress has changed the experiment. `name` is the id of the experiment.
+        """
         return name not in self._changing
 
     def install(self, stream: Stream, found: Recovered) -> None:
-        """Adds a stream that was replayed on a separate core and holds no slots."""
+        """Add a stream that was replayed on a separate core. The stream must have no slots.
+
+        Args:
+            stream: The replayed stream.
+            found: The result of its replay. Its unanswered up-calls and its pending effects are continued here.
+        """
         outstanding = self.core.admit(stream)
         self.hosts.update(found.hosts)
         for event in found.unanswered:
@@ -332,7 +363,14 @@ class Live:
             self.carrier.carry(effect)
 
     def _let_finished_go(self, changes: Changes) -> None:
-        """Closes policies and generators of finished experiments, and removes the oldest finished ones from memory."""
+        """Release the resources of experiments and streams that ended.
+
+        It closes generators and policy processes, and removes the oldest ended streams from memory while there are more
+        than `MAX_FINISHED`.
+
+        Args:
+            changes: The changes of the last batch.
+        """
         for name in changes.experiments:
             stream, experiment = experiment_of(self.core, ExperimentId(name))
             if experiment.state.ended:
@@ -362,10 +400,10 @@ class Live:
 
 
 def experiment_of(core: Core, name: ExperimentId) -> tuple[Stream, Experiment]:
-    """Returns an experiment in the core, and its stream.
+    """Return the stream of an experiment in the core, and the experiment.
 
     Raises:
-        NotFound: The experiment is not in the core; the message names those that are.
+        NotFound: The experiment is not in the core. The message lists the experiments that are.
     """
     found = core.find(name)
     if found is None:

@@ -1,1 +1,1 @@
-"""The search plan: training of earlier experiments that new ones can reuse."""
+"""The search plan: the training of earlier experiments, in AppStat, which new experiments can reuse instead of repeating it."""

@@ -1,7 +1,7 @@
-"""Explains why a new experiment shares no training with experiments that it could be expected to share with.
+"""Explains why a new experiment cannot reuse the training of experiments with the same name or the same `share` key.
 
-A log file in the code folder or another seed is enough to prevent sharing. Without this message, users would notice
-only from the cost.
+A log file in the code folder or another seed is enough to prevent reuse. Without this explanation, users would only
+notice that the training takes longer.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ async def unlike_others(
     name: str,
     program: ExperimentProgram,
 ) -> str:
-    """Returns what prevents an experiment from sharing with its group or with earlier experiments of its name.
+    """Return why a new experiment shares no training with its group or with earlier experiments of its name.
 
     Args:
-        stub: AppStat, which has the code bundles.
+        stub: Client of AppStat, from which the code bundles are read.
         known: All experiments, newest first.
         name: The id of the new experiment.
-        program: The program of its runs.
+        program: The program of the new experiment.
 
     Returns:
-        A text for people; empty: it shares with one of them, there are none, or they cannot be compared.
+        A sentence for people. It is empty if the new experiment can share training with one of the compared
+        experiments, if there is none to compare with, or if the comparison fails.
     """
     said = ""
     for other in _expected(known, name, program):
@@ -72,7 +73,15 @@ async def unlike_others(
 def _expected(
     known: Sequence[experiment_pb2.Experiment], name: str, program: ExperimentProgram
 ) -> list[experiment_pb2.Experiment]:
-    """Returns the experiments to compare with: the live ones of its group, else earlier ones of the same name and policy."""
+    """Return at most `_LOOKED_AT` experiments to compare a new one with.
+
+    They are the unfinished ones of its group if there are any, else those of the same name and policy.
+
+    Args:
+        known: All experiments, newest first.
+        name: The id of the new experiment.
+        program: The program of the new experiment.
+    """
     spec, group, before = program.spec, [], []
     for other in known:
         if other.id == name:
@@ -89,7 +98,13 @@ def _expected(
 async def _difference(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub, program: ExperimentProgram, other: experiment_pb2.Experiment
 ) -> str:
-    """Returns a text of the differences from another experiment's training; empty: none is known."""
+    """Return a text that lists what makes the training of two experiments different; empty: no difference is known.
+
+    Args:
+        stub: Client of AppStat, from which the code bundles are read.
+        program: The program of the new experiment.
+        other: The experiment to compare with.
+    """
     theirs = ExperimentProgram(spec_from_json(other.spec_json), other.bundle, program.interpreter)
     mine, its = program.sameness(""), theirs.sameness("")
     named = [_FIELDS.get(field, field) for field in mine if mine[field] != its[field]]
@@ -104,5 +119,10 @@ async def _difference(
 
 
 def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Returns the sorted names of files that exist on one side only or differ."""
+    """Return the sorted names of files that exist in only one of two folders or whose contents differ.
+
+    Args:
+        one: For each file of the first folder, a text that identifies its content.
+        other: The same for the second folder.
+    """
     return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))

@@ -1,4 +1,4 @@
-"""Projection of the search plan: the nodes on the path of each job, and the stored snapshots."""
+"""Projection of the search plan: for each job, its path through the nodes of the plan, and its stored snapshots."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ _MOST = 10_000
 
 
 class PlanRows:
-    """Makes the search plan's rows of jobs. A row is repeated only after a change or a restart; AppStat accepts repetitions."""
+    """Makes the rows of jobs for the search plan in AppStat.
+
+    It remembers what it returned, so that an unchanged row is written only once per start of the scheduler. AppStat
+    accepts repeated rows.
+    """
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], tuple[int, frozenset[tuple[int, str]]]] = {}
 
     def row(self, stream: Stream, job: Job) -> appstat_pb2.Projection | None:
-        """Returns the row of a job.
+        """Return the row of a job, to be written to AppStat.
 
         Returns:
-            None if the row has not changed, the policy does not share training, or the configuration does not determine
-            the training.
+            None if the last returned row of the job is still valid, if the policy of the experiment does not share
+            training, or if the job's configuration does not determine its training: it is not known yet, or the job is
+            a fork.
         """
         root, limit = job.experiment.settings.plan, job.max_position
         if not root or job.hyperparameters is None or job.copied:
@@ -60,7 +65,7 @@ class PlanRows:
         return appstat_pb2.Projection(plan_trial=trial)
 
     def forget(self, experiment: str) -> None:
-        """Forgets the jobs of a finished experiment."""
+        """Release the remembered rows of an ended experiment's jobs."""
         self._told = {name: told for name, told in self._told.items() if name[0] != experiment}
 
 

@@ -1,8 +1,11 @@
 """Reading of the search plan: earlier training that a new experiment can reuse.
 
-The plan is read once, before the experiment is created, and becomes part of the first record of its journal, so a
-replay needs no other source. The snapshots get the new experiment's stream as an additional owner, so the store keeps
-them independently of the earlier experiments. If the experiment is never created, `hopyard gc` deletes them.
+The plan is read once, before the experiment is created. The result becomes part of the first record of the experiment's
+journal, so a replay needs no other source. The stream of the new experiment becomes an additional owner of the
+snapshots, so the store retains them independently of the earlier experiments. If the experiment is never created,
+`hopyard gc` deletes them.
+
+A trial is the training of one configuration in an earlier experiment.
 """
 
 from __future__ import annotations
@@ -42,19 +45,27 @@ _HASHES: Final = 1000
 
 
 async def hash_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> str:
-    """Returns a hash of the files in a code bundle, without experiment files; empty without a bundle.
+    """Return a hash of the files in a code bundle, without experiment files; empty if `bundle` is empty.
+
+    Args:
+        stub: Client of AppStat, from which the bundle is read.
+        bundle: The hash of the bundle; empty: the experiment has no bundle.
 
     Raises:
-        InvalidInput: The blob is not a bundle.
+        InvalidInput: The blob with this hash is not a bundle.
     """
     return await _read_code(stub, bundle, code_hash) if bundle else ""
 
 
 async def files_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> dict[str, str]:
-    """Returns the files that `hash_of_code` covers, each with a text that identifies its content; empty without a bundle.
+    """Return, for each file that `hash_of_code` covers, a text that identifies its content; empty if `bundle` is empty.
+
+    Args:
+        stub: Client of AppStat, from which the bundle is read.
+        bundle: The hash of the bundle; empty: the experiment has no bundle.
 
     Raises:
-        InvalidInput: The blob is not a bundle.
+        InvalidInput: The blob with this hash is not a bundle.
     """
     return await _read_code(stub, bundle, code_files) if bundle else {}
 
@@ -71,14 +82,14 @@ async def _read_code(
 
 @dataclass
 class _Node:
-    """A node of the search plan.
+    """A node of the search plan, as read from AppStat: a range of positions that trials with equal hyperparameters share.
 
     Attributes:
         key: The key of the node.
         start: The position at which it begins.
         results: Reports by position.
         snapshots: Snapshots by position.
-        references: Experiment, job and end position of each trial that passes through the node.
+        references: Experiment id, job id and end position of each trial that passes through the node.
     """
 
     key: str
@@ -89,11 +100,11 @@ class _Node:
 
 
 class PlanReader:
-    """Reads the search plan.
+    """Reads the search plan and makes a new experiment's stream an owner of the snapshots that it can reuse.
 
     Args:
-        plan: The search plan service.
-        appstat: AppStat, which has the configurations of jobs.
+        plan: Client of the search plan service.
+        appstat: Client of AppStat, from which the configurations of jobs are read.
     """
 
     def __init__(
@@ -105,16 +116,16 @@ class PlanReader:
     async def read(
         self, root: str, owner: str, seconds: float = SECONDS, without: Collection[str] = ()
     ) -> tuple[EarlierTrial, ...]:
-        """Reads the trials below a root.
+        """Return the trials below a root of the search plan, with those of their snapshots that the store has.
 
-        If they cannot be read, or not in time, it logs a warning and returns none, so the experiment starts without
-        them.
+        If AppStat fails or the time limit is exceeded, it logs a warning and returns an empty tuple. The experiment
+        then starts without earlier training.
 
         Args:
-            root: The root of the search plan.
-            owner: The stream of the new experiment, which becomes an owner of the snapshots.
-            seconds: Time limit.
-            without: Experiments whose trials are left out.
+            root: The root of the search plan (`ExperimentProgram.root`).
+            owner: The stream of the new experiment. It becomes an owner of the snapshots.
+            seconds: Time limit in seconds.
+            without: Ids of experiments whose trials are omitted.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -166,7 +177,15 @@ class PlanReader:
                 return found
 
     async def _owned(self, trials: tuple[EarlierTrial, ...], owner: str) -> tuple[EarlierTrial, ...]:
-        """Returns the trials with only the snapshots that the store has, and makes `owner` an owner of these."""
+        """Make a stream an owner of the trials' snapshots in the store.
+
+        Args:
+            trials: Trials of earlier experiments.
+            owner: The id of the stream.
+
+        Returns:
+            The trials, without the snapshots that the store does not have.
+        """
         hashes = sorted({info.sha256 for trial in trials for info in trial.snapshots})
         there = set[str]()
         for start in range(0, len(hashes), _HASHES):
@@ -178,7 +197,7 @@ class PlanReader:
         )
 
     async def _configurations(self, experiment: str) -> Mapping[str, Mapping[str, Any]]:
-        """Returns the configurations of an experiment's jobs by id, in order of creation."""
+        """Return the configurations of an experiment's jobs by job id, in order of creation."""
         found: dict[str, Mapping[str, Any]] = {}
         request = pb.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
         while True:
@@ -196,7 +215,15 @@ def _trials(
     ways: Mapping[tuple[str, str], list[tuple[_Node, int]]],
     configurations: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> tuple[EarlierTrial, ...]:
-    """Returns the trials; each has only the results that no earlier one has. Trials without new results are left out."""
+    """Return the trials, each with only the results and snapshots that no earlier trial of the result has.
+
+    Trials without new results are omitted.
+
+    Args:
+        ways: By experiment id and job id: the nodes on the path of the trial in order, each with the position at which
+            the trial leaves the node.
+        configurations: By experiment id and job id: the configuration.
+    """
     found: list[EarlierTrial] = []
     covered: dict[str, tuple[str, int]] = {}
     for experiment, known in configurations.items():
@@ -233,7 +260,14 @@ def _trials(
 
 
 def _trained(way: list[tuple[_Node, int]]) -> list[tuple[_Node, int]]:
-    """Returns the leading part of a trial's path that has results, without gaps between nodes."""
+    """Return the leading part of a trial's path that has results, without gaps between nodes.
+
+    Args:
+        way: The nodes of the path in order, each with the position at which the trial leaves the node.
+
+    Returns:
+        Nodes, each with the position of the trial's last result in it.
+    """
     found: list[tuple[_Node, int]] = []
     at = 0
     for node, end in way:

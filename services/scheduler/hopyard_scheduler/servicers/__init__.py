@@ -1,1 +1,4 @@
-"""The scheduler's gRPC services: each handler converts, calls the domain, and converts back."""
+"""The scheduler's gRPC services.
+
+Each handler converts the request, calls the component that does the work, and converts the result.
+"""

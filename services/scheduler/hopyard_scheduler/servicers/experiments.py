@@ -1,4 +1,4 @@
-"""ExperimentService: creates, changes, shows and watches experiments."""
+"""The gRPC service ExperimentService: creates, changes, lists and watches experiments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
-    """Implements ExperimentService on the commands, queries, garbage collector and importer."""
+    """Implements the gRPC service ExperimentService.
+
+    Args:
+        door: Creates, changes and reads experiments.
+        garbage: Performs garbage collections.
+        importer: Imports experiments.
+    """
 
     def __init__(self, door: FrontDoor, garbage: GarbageCollector, importer: Importer) -> None:
         self._door = door
@@ -35,7 +41,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.CreateExperimentRequest,
         context: grpc.aio.ServicerContext[pb.CreateExperimentRequest, pb.CreateExperimentResponse],
     ) -> pb.CreateExperimentResponse:
-        """Validates, creates and starts an experiment."""
+        """Validate, create and start an experiment. Return it, with a note for people (empty: there is nothing to say).
+
+        A repeated request with the same request id returns the experiment of the first one. InvalidInput: the
+        experiment file is invalid. Conflict: an earlier request with this id created a different experiment.
+        """
         name, note = await self._door.create(
             request.spec, request.source, request.bundle, request.request_id, request.interpreter
         )
@@ -46,7 +56,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.GetExperimentRequest,
         context: grpc.aio.ServicerContext[pb.GetExperimentRequest, pb.GetExperimentResponse],
     ) -> pb.GetExperimentResponse:
-        """Returns an experiment."""
+        """Return the experiment with the requested id. NotFound: it does not exist."""
         return pb.GetExperimentResponse(experiment=await self._door.look.show(request.experiment))
 
     async def ListExperiments(
@@ -54,7 +64,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.ListExperimentsRequest,
         context: grpc.aio.ServicerContext[pb.ListExperimentsRequest, pb.ListExperimentsResponse],
     ) -> pb.ListExperimentsResponse:
-        """Returns a page of the experiments, newest first, optionally of one state."""
+        """Return a page of the experiments, newest first.
+
+        If the request names a state, only experiments in that state are returned. InvalidInput: the state, the page
+        size or the page token is invalid.
+        """
         wanted = EXPERIMENT_STATES.from_proto(request.state) if request.state else None
         found = [e for e in await self._door.look.show_all() if wanted is None or e.state == request.state]
         shown, token = page(found, request.page_size, request.page_token)
@@ -65,7 +79,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.WatchExperimentRequest,
         context: grpc.aio.ServicerContext[pb.WatchExperimentRequest, pb.WatchExperimentResponse],
     ) -> AsyncIterator[pb.WatchExperimentResponse]:
-        """Streams the present state of an experiment, then every change."""
+        """Stream the present state of an experiment and its jobs, then every change until the experiment ends.
+
+        NotFound: the experiment does not exist.
+        """
         async for change in self._door.look.watch(request.experiment):
             yield change
 
@@ -74,7 +91,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.PauseExperimentRequest,
         context: grpc.aio.ServicerContext[pb.PauseExperimentRequest, pb.PauseExperimentResponse],
     ) -> pb.PauseExperimentResponse:
-        """Pauses an experiment and suspends its runs."""
+        """Pause an experiment and return it. Its runs are suspended at their next boundary.
+
+        NotFound: the experiment does not exist. Conflict: it has ended.
+        """
         return pb.PauseExperimentResponse(experiment=await self._operate(request.experiment, "pause"))
 
     async def ResumeExperiment(
@@ -82,7 +102,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.ResumeExperimentRequest,
         context: grpc.aio.ServicerContext[pb.ResumeExperimentRequest, pb.ResumeExperimentResponse],
     ) -> pb.ResumeExperimentResponse:
-        """Resumes an experiment."""
+        """Continue a paused experiment and return it. NotFound: the experiment does not exist. Conflict: it has ended."""
         return pb.ResumeExperimentResponse(experiment=await self._operate(request.experiment, "resume"))
 
     async def StopExperiment(
@@ -90,7 +110,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.StopExperimentRequest,
         context: grpc.aio.ServicerContext[pb.StopExperimentRequest, pb.StopExperimentResponse],
     ) -> pb.StopExperimentResponse:
-        """Stops an experiment."""
+        """End an experiment as STOPPED, terminate all its jobs, and return it; no effect if it has ended.
+
+        NotFound: the experiment does not exist.
+        """
         return pb.StopExperimentResponse(experiment=await self._operate(request.experiment, "stop"))
 
     async def CloseExperiment(
@@ -98,7 +121,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.CloseExperimentRequest,
         context: grpc.aio.ServicerContext[pb.CloseExperimentRequest, pb.CloseExperimentResponse],
     ) -> pb.CloseExperimentResponse:
-        """Ends an experiment as COMPLETED; untrained requests are terminated."""
+        """End an experiment as COMPLETED and return it; no effect if it has ended.
+
+        Requested jobs that are not trained yet are terminated. NotFound: the experiment does not exist.
+        """
         return pb.CloseExperimentResponse(experiment=await self._operate(request.experiment, "close"))
 
     async def KeepExperiment(
@@ -106,7 +132,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.KeepExperimentRequest,
         context: grpc.aio.ServicerContext[pb.KeepExperimentRequest, pb.KeepExperimentResponse],
     ) -> pb.KeepExperimentResponse:
-        """Restarts the idle time of an experiment that is open for requests."""
+        """Restart the idle time after which an experiment that waits for job requests ends.
+
+        It has no effect on an experiment that does not wait for requests. NotFound: the experiment does not exist.
+        Conflict: it has ended or is ending.
+        """
         await self._door.keep(request.experiment)
         return pb.KeepExperimentResponse()
 
@@ -115,7 +145,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.ExtendExperimentRequest,
         context: grpc.aio.ServicerContext[pb.ExtendExperimentRequest, pb.ExtendExperimentResponse],
     ) -> pb.ExtendExperimentResponse:
-        """Extends an experiment by jobs, positions or time."""
+        """Give an experiment, which may have ended, more jobs, positions or time, and return it.
+
+        InvalidInput: nothing is extended, or a value is out of its range. NotFound: the experiment does not exist.
+        Conflict: the engine refuses the extension.
+        """
         await self._door.extend(
             request.experiment, request.jobs, request.max_iterations, request.seconds, request.request_id
         )
@@ -126,7 +160,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.RequestJobsRequest,
         context: grpc.aio.ServicerContext[pb.RequestJobsRequest, pb.RequestJobsResponse],
     ) -> pb.RequestJobsResponse:
-        """Requests configurations, each trained up to a position, as jobs."""
+        """Request configurations, each to be trained up to a position, and return one job for each.
+
+        InvalidInput: requests are invalid; none is accepted. NotFound: the experiment does not exist. Conflict: it
+        accepts no requests, or a request id was used for another request.
+        """
         wanted = [
             JobRequest(hyperparameters_from_proto(each.hyperparameters), each.position, each.request_id)
             for each in request.jobs
@@ -138,7 +176,12 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.UpdateExperimentRequest,
         context: grpc.aio.ServicerContext[pb.UpdateExperimentRequest, pb.UpdateExperimentResponse],
     ) -> pb.UpdateExperimentResponse:
-        """Changes the target, the weight, the slots or the concurrency of an experiment."""
+        """Change the target, weight, slots or concurrency of an experiment and return it.
+
+        Fields that are absent from the request stay unchanged; `clear` names fields to remove. InvalidInput: a value is
+        invalid, or nothing is changed. NotFound: the experiment does not exist. Conflict: the engine refuses the
+        change.
+        """
         terms = UpdateRequest(
             target=request.target if request.HasField("target") else None,
             weight=request.weight if request.HasField("weight") else None,
@@ -155,7 +198,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.GetClusterRequest,
         context: grpc.aio.ServicerContext[pb.GetClusterRequest, pb.GetClusterResponse],
     ) -> pb.GetClusterResponse:
-        """Returns the address of AppStat, and the epoch, version, clock and journal error of the scheduler."""
+        """Return the address of AppStat, and the scheduler's epoch, version, clock and journal error (empty: the journal works)."""
         return self._door.look.cluster()
 
     async def CollectGarbage(
@@ -163,7 +206,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.CollectGarbageRequest,
         context: grpc.aio.ServicerContext[pb.CollectGarbageRequest, pb.CollectGarbageResponse],
     ) -> pb.CollectGarbageResponse:
-        """Deletes blobs and files that nobody needs, or lists them."""
+        """Delete blobs and files that no experiment needs, in the store and on connected nodes; with `dry_run`, only list them.
+
+        InvalidInput: the minimum age is negative or not finite. Unavailable: AppStat is unavailable.
+        """
         older_than = request.older_than_seconds if request.HasField("older_than_seconds") else DEFAULT_SECONDS
         if not 0 <= older_than < math.inf:
             raise InvalidInput(f"older_than_seconds: found {older_than}, allowed are 0 or more")
@@ -194,7 +240,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.ImportExperimentRequest,
         context: grpc.aio.ServicerContext[pb.ImportExperimentRequest, pb.ImportExperimentResponse],
     ) -> pb.ImportExperimentResponse:
-        """Imports an experiment from a journal that another cluster exported."""
+        """Import an experiment from a journal that another cluster exported, and return it.
+
+        InvalidInput: the journal is invalid. AlreadyExists: another experiment has the id. Conflict: the experiment was
+        neither paused nor finished when it was exported, or its code bundle is not in the store.
+        """
         name, snapshots = await self._importer.take(request.journal, request.id, request.request_id)
         return pb.ImportExperimentResponse(experiment=await self._door.look.show(name), snapshots=snapshots)
 

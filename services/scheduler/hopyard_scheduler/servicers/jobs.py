@@ -1,4 +1,4 @@
-"""JobManagerService: operations on single jobs, named as in the HyperDrive paper (section 4.2)."""
+"""The gRPC service JobManagerService: operations on single jobs, named as in the HyperDrive paper (section 4.2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 
 class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
-    """Implements JobManagerService."""
+    """Implements the gRPC service JobManagerService.
+
+    The operations that change a job return its new state. They raise NotFound if the experiment or the job does not
+    exist, and Conflict if the experiment has ended or the engine refuses the operation.
+
+    Args:
+        live: Handles the resulting events.
+        door: Reads experiments and jobs.
+    """
 
     def __init__(self, live: Live, door: FrontDoor) -> None:
         self._live = live
@@ -31,7 +39,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.GetIdleJobRequest,
         context: grpc.aio.ServicerContext[pb.GetIdleJobRequest, pb.GetIdleJobResponse],
     ) -> pb.GetIdleJobResponse:
-        """Returns the first job in the queue of idle jobs."""
+        """Return the first job in the experiment's queue of idle jobs: highest priority, then first in, first out.
+
+        NotFound: the experiment is unknown or finished, or none of its jobs is idle.
+        """
         stream, experiment = experiment_of(self._live.core, ExperimentId(request.experiment))
         idle = [job for job in stream.idle_jobs() if job.experiment is experiment]
         if not idle:
@@ -43,7 +54,11 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.StartJobRequest,
         context: grpc.aio.ServicerContext[pb.StartJobRequest, pb.StartJobResponse],
     ) -> pb.StartJobResponse:
-        """Starts an idle job."""
+        """Start an idle job on the given slots, from its newest snapshot or from the beginning, and return it.
+
+        The run ends at the position `until` of the request; 0: the experiment's maximum. NotFound: unknown experiment
+        or job. Conflict: the experiment has ended, or the engine refuses the start.
+        """
         start = StartJob(request.job, tuple(request.slots), request.until or None)
         return pb.StartJobResponse(job=await self._act(request.experiment, request.job, start))
 
@@ -52,7 +67,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.ResumeJobRequest,
         context: grpc.aio.ServicerContext[pb.ResumeJobRequest, pb.ResumeJobResponse],
     ) -> pb.ResumeJobResponse:
-        """Starts an idle job from its snapshot."""
+        """Start an idle job from its newest snapshot and return it.
+
+        It works as `StartJob`, but raises Conflict if the job has no snapshot.
+        """
         stream, _ = experiment_of(self._live.core, ExperimentId(request.experiment))
         if request.job in stream.jobs and stream.source_of(stream.jobs[request.job]) is None:
             raise Conflict(f"job {request.job} has no snapshot to resume from; start it instead")
@@ -64,7 +82,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.SuspendJobRequest,
         context: grpc.aio.ServicerContext[pb.SuspendJobRequest, pb.SuspendJobResponse],
     ) -> pb.SuspendJobResponse:
-        """Suspends a running job."""
+        """Suspend a running job at its next boundary and return it. The policy may start it again.
+
+        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        """
         return pb.SuspendJobResponse(job=await self._act(request.experiment, request.job, SuspendJob(request.job)))
 
     async def TerminateJob(
@@ -72,7 +93,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.TerminateJobRequest,
         context: grpc.aio.ServicerContext[pb.TerminateJobRequest, pb.TerminateJobResponse],
     ) -> pb.TerminateJobResponse:
-        """Terminates a job."""
+        """Terminate a job and return it; a running job ends at its next boundary.
+
+        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        """
         return pb.TerminateJobResponse(job=await self._act(request.experiment, request.job, TerminateJob(request.job)))
 
     async def PauseJob(
@@ -80,7 +104,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.PauseJobRequest,
         context: grpc.aio.ServicerContext[pb.PauseJobRequest, pb.PauseJobResponse],
     ) -> pb.PauseJobResponse:
-        """Holds a job until it is unpaused; a running one is suspended."""
+        """Put a job into the state HELD, in which the policy cannot start it. A running job is first suspended at its next boundary.
+
+        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        """
         return pb.PauseJobResponse(job=await self._hold(request.experiment, request.job, True))
 
     async def UnpauseJob(
@@ -88,7 +115,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.UnpauseJobRequest,
         context: grpc.aio.ServicerContext[pb.UnpauseJobRequest, pb.UnpauseJobResponse],
     ) -> pb.UnpauseJobResponse:
-        """Releases a held job, so that the policy can start it again."""
+        """Release a HELD job, so that the policy can start it again, and return it.
+
+        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        """
         return pb.UnpauseJobResponse(job=await self._hold(request.experiment, request.job, False))
 
     async def LabelJob(
@@ -96,7 +126,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.LabelJobRequest,
         context: grpc.aio.ServicerContext[pb.LabelJobRequest, pb.LabelJobResponse],
     ) -> pb.LabelJobResponse:
-        """Sets the priority of a job."""
+        """Set the priority of a job and return it. Idle jobs with a higher priority come first in the queue.
+
+        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        """
         label = LabelJob(request.job, request.priority)
         return pb.LabelJobResponse(job=await self._act(request.experiment, request.job, label))
 
@@ -105,7 +138,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.GetJobRequest,
         context: grpc.aio.ServicerContext[pb.GetJobRequest, pb.GetJobResponse],
     ) -> pb.GetJobResponse:
-        """Returns a job."""
+        """Return a job of an experiment. NotFound: the experiment or the job does not exist."""
         return pb.GetJobResponse(job=await self._door.look.job(request.experiment, request.job))
 
     async def ListJobs(
@@ -113,7 +146,11 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.ListJobsRequest,
         context: grpc.aio.ServicerContext[pb.ListJobsRequest, pb.ListJobsResponse],
     ) -> pb.ListJobsResponse:
-        """Returns a page of the jobs of an experiment, optionally of one state."""
+        """Return a page of the jobs of an experiment in order of creation.
+
+        If the request names a state, only jobs in that state are returned. NotFound: the experiment does not exist.
+        InvalidInput: the state, the page size or the page token is invalid.
+        """
         if request.state:
             JOB_STATES.from_proto(request.state, field="state")
         jobs = [

@@ -1,4 +1,4 @@
-"""PolicyService: the streams of policy processes that connect over the network."""
+"""The gRPC service PolicyService: the connections of policy processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
-    """Implements PolicyService: registers the streams of policy processes."""
+    """Implements the gRPC service PolicyService: registers the connections of policy processes, so that experiments can use them.
+
+    Args:
+        desk: The register of connections.
+        live: Checks that the experiment that a process names is unfinished; None: it is not checked.
+    """
 
     def __init__(self, desk: Desk, live: Live | None = None) -> None:
         self._desk = desk
@@ -29,7 +34,13 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         request_iterator: AsyncIterator[pb.DriveRequest],
         context: grpc.aio.ServicerContext[pb.DriveRequest, pb.DriveResponse],
     ) -> None:
-        """Serves the stream of one policy process until either side ends it."""
+        """Serve the connection of one policy process until the process or the scheduler ends it.
+
+        Raises:
+            InvalidInput: The first message is not a hello, or the hello names no policy.
+            Exhausted: Too many policy processes wait for an experiment.
+            NotFound: The process names an experiment that has ended or does not exist.
+        """
         seat = Seat(await self._greet(request_iterator), context.write)
         self._desk.sit(seat)
         reader = asyncio.create_task(_read(seat, request_iterator), name=f"a process of policy {seat.greeting.policy}")

@@ -1,4 +1,4 @@
-"""ResourceManagerService: slots, nodes, and the sessions of agents."""
+"""The gRPC service ResourceManagerService: slots, nodes, and the sessions of agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
-    """Implements ResourceManagerService."""
+    """Implements the gRPC service ResourceManagerService.
+
+    Args:
+        slots: Lists and reserves slots, and lists and drains nodes.
+        sessions: The register of agent sessions.
+        requests: Opens sessions and handles the requests of agents.
+    """
 
     def __init__(self, slots: SlotReservations, sessions: Sessions, requests: SessionRequests) -> None:
         self._slots = slots
@@ -30,7 +36,11 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request_iterator: AsyncIterator[pb.AgentSessionRequest],
         context: grpc.aio.ServicerContext[pb.AgentSessionRequest, pb.AgentSessionResponse],
     ) -> AsyncIterator[pb.AgentSessionResponse]:
-        """Serves the session of an agent: handles its requests and sends it the queued messages."""
+        """Serve the session of an agent: handle its requests, and send it the queued messages until the session ends.
+
+        InvalidInput: the first request is not a valid hello, or a later request is not allowed. Conflict: another live
+        agent has a session for the same node.
+        """
         session = await self._requests.open(request_iterator)
         reader = asyncio.create_task(self._requests.read(session, request_iterator), name=f"session of {session.node}")
         try:
@@ -48,7 +58,11 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ReserveIdleMachineRequest,
         context: grpc.aio.ServicerContext[pb.ReserveIdleMachineRequest, pb.ReserveIdleMachineResponse],
     ) -> pb.ReserveIdleMachineResponse:
-        """Reserves an idle slot of an experiment."""
+        """Reserve an idle slot of an experiment and return its id.
+
+        A repeated request with the same request id returns the same slot while it is reserved. NotFound: the experiment
+        does not exist. Exhausted: it has no idle slot.
+        """
         slot = await self._slots.reserve_idle(request.experiment, request.request_id)
         return pb.ReserveIdleMachineResponse(slot=slot)
 
@@ -57,7 +71,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ReleaseMachineRequest,
         context: grpc.aio.ServicerContext[pb.ReleaseMachineRequest, pb.ReleaseMachineResponse],
     ) -> pb.ReleaseMachineResponse:
-        """Releases a reserved slot."""
+        """Release a reserved slot. NotFound: the slot does not exist. Conflict: a job runs on it."""
         await self._slots.release(request.slot)
         return pb.ReleaseMachineResponse()
 
@@ -66,7 +80,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ListSlotsRequest,
         context: grpc.aio.ServicerContext[pb.ListSlotsRequest, pb.ListSlotsResponse],
     ) -> pb.ListSlotsResponse:
-        """Returns a page of the slots."""
+        """Return a page of all slots, sorted by id. InvalidInput: the page size or token is invalid."""
         shown, token = page(self._slots.show_all(), request.page_size, request.page_token)
         return pb.ListSlotsResponse(slots=shown, next_page_token=token)
 
@@ -75,7 +89,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ListNodesRequest,
         context: grpc.aio.ServicerContext[pb.ListNodesRequest, pb.ListNodesResponse],
     ) -> pb.ListNodesResponse:
-        """Returns a page of the nodes."""
+        """Return a page of all nodes with their slots, sorted by id. InvalidInput: the page size or token is invalid."""
         shown, token = page(self._slots.show_nodes(), request.page_size, request.page_token)
         return pb.ListNodesResponse(nodes=shown, next_page_token=token)
 
@@ -84,6 +98,6 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.DrainNodeRequest,
         context: grpc.aio.ServicerContext[pb.DrainNodeRequest, pb.DrainNodeResponse],
     ) -> pb.DrainNodeResponse:
-        """Drains a node."""
+        """Drain a node: no run starts on it, and its runs are suspended at their next boundary. NotFound: the node does not exist."""
         await self._slots.drain(request.node)
         return pb.DrainNodeResponse()

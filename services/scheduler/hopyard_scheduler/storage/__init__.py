@@ -1,1 +1,1 @@
-"""The snapshot store: deletion, quota, garbage collection."""
+"""The snapshot store: deletion of snapshots, the quota, and garbage collection."""

@@ -1,9 +1,12 @@
-"""Garbage collection: finds and deletes what nobody needs, in the store and on connected nodes.
+"""Garbage collection: finds and deletes blobs and files that no experiment needs, in the store and on connected nodes.
 
-Unfinished experiments say in the core which snapshots they need, finished ones in the rows that were written with their
-journals. A blob is deleted only between two batches, so that nobody can begin to need it between the check and the
-deletion. It is also kept if an owner has written or requested it recently, which protects running uploads and bundles
-of experiments that are about to be created.
+The core knows which snapshots unfinished experiments need. For finished experiments, the rows in AppStat state it. A
+blob is deleted only between two batches, so that no experiment can begin to need it between the check and the deletion.
+A blob that was written or requested recently is also retained, which protects running uploads and the bundles of
+experiments that are about to be created.
+
+A snapshot is kept "for reuse" or "for others" if its finished experiment does not need it and stores it only so that
+later experiments with the same training can start from it.
 """
 
 from __future__ import annotations
@@ -51,13 +54,13 @@ _SWEEP_SECONDS = 600.0
 
 @dataclass(slots=True)
 class Kept:
-    """Snapshots that a finished experiment keeps in the store only for reuse by other experiments.
+    """The snapshots that a finished experiment keeps in the store only for reuse by other experiments.
 
     Attributes:
         count: The number of snapshots.
         size: Their size in bytes.
         seconds: The training time in seconds that would produce them again.
-        given_up: True if this collection deletes some of them.
+        given_up: True if this garbage collection deletes some of them.
     """
 
     count: int = 0
@@ -71,12 +74,13 @@ class GarbageReport:
     """The result of a garbage collection.
 
     Attributes:
-        found: Number of files and their size in bytes, by (kind of garbage, place). The place is `STORE` or a node.
+        found: Number of files and their size in bytes, by (kind of garbage, place). The place is `STORE` or the id of a
+            node.
         notes: Messages for the user about data that the collection did not examine or delete.
-        unneeded: The hashes among the argument `idle` of `collect` that no experiment holds.
+        unneeded: The hashes in the argument `idle` of `collect` that no experiment needs.
         kept: The snapshots that each finished experiment keeps only for reuse by other experiments, by id of the owner
             (an experiment or a group).
-        store: The usage of the store after the collection.
+        store: The usage of the store after the collection; None: the collection has not ended.
     """
 
     found: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -86,19 +90,29 @@ class GarbageReport:
     store: StoreUsage | None = None
 
     def add(self, kind: str, place: str, count: int, size: int) -> None:
-        """Adds `count` files of `size` bytes in total to the garbage of a kind in the store (`STORE`) or on a node."""
+        """Add `count` files of `size` bytes in total to the garbage of a kind. No effect if `count` is 0.
+
+        Args:
+            kind: The kind of garbage, such as `PARTIALS`.
+            place: `STORE`, or the id of a node.
+            count: The number of files.
+            size: Their total size in bytes.
+        """
         if count:
             before = self.found.get((kind, place), (0, 0))
             self.found[kind, place] = (before[0] + count, before[1] + size)
 
 
 class SnapshotNeeds:
-    """Answers which owner needs which blob, from the core's present state and the rows of finished experiments.
+    """Answers which owner needs which blob, from the core's present state and the rows of finished experiments in AppStat.
+
+    Call `look` first, and `read` before questions about owners that may not be in the core. An owner is the id of a
+    stream.
 
     Args:
         live: Provides the core.
         look: Reads finished experiments.
-        for_others: True if finished experiments need the snapshots that they keep only for reuse.
+        for_others: True if a finished experiment needs the snapshots that it keeps only for reuse.
     """
 
     def __init__(self, live: Live, look: ExperimentQueries, *, for_others: bool = True) -> None:
@@ -112,15 +126,18 @@ class SnapshotNeeds:
         self.bundles: set[str] = set()
 
     async def look(self) -> None:
-        """Reads the ids of all experiments and the hashes of their bundles."""
+        """Read the ids of all experiments and the hashes of their code bundles."""
         for found in await self._look.show_all():
             self.experiments.setdefault(found.group or found.id, []).append(found.id)
             self.bundles.add(found.bundle)
 
     async def read(self, experiments: Iterable[str]) -> None:
-        """Reads the snapshots of those of the given experiments and groups that are not in the core.
+        """Read the snapshots of those of the given owners that are not in the core.
 
         It repeats until none is missing, because an experiment may leave the core during a read.
+
+        Args:
+            experiments: Ids of experiments and groups. Unknown ids are ignored.
         """
         known = [name for name in experiments if name in self.experiments]
         while unread := [n for n in known if n not in self._live.core.streams and n not in self._finished]:
@@ -129,14 +146,17 @@ class SnapshotNeeds:
                 self._note(name, jobs)
 
     async def price(self, owner: str) -> dict[str, float]:
-        """Returns, by hash, the seconds of training to reproduce each snapshot that an owner keeps only for reuse."""
+        """Return, by hash, the seconds of training to reproduce each snapshot that an owner keeps only for reuse.
+
+        The result is empty if `look` did not find the owner.
+        """
         if owner in self.experiments and owner not in self._prices:
             jobs = [job for experiment in self.experiments[owner] for job in await self._look.jobs(experiment)]
             self._prices[owner] = _prices(jobs)
         return self._prices.get(owner, {})
 
     def gives_up(self, owner: str) -> bool:
-        """Returns True if the snapshots that an owner keeps only for reuse are to be deleted."""
+        """Return True if the snapshots that an owner keeps only for reuse are to be deleted."""
         return not self._for_others and owner in self._finished
 
     def _note(self, name: str, jobs: Sequence[experiment_pb2.Job]) -> None:
@@ -145,7 +165,13 @@ class SnapshotNeeds:
         self._finished[name] = held if self._for_others else held - self._prices[name].keys()
 
     def has(self, owner: str, sha256: str) -> bool:
-        """Returns True if an owner needs a blob; `read` must have read the owner. Blobs without an owner count as needed."""
+        """Return True if an owner needs a blob.
+
+        Args:
+            owner: The id of a stream that `read` has read or that is in the core, or `BUNDLE_OWNER` for code bundles.
+                The empty owner needs every blob.
+            sha256: The hash of the blob.
+        """
         if owner == BUNDLE_OWNER:
             return sha256 in self.bundles or self._code_of_one_in_the_core(sha256)
         stream = self._live.core.streams.get(StreamId(owner))
@@ -154,7 +180,11 @@ class SnapshotNeeds:
         return owner == "" or sha256 in self._finished.get(owner, ())
 
     def held(self, sha256: str) -> bool:
-        """Returns True if any experiment holds a snapshot."""
+        """Return True if a stream in the core or a finished experiment that `read` has read needs a snapshot.
+
+        Args:
+            sha256: The hash of the snapshot.
+        """
         books = self._live.core.streams.values()
         return any(stream.snapshots.holds(sha256) for stream in books) or any(
             sha256 in held for held in self._finished.values()
@@ -168,13 +198,13 @@ class SnapshotNeeds:
 
 
 class GarbageCollector:
-    """Deletes blobs and files that nobody needs.
+    """Deletes blobs and files that no experiment needs.
 
     Args:
         live: Provides the core, and the lock between batches.
-        sessions: The sessions of nodes.
+        sessions: The agent sessions of nodes.
         look: Reads finished experiments.
-        stub: The client of the service AppStat.
+        stub: Client of AppStat.
         background: Runs the deletion of unknown snapshots that nodes report when they connect.
         quota: Provides the usage of the store.
     """
@@ -207,13 +237,13 @@ class GarbageCollector:
         idle: Sequence[str] = (),
         for_others: bool = False,
     ) -> GarbageReport:
-        """Collects garbage in the store and on all connected nodes.
+        """Collect garbage in the store and on all connected nodes, and return what was found.
 
         Args:
-            dry_run: Only report garbage.
-            older_than: Minimum seconds since a blob or file was last written or requested.
+            dry_run: Only report garbage; delete nothing.
+            older_than: Seconds for which a blob or file must not have been written or requested to be deleted.
             foreign: In a store given by URL, also delete blobs that are not in this cluster's index.
-            idle: Hashes of snapshots on stopped nodes; the report lists those that no experiment holds (`unneeded`).
+            idle: Hashes of snapshots on stopped nodes. The report lists those that no experiment needs (`unneeded`).
             for_others: Also delete snapshots that finished experiments keep only for reuse.
 
         Raises:
@@ -232,15 +262,19 @@ class GarbageCollector:
             return report
 
     def arrived(self, inventory: resource_manager_pb2.SnapshotInventory) -> None:
-        """Delivers the snapshot inventory of a node to the collection that asked for it."""
+        """Pass the snapshot inventory of a node to the collection that requested it. An inventory that none waits for is ignored."""
         asked = self._asked.get(inventory.ticket)
         if asked is not None and not asked.done():
             asked.set_result(inventory)
 
     def stranger(self, node: str, sha256: str) -> None:
-        """Schedules the deletion of a snapshot on a node that the core does not know, unless a finished experiment holds it.
+        """Schedule the deletion of a node's snapshot that is unknown to the core, unless a finished experiment needs it.
 
-        The store may not have that snapshot: when it is full, it refuses uploads.
+        A finished experiment may need it because the store does not have it: a full store refuses uploads.
+
+        Args:
+            node: The id of the node.
+            sha256: The hash of the snapshot.
         """
         if not self._strangers:
             self._background.start(self._clear_strangers(), name="strangers")
@@ -267,7 +301,14 @@ class GarbageCollector:
     # ------------------------------------------------------------------------------------------------------------- store
 
     async def _owned(self, report: GarbageReport, needs: SnapshotNeeds, dry_run: bool, older_than: float) -> None:
-        """Deletes blobs of owners that do not need them."""
+        """Remove owners from the blobs that they do not need, which deletes blobs without owners, and add these to the report.
+
+        Args:
+            report: Receives the deleted blobs.
+            needs: States which owner needs which blob.
+            dry_run: Only report the blobs that would be deleted.
+            older_than: Seconds for which a blob must not have been written or requested.
+        """
         token = ""
         while True:
             page = await self._stub.ListBlobs(appstat_pb2.ListBlobsRequest(page_token=token))
@@ -289,7 +330,14 @@ class GarbageCollector:
     async def _priced(
         self, report: GarbageReport, needs: SnapshotNeeds, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
     ) -> None:
-        """Counts in the report the stored snapshots that are kept only for reuse."""
+        """Add to `report.kept` those of the given blobs that an owner keeps only for reuse by other experiments.
+
+        Args:
+            report: Receives their number, size and training time.
+            needs: States which owner keeps which blob only for reuse.
+            blobs: The blobs, with their owners.
+            older_than: Minimum seconds without a write or request for a blob to be deleted in this collection.
+        """
         for blob in blobs:
             for owner in blob.owners:
                 prices = await needs.price(owner)
@@ -302,7 +350,16 @@ class GarbageCollector:
     async def _delete(
         self, needs: SnapshotNeeds, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float
     ) -> list[str]:
-        """Removes owners that do not need their blobs. Returns the hashes of the blobs deleted because no owner remained."""
+        """Remove owners that do not need their blobs, which deletes blobs without owners.
+
+        Args:
+            needs: States which owner needs which blob.
+            blobs: The blobs, with their owners.
+            older_than: Seconds for which a blob must not have been written or requested.
+
+        Returns:
+            The hashes of the deleted blobs.
+        """
         by_owner: dict[str, list[str]] = defaultdict(list)
         for blob in blobs:
             for owner in blob.owners:
@@ -311,7 +368,7 @@ class GarbageCollector:
         deleted: list[str] = []
         for owner, hashes in by_owner.items():
             for start in range(0, len(hashes), _AT_ONCE):
-                # Between batches: nobody begins to need a blob, and no experiment leaves the core.
+                # Between batches, no experiment begins to need a blob, and none leaves the core.
                 async with self._live.turn:
                     await needs.read([owner])
                     part = [s for s in hashes[start : start + _AT_ONCE] if not needs.has(owner, s)]
@@ -320,7 +377,15 @@ class GarbageCollector:
         return deleted
 
     async def _swept(self, report: GarbageReport, dry_run: bool, older_than: float, foreign: bool) -> None:
-        """Deletes unfinished uploads, and files that are not in AppStat's index."""
+        """Delete unfinished uploads in the store, and files that are not in AppStat's index, and add both to the report.
+
+        Args:
+            report: Receives the deleted files.
+            dry_run: Delete nothing, only report.
+            older_than: Seconds for which a file must not have been written.
+            foreign: Delete files that are not in the index also in a store given by URL. False: such a store retains
+                them, because another cluster may own them.
+        """
         request = appstat_pb2.SweepBlobsRequest(dry_run=dry_run, older_than_seconds=older_than, foreign=foreign)
         swept = await self._stub.SweepBlobs(request, timeout=_SWEEP_SECONDS)
         report.add(PARTIALS, STORE, swept.partials, swept.partial_bytes)
@@ -375,9 +440,9 @@ class GarbageCollector:
 
 
 def _prices(jobs: Iterable[experiment_pb2.Job]) -> dict[str, float]:
-    """Returns, by hash, the seconds of training to reproduce each snapshot that `jobs` keep only for reuse.
+    """Return, by hash, the seconds of training to reproduce each snapshot that the jobs keep only for reuse.
 
-    A hash that one of the jobs also needs for another purpose is left out.
+    A hash that one of the jobs also needs for another purpose is omitted.
     """
     found: dict[str, float] = {}
     own = set[str]()

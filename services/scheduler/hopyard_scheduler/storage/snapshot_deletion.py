@@ -1,4 +1,4 @@
-"""Deletion of unneeded snapshots from the store."""
+"""Deletion from the store of snapshots that their experiments no longer need."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ MAX_AT_ONCE = 1000
 
 
 class SnapshotStore:
-    """Removes experiments as owners of snapshots in the store."""
+    """Removes streams as owners of snapshots in the store. A snapshot without owners is deleted."""
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
         self._stub = stub
 
     async def delete(self, effects: Iterable[ForgetSnapshot]) -> None:
-        """Deletes snapshots that experiments released. It must return before the acknowledgements of the same batch are sent.
+        """Remove streams as owners of the snapshots that they released. Retry while AppStat is unavailable; log other errors.
 
-        Training is deterministic, so a repeated run produces the same bytes with the same hash. Its agent uploads them
-        only after the acknowledgement. A deletion that ran later would delete them too.
+        It must return before the acknowledgements of the same batch are sent. Reason: training is deterministic, so a
+        repeated run produces a snapshot with the same hash, and its agent uploads it only after the acknowledgement. A
+        later deletion would delete that new upload.
+
+        Args:
+            effects: Snapshots and their streams. Those that the store does not have are ignored.
         """
         by_owner: dict[str, list[str]] = {}
         for effect in effects:

@@ -1,8 +1,8 @@
-"""The quota of the store: deletes snapshots when all experiments together exceed it.
+"""The quota of the store: deletes snapshots when those of all experiments together exceed it.
 
-`core.actions.snapshots.store_quota` selects the snapshots. This module supplies the usage of experiments that are not in the
-core: what they left when they ended, or their rows if they ended before this scheduler started. An experiment that must give
-up snapshots is replayed into the core first.
+`core.actions.snapshots.store_quota` selects the snapshots. This module supplies the usage of streams that are not in
+the core: the contents that they had when they left the core, or their rows in AppStat if they ended before this
+scheduler started. A stream that must give up snapshots is replayed into the core first.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _TOLD_AGAIN: Final = 1.1
 
 
 class StoreQuota:
-    """Keeps the store within its quota.
+    """Enforces the quota of the store: the maximum size of the snapshots of all experiments.
 
     Args:
         live: Provides the core, with the unfinished and the most recently finished experiments.
         look: Reads all other experiments.
-        stub: AppStat.
-        load: Replays an experiment into the core, by its id.
+        stub: Client of AppStat.
+        load: Replays the experiment with a given id into the core.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class StoreQuota:
         self._look = look
         self._stub = stub
         self._load = load
-        self._finished: dict[StreamId, list[StoredContents]] = {}  # By stream, of experiments that are not in the core.
-        self._elsewhere = 0  # Their bytes; a hash that several hold counts for each.
+        self._finished: dict[StreamId, list[StoredContents]] = {}  # By stream that is not in the core.
+        self._elsewhere = 0  # The sum of their sizes; equal contents of several streams are added repeatedly.
         self._read = False
         self._reading = asyncio.Lock()
         self._stuck: set[StreamId] = set()
@@ -76,14 +76,14 @@ class StoreQuota:
         """Bytes above the quota that are still needed, as of the last check."""
 
     async def set(self, size: int) -> None:
-        """Sets the quota in bytes and records it in the journal; 0: no quota."""
+        """Set the quota in bytes and record it in the journal; 0: no quota."""
         quota = size or None
         if quota != self._live.core.cluster.store_quota:
             await self._live.apply(StoreQuotaSet(self._live.clock(), quota))
 
     @property
     def warning(self) -> str:
-        """A text for people about an exceeded quota; empty: it is not exceeded."""
+        """A sentence for people about how far the needed snapshots exceed the quota; empty: they do not exceed it."""
         if not self.above:
             return ""
         return (
@@ -92,7 +92,10 @@ class StoreQuota:
         )
 
     def leaves(self, stream: Stream) -> None:
-        """Notes the contents of a finished stream that leaves the core. Without a quota, they are read later if needed."""
+        """Remember the stored contents of a finished stream that leaves the core.
+
+        Without a quota they are not remembered, but read from AppStat if a quota is set later.
+        """
         if self._live.core.cluster.store_quota is None:
             self._read = False
             return
@@ -100,14 +103,14 @@ class StoreQuota:
         self._elsewhere += sum(one.size for one in self._finished[stream.id])
 
     def reread(self) -> None:
-        """Reads finished experiments again, because their snapshots in the store have changed."""
+        """Make the next check read all finished experiments again, because their snapshots in the store have changed."""
         self._read = False
         self._wake.set()
 
     def changed(self) -> None:
-        """Wakes the check if the size of snapshots in the core has changed and exceeds the quota.
+        """Start a check if the size of the snapshots in the core has changed and the quota is exceeded.
 
-        It is cheap: it follows each batch.
+        It is called after each batch, and therefore computes only a sum.
         """
         quota = self._live.core.cluster.store_quota
         if quota is None:
@@ -120,7 +123,7 @@ class StoreQuota:
                 self._wake.set()
 
     async def run(self) -> None:
-        """Checks the store whenever it may exceed the quota, until cancelled."""
+        """Check the store, and delete snapshots, whenever the quota may be exceeded. Runs until cancelled."""
         self._wake.set()
         while True:
             try:
@@ -138,7 +141,7 @@ class StoreQuota:
             await asyncio.sleep(min(max(PAUSE_SECONDS, _IDLE * (time.monotonic() - began)), MOST_SECONDS))
 
     async def use(self) -> StoreUsage:
-        """Returns the usage of the store."""
+        """Return the present usage of the store and its quota."""
         return (await self._room()).use(self._live.core.cluster.store_quota)
 
     # ------------------------------------------------------------------------------------------------------- internals
@@ -158,9 +161,9 @@ class StoreQuota:
         self._tell(max(found.used - quota, 0), quota)
 
     async def _room(self) -> Room:
-        """Returns the contents of the store, read in parts between batches.
+        """Return the contents of the store, read in parts between batches.
 
-        Changes meanwhile do no harm: an experiment checks each `SnapshotsGivenUp` against its present state.
+        Changes during the reading are harmless: each stream checks `SnapshotsGivenUp` against its present state.
         """
         await self._read_finished()
         core = self._live.core
@@ -175,7 +178,7 @@ class StoreQuota:
         return await asyncio.to_thread(Room, holdings)
 
     async def _held(self, name: StreamId) -> list[StoredContents] | None:
-        """Returns what an experiment in the core has in the store; None: it has left the core."""
+        """Return the contents that a stream in the core has in the store; None: the stream is no longer in the core."""
         found: list[StoredContents] = []
         jobs: list[str] | None = None
         while jobs is None or jobs:
@@ -215,7 +218,7 @@ class StoreQuota:
         self._told = max(above, self._told) if above else 0
 
     async def _read_finished(self) -> None:
-        """Reads the rows of experiments that are not in the core, unless they are already read."""
+        """Read the rows of streams that are not in the core, unless they have been read and `reread` was not called since."""
         async with self._reading:
             if self._read:
                 return
@@ -236,7 +239,7 @@ class StoreQuota:
                 self._finished[name] = await self._there(of_rows(experiments, jobs))
 
     async def _there(self, held: list[StoredContents]) -> list[StoredContents]:
-        """Returns the contents that the store really has. Others may have been deleted without a journal record."""
+        """Return those of the contents `held` that the store has. A deletion is not always recorded in a journal."""
         there = set[str]()
         for start in range(0, len(held), _AT_ONCE):
             hashes = [one.sha256 for one in held[start : start + _AT_ONCE]]

@@ -1,4 +1,4 @@
-"""Store usage of finished experiments, computed from their AppStat rows."""
+"""The store usage of finished experiments, computed from their rows in AppStat."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ _ENDED = (_COMPLETED, common_pb2.JOB_STATE_TERMINATED, common_pb2.JOB_STATE_FAIL
 def of_rows(
     experiments: Iterable[experiment_pb2.Experiment], jobs: Collection[experiment_pb2.Job]
 ) -> list[StoredContents]:
-    """Returns what the experiments of a finished stream have in the store, from their rows.
+    """Return the contents that the experiments of a finished stream have in the store, with their rank for eviction.
 
-    Jobs that have not ended belong to experiments whose time was over. An extension may continue them, so they need
-    their snapshots.
+    The snapshot with an experiment's result is needed. So are the snapshots of jobs that have not ended: the time limit
+    of their experiment ended it, and an extension may continue them.
+
+    Args:
+        experiments: The rows of the stream's experiments.
+        jobs: The rows of all jobs of these experiments.
     """
     best = {one.best_job: one.best_position for one in experiments if one.best_job}
     by_id = {job.id: job for job in jobs}
@@ -39,7 +43,12 @@ def of_rows(
 
 
 def _result(job: experiment_pb2.Job, best: Mapping[str, int]) -> int | None:
-    """Returns the position of the snapshot with the experiment's result; None: the job does not have it."""
+    """Return the position of the job's snapshot that has the result of its experiment; None: the job has no such snapshot.
+
+    Args:
+        job: The job.
+        best: By id of the best job of each experiment: the position of the best report.
+    """
     positions = [one.position for one in job.snapshots]
     if job.id not in best or not positions:
         return None
@@ -47,7 +56,15 @@ def _result(job: experiment_pb2.Job, best: Mapping[str, int]) -> int | None:
 
 
 def _before(jobs: Mapping[str, experiment_pb2.Job], job: experiment_pb2.Job, one: common_pb2.Snapshot) -> str:
-    """Returns the hash of the nearest earlier snapshot on a job's path, including its parents; empty: none."""
+    """Return the hash of the nearest snapshot before a given one on the job's path; empty: there is none.
+
+    The path includes the jobs from which the job was forked, up to the position of each fork.
+
+    Args:
+        jobs: All jobs of the stream by id.
+        job: The job that has the snapshot.
+        one: The snapshot.
+    """
     best, sha256 = 0, ""
     limit, seen = one.position - 1, set[str]()
     while job.id not in seen:

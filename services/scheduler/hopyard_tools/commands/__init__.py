@@ -1,1 +1,1 @@
-"""The commands of this package. The CLI finds them by entry point."""
+"""The commands of the package hopyard_tools. The command line finds them by their entry points."""

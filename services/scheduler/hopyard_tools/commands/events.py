@@ -1,4 +1,4 @@
-"""The command `hopyard events`."""
+"""The command `hopyard events`, which shows the events of an experiment as text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,15 @@ def command(
 async def tell(
     given: str | None, job: str | None, follow: bool, server: str | None, data: Path | None, json: bool
 ) -> None:
-    """Carry out the command.
+    """Perform the command: print the events of an experiment.
+
+    Args:
+        given: The experiment's id or name; None: the newest experiment.
+        job: The id of a job, to print only the events that concern it; None: all events.
+        follow: Print new events as they arrive, until the experiment ends.
+        server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
+        data: Data folder of a cluster; None: the default folder.
+        json: Print one JSON document instead of lines.
 
     Raises:
         NotFound: The experiment or the job does not exist.

@@ -1,4 +1,4 @@
-"""Reads an experiment's journal from the AppStat of the cluster that --server or --data names."""
+"""Reads an experiment's journal from AppStat of the cluster that the options --server and --data select."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ if TYPE_CHECKING:
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
 
 POLL_SECONDS: Final = 0.5
-"""Polling interval for new events."""
+"""Interval in seconds at which new events are requested."""
 
 PATIENCE_SECONDS: Final = 30.0
-"""Maximum time that AppStat may be unavailable while events are followed."""
+"""Maximum seconds for which AppStat may be unavailable while events are followed."""
 
 
 @dataclass(frozen=True)
 class JournalSource:
-    """An experiment and the connection to its journal."""
+    """An experiment and the connection to its journal.
+
+    Attributes:
+        client: A client of the cluster.
+        experiment: The experiment.
+        stub: Client of AppStat, which has the journal.
+    """
 
     client: AsyncClient
     experiment: Experiment
@@ -39,11 +45,11 @@ class JournalSource:
 
     @property
     def stream_name(self) -> str:
-        """The name of the stream with the experiment's events: that of its group, if any."""
+        """The id of the stream with the experiment's events: that of its group if it has one, else the experiment's own."""
         return self.experiment.group or self.experiment.id
 
     async def length(self) -> int:
-        """Return the present number of events in its stream."""
+        """Return the present number of events in the experiment's stream."""
         token = ""
         while True:
             page = await self.stub.ListStreams(appstat_pb2.ListStreamsRequest(page_token=token))
@@ -55,10 +61,10 @@ class JournalSource:
                 return 0
 
     async def read(self, first: int = 1) -> AsyncGenerator[tuple[int, Event]]:
-        """Yield the events from number `first` to the present end of the stream, with their numbers.
+        """Yield the events of the stream from number `first` to its present end, each with its number. Numbers start at 1.
 
         Raises:
-            RecordError: A record is missing, or cannot be read by this version.
+            RecordError: This version cannot read a record.
         """
         request = appstat_pb2.ReadJournalRequest(stream=self.stream_name, from_position=first)
         previous = first - 1
@@ -70,10 +76,13 @@ class JournalSource:
                 yield record.number, event_of(record)
 
     async def follow(self, over: Callable[[], bool]) -> AsyncGenerator[tuple[int, Event]]:
-        """Yield the events from the first, as they arrive, until `over` returns True and all were yielded.
+        """Yield all events of the stream, each with its number, and wait for new events when all were yielded.
+
+        Args:
+            over: Called when all present events were yielded; returns True to end the iteration.
 
         Raises:
-            Unavailable: AppStat was unavailable for too long; a restart is tolerated.
+            Unavailable: AppStat was unavailable for longer than `PATIENCE_SECONDS`.
         """
         first = 1
         while True:
@@ -92,7 +101,13 @@ class JournalSource:
 async def opened(
     server: str | None, data: Path | None, experiment: str | None, purpose: str
 ) -> AsyncIterator[JournalSource]:
-    """Open the journal of an experiment by id or name; without either, that of the newest.
+    """Open the journal of an experiment while the context is open.
+
+    Args:
+        server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
+        data: Data folder of a cluster; None: the default folder.
+        experiment: The experiment's id or name; None: the newest experiment.
+        purpose: The command that uses the journal, for messages.
 
     Raises:
         NotFound: The experiment or the cluster does not exist.
@@ -106,7 +121,7 @@ async def opened(
 
 @asynccontextmanager
 async def reading(client: AsyncClient, experiment: Experiment) -> AsyncIterator[JournalSource]:
-    """Open the journal of an experiment of a client's cluster."""
+    """Open the journal of an experiment in a client's cluster while the context is open."""
     cluster = await client.cluster()
     async with channel(cluster.appstat_address) as link:
         yield JournalSource(client, experiment, appstat_pb2_grpc.AppStatServiceStub(link))

@@ -1,4 +1,4 @@
-"""Extracts from a journal which jobs ran on which partitions, and the bytes moved for that."""
+"""Extracts from a journal which jobs ran on which data partitions (visits), and the bytes that were transferred for them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class PartitionVisits:
-    """Collects visits event by event. Times are those of the events.
+    """Collects the visits of jobs to data partitions, event by event. Times are those of the events.
+
+    A visit is the run of a job on one partition.
 
     Attributes:
-        told: The visits by experiment of the stream.
-        moved: Like `hopyard.plots.model.JournalStory.moved`, for the whole stream.
-        held: The stream's data by partition.
+        told: The visits by id of the experiment.
+        moved: Transferred bytes over time for the whole stream, as in `hopyard.plots.model.JournalStory.moved`.
+        held: The size and the nodes of each partition by its name.
     """
 
     def __init__(self) -> None:
@@ -29,7 +31,12 @@ class PartitionVisits:
         self._amounts = (0, 0, 0)
 
     def take(self, stream: Stream, event: Event) -> None:
-        """Process the stream's state after an event."""
+        """Add the changes of an event.
+
+        Args:
+            stream: The state of the stream after the event.
+            event: The event.
+        """
         if stream.data is None:
             return
         amounts = (stream.hops.direct_bytes, stream.hops.fetched_bytes, stream.hops.stored_bytes)
@@ -65,7 +72,7 @@ class PartitionVisits:
             visits[index] = replace(visits[index], began=event.at, got=got, from_store=from_store)
 
     def _hold(self, stream: Stream) -> None:
-        """Record the holders of each partition; if there are none now, the last ones."""
+        """Record the nodes that have each partition. If no node has it at present, the last recorded nodes remain."""
         assert stream.data is not None
         for one in stream.data.partitions.values():
             nodes = tuple(sorted({*one.places, *one.homes}))

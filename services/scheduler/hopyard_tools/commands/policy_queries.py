@@ -1,4 +1,4 @@
-"""Queries an experiment's policy: replays the journal and asks the policy about its state."""
+"""Queries of an experiment's policy: they replay the journal up to an event and ask the policy about its state."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ At = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ExperimentMoment:
-    """An experiment at one event.
+    """An experiment and its policy as they were after one event of the journal.
 
     Attributes:
-        name: The experiment's id.
-        policy: Its policy's name.
-        driven: The replay.
-        at: The time of the event.
+        name: The id of the experiment.
+        policy: The name of its policy.
+        driven: The replay, which has stopped after the event.
+        at: The time of the event, in seconds since the Unix epoch.
     """
 
     name: str
@@ -43,26 +43,26 @@ class ExperimentMoment:
 
     @property
     def standing(self) -> tuple[Stream, PolicyHost] | None:
-        """The stream and its policy; None: it had not decided anything yet.
+        """The stream and its policy; None: the policy has not been called yet.
 
         Raises:
-            InvalidInput: The policy cannot be created here.
+            InvalidInput: The policy cannot be created on this computer.
         """
         return standing(self.driven)
 
     @property
     def title(self) -> str:
-        """A description of the moment."""
+        """A description of the moment for people: the event, the time since the experiment was created, and the policy."""
         stream = self.driven.experiment
         seconds = self.at - stream.founder.created_at if stream is not None else 0.0
         return f"after event {self.driven.number}, {seconds:.1f} s after it was created: {self.policy}"
 
 
 def standing(driven: Replay) -> tuple[Stream, PolicyHost] | None:
-    """Return the stream and its policy after a replay; None: it has not decided anything yet.
+    """Return the stream and its policy after a replay; None: the policy has not been called yet.
 
     Raises:
-        InvalidInput: The policy cannot be created here.
+        InvalidInput: The policy cannot be created on this computer.
     """
     from hopyard.errors import InvalidInput
     from hopyard_engine.policy_host import MissingPolicy, PolicyHost
@@ -71,17 +71,26 @@ def standing(driven: Replay) -> tuple[Stream, PolicyHost] | None:
         return None
     if isinstance(driven.host, MissingPolicy):
         raise InvalidInput(str(driven.host.reason))
-    assert isinstance(driven.host, PolicyHost)  # A replay creates no others.
+    assert isinstance(driven.host, PolicyHost)  # A replay creates no other types.
     return driven.experiment, driven.host
 
 
 async def moment(
     given: str | None, limit: Until | None, purpose: str, server: str | None, data: Path | None, *, quiet: bool
 ) -> ExperimentMoment:
-    """Replay an experiment up to a limit, and print warnings about the result.
+    """Replay an experiment up to a limit, and print warnings if the replay differs or the limit is beyond the journal.
+
+    Args:
+        given: The experiment's id or name; None: the newest experiment.
+        limit: The event or time at which the replay stops; None: the end of the journal.
+        purpose: The command that needs the replay, for messages.
+        server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
+        data: Data folder of a cluster; None: the default folder.
+        quiet: Show no progress.
 
     Raises:
         NotFound: The experiment or the cluster does not exist.
+        InvalidInput: The policy runs in a separate process.
     """
     from hopyard.cli.output import say
     from hopyard_scheduler.experiments.program import program_of

@@ -1,4 +1,4 @@
-"""The command `hopyard replay`."""
+"""The command `hopyard replay`, which repeats the decisions of an experiment's policy and compares them with the recorded ones."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def command(
 
 
 async def _unless_interrupted(work: Coroutine[Any, Any, bool]) -> bool:
-    """Run the work, ending it in order on a signal: what it started is stopped, and its folder deleted."""
+    """Run a coroutine and return its result. On the first interrupt signal, cancel it, so that it stops what it has started."""
     from hopyard.cli.interrupts import Interrupts
 
     with Interrupts() as interrupts:
@@ -100,7 +100,18 @@ async def _unless_interrupted(work: Coroutine[Any, Any, bool]) -> bool:
 
 
 async def replay(given: str | None, until: Until | None, server: str | None, data: Path | None, json: bool) -> bool:
-    """Carry out the command; return whether every decision is the same."""
+    """Perform the command: replay an experiment and print the comparison.
+
+    Args:
+        given: The experiment's id or name; None: the newest experiment.
+        until: The event or time at which the replay stops; None: the end of the journal.
+        server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
+        data: Data folder of a cluster; None: the default folder.
+        json: Print one JSON document instead of text.
+
+    Returns:
+        True if all decisions are equal to the recorded ones.
+    """
     from hopyard.cli.output import emit, emit_json, say
     from hopyard_engine.replay import state_of
     from hopyard_tools.commands.journal_source import opened
@@ -130,16 +141,16 @@ async def drive(
 
     Args:
         source: The experiment's journal.
-        until: Where to stop.
+        until: The event or time at which the replay stops; None: the end of the journal.
         quiet: Show no progress.
-        dialled: Let a policy that runs in another process connect here.
+        dialled: Permit a policy that runs in a separate process, which then must connect to this process.
 
     Returns:
-        The replay, and the time of the last event.
+        The replay, and the time of the last event in seconds since the Unix epoch.
 
     Raises:
-        InvalidInput: The policy runs in another process, and `dialled` is False.
-        Unavailable: The policy's process did not connect.
+        InvalidInput: The policy runs in a separate process, and `dialled` is False.
+        Unavailable: The process of the policy did not connect in time.
     """
     from hopyard_engine.core import Core
     from hopyard_engine.policy_host.factory import host_of
@@ -169,7 +180,17 @@ async def drive(
 
 
 async def _from_afar(source: JournalSource, driven: Replay, stack: AsyncExitStack, dialled: bool) -> Host | None:
-    """Return the experiment's policy if it runs in another process, else None."""
+    """Return the experiment's policy if it runs in a separate process, else None.
+
+    Args:
+        source: The experiment's journal.
+        driven: The replay, after the first event.
+        stack: Closes the connection to the process in the end.
+        dialled: Permit such a policy.
+
+    Raises:
+        InvalidInput: The policy runs in a separate process, and `dialled` is False.
+    """
     from hopyard.cli.output import say
     from hopyard.errors import InvalidInput
     from hopyard_scheduler.experiments.program import program_of
@@ -192,7 +213,12 @@ async def _from_afar(source: JournalSource, driven: Replay, stack: AsyncExitStac
 
 
 def verdict(name: str, driven: Replay) -> str:
-    """What came out, in a line."""
+    """Return the result of a replay as one line for people.
+
+    Args:
+        name: The id of the experiment.
+        driven: The replay.
+    """
     from hopyard._common.formatting import count
 
     what = f"{name}: {count(driven.number, 'event')}, {count(driven.up_calls, 'up-call')} answered again"
@@ -203,7 +229,13 @@ def verdict(name: str, driven: Replay) -> str:
 
 
 def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, Any]:
-    """Return the JSON document."""
+    """Return the result of a replay as a JSON document.
+
+    Args:
+        name: The id of the experiment.
+        driven: The replay.
+        state: The state of the experiment at its end; None: there was no event.
+    """
     first = driven.first
     return {
         "experiment": name,
@@ -227,7 +259,12 @@ def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, 
 
 
 def state_table(state: ReplayState, created_at: float) -> RenderableType:
-    """Return a table of an experiment's state at an event."""
+    """Return a table of an experiment's state after an event, for people.
+
+    Args:
+        state: The state.
+        created_at: The time at which the experiment was created, in seconds since the Unix epoch.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -268,7 +305,12 @@ class _NoBar:
 
 @contextmanager
 def _bar(total: int, quiet: bool) -> Iterator[_Bar]:
-    """Show a progress bar on stderr, for terminals and long journals."""
+    """Show a progress bar on stderr while the context is open, if stderr is a terminal and the journal is long.
+
+    Args:
+        total: The number of events.
+        quiet: Show no progress bar.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""The command `hopyard replay --execute`: repeats the training of an experiment and compares it bit for bit."""
+"""The command `hopyard replay --execute`: repeats the training of an experiment and compares the results bit for bit."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 async def execute(
     given: str | None, jobs: Collection[str], slots: int | None, server: str | None, data: Path | None, json: bool
 ) -> bool:
-    """Carry out the command.
+    """Perform the command: repeat the training of an experiment and print the comparison.
 
     Args:
-        given: The experiment's id or name; None: the newest.
-        jobs: Only these jobs, with the training that they started from; empty: all.
+        given: The experiment's id or name; None: the newest experiment.
+        jobs: Ids of the jobs to repeat, including the training of other jobs from which they started; empty: all jobs.
         slots: The number of concurrent runs; None: as many as this computer's CPUs allow.
-        server: A running cluster's scheduler.
-        data: A cluster's data directory.
+        server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
+        data: Data folder of a cluster; None: the default folder.
         json: Print one JSON document instead of a table.
 
     Returns:
-        Whether everything is the same.
+        True if all results are equal.
 
     Raises:
         NotFound: The experiment, a job or a file does not exist.
-        InvalidInput: The training cannot be repeated here; the message says why.
+        InvalidInput: The training cannot be repeated here. The message has the reason.
     """
     from hopyard.cli.output import emit, emit_json, say
 
@@ -85,7 +85,16 @@ async def _read(source: JournalSource) -> Recorded:
 
 
 async def _fetch(source: JournalSource, sha256: str, file: Path) -> Path | None:
-    """Download the experiment's code to a file; None: it has none."""
+    """Download the experiment's code bundle to a file and return the file; None: the experiment has no code.
+
+    Args:
+        source: The connection to the cluster.
+        sha256: The hash of the bundle; empty: the experiment has no code.
+        file: The file to write.
+
+    Raises:
+        DataLoss: The downloaded bytes have another hash.
+    """
     if not sha256:
         return None
     digest = hashlib.sha256()
@@ -99,11 +108,17 @@ async def _fetch(source: JournalSource, sha256: str, file: Path) -> Path | None:
 
 
 def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> list[TrainingChain]:
-    """Return the chains to train.
+    """Return the chains of recorded runs to repeat.
+
+    Args:
+        name: The id of the experiment.
+        recorded: The runs of its stream.
+        jobs: Ids of the jobs to repeat; empty: all jobs of the experiment.
+        every: Units between two automatic snapshots; 0: there are no automatic snapshots.
 
     Raises:
         NotFound: A job does not exist.
-        InvalidInput: A job started from training of another experiment.
+        InvalidInput: A job started from the training of another experiment.
     """
     stream = recorded.stream
     assert stream is not None
@@ -131,8 +146,13 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
 def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked: int | None) -> int:
     """Return the number of concurrent runs.
 
+    Args:
+        program: The program of the experiment.
+        chains: The chains to repeat, at least one with training.
+        asked: The number that the user gave; None: as many as this computer's CPUs allow, at least enough for each run.
+
     Raises:
-        InvalidInput: It is less than a run needs, or the experiment needs GPUs.
+        InvalidInput: `asked` is less than the number of slots of a run, or the experiment needs GPUs.
     """
     from hopyard.cli.commands.experiments.run_session import default_slots
 
@@ -154,7 +174,12 @@ def _cpus(program: ExperimentProgram, slots: int) -> int:
 
 
 def verdict(name: str, found: Sequence[Compared]) -> str:
-    """What came out, in a line."""
+    """Return the result of the comparison as one line for people.
+
+    Args:
+        name: The id of the experiment.
+        found: The comparison of each job; empty: nothing was repeated.
+    """
     from hopyard._common.formatting import count
 
     if not found:
@@ -172,7 +197,12 @@ def verdict(name: str, found: Sequence[Compared]) -> str:
 
 
 def document(name: str, found: Sequence[Compared]) -> dict[str, Any]:
-    """Return the JSON document."""
+    """Return the result of the comparison as a JSON document.
+
+    Args:
+        name: The id of the experiment.
+        found: The comparison of each job.
+    """
 
     def plain(job: Compared) -> dict[str, Any]:
         return {
@@ -198,7 +228,7 @@ def document(name: str, found: Sequence[Compared]) -> dict[str, Any]:
 
 
 def table(found: Sequence[Compared]) -> RenderableType:
-    """Return a table of the repeated jobs."""
+    """Return a table with one line for each repeated job."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="dim")
@@ -214,7 +244,16 @@ def table(found: Sequence[Compared]) -> RenderableType:
 
 @contextmanager
 def _shown(name: str, chains: Sequence[TrainingChain], slots: int) -> Iterator[Callable[[int, str], None]]:
-    """Show progress on stderr: a bar on a terminal, else a line at the start and whenever it waits."""
+    """Show progress on stderr while the context is open.
+
+    On a terminal it is a bar, else a line at the start and a line for each new reason for waiting. The context value is
+    a function that receives the number of reports so far and the reason for waiting (empty: it does not wait).
+
+    Args:
+        name: The id of the experiment.
+        chains: The chains to repeat.
+        slots: The number of concurrent runs.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

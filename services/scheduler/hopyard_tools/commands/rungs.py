@@ -1,4 +1,8 @@
-"""The command `hopyard rungs`."""
+"""The command `hopyard rungs`, which shows the rungs of successive halving and their jobs.
+
+A rung is a position at which jobs are compared and the best are promoted. A bracket is an independent sequence of
+rungs.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +54,19 @@ def command(
 async def show(
     given: str | None, limit: Until | None, jobs: bool, server: str | None, data: Path | None, json: bool
 ) -> None:
-    """Carry out the command.
+    """Perform the command: print the rungs of an experiment's policy.
+
+    Args:
+        given: The experiment's id or name; None: the newest experiment.
+        limit: The event or time to show; None: the present.
+        jobs: Print also every job on each rung.
+        server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
+        data: Data folder of a cluster; None: the default folder.
+        json: Print one JSON document instead of tables.
 
     Raises:
         NotFound: The experiment or the cluster does not exist.
-        InvalidInput: The policy cannot be created here, or failed.
+        InvalidInput: The policy cannot be created on this computer, or failed.
     """
     from hopyard.cli.output import emit, emit_json, say
     from hopyard_tools.commands.policy_queries import moment
@@ -82,10 +94,14 @@ async def show(
 
 
 def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
-    """Return the rungs after a replay; None: the policy has no rungs.
+    """Return the policy's rungs after a replay; None: the policy has no rungs.
+
+    Args:
+        driven: The replay.
+        at: The time of its last event, in seconds since the Unix epoch.
 
     Raises:
-        InvalidInput: The policy cannot be created here, or failed.
+        InvalidInput: The policy cannot be created on this computer, or failed.
     """
     from hopyard_tools.commands.policy_queries import standing
 
@@ -95,13 +111,13 @@ def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of a rung.
+    """The summary of a rung, as shown to people.
 
     Attributes:
         rung: The rung.
         promoted: The number of jobs promoted from it.
-        cut_off: The worst value promoted from it; None: none was.
-        best: The best value reported on it; None: none is finite.
+        cut_off: The worst value that was promoted from it; None: none was promoted.
+        best: The best value reported on it; None: there is no report, or the best one is not finite.
     """
 
     rung: Rung
@@ -111,14 +127,14 @@ class Summary:
 
     @staticmethod
     def of(rung: Rung) -> Summary:
-        """Summarize a rung, whose standings are ordered, the best first."""
+        """Return the summary of a rung. The standings of the rung must be in order, the best first."""
         promoted = [standing.value for standing in rung.standings if standing.promoted]
         best = rung.standings[0].value if rung.standings else math.nan
         return Summary(rung, len(promoted), promoted[-1] if promoted else None, best if math.isfinite(best) else None)
 
     @property
     def reported(self) -> str:
-        """The number of reports, and the maximum if there is one."""
+        """The number of jobs with a report on the rung, as text; if the rung has a maximum, with "of" and the maximum."""
         given, width = len(self.rung.standings), self.rung.width
         return f"{given} of {width}" if width is not None else str(given)
 
@@ -140,14 +156,14 @@ def _plain(summary: Summary) -> dict[str, Any]:
 
 
 def _finite(position: int) -> int | None:
-    """Return a position, or None for the top of an endless ladder."""
+    """Return a position; None: it is the top of a sequence of rungs without a maximum position."""
     from hopyard.policy import ENDLESS
 
     return position if position < ENDLESS else None
 
 
 def _shown(rungs: Sequence[Rung]) -> list[Rung]:
-    """Return the rungs of a bracket to show; an endless ladder is shown up to its first empty rung."""
+    """Return the rungs of one bracket to show. Of an endless bracket, only those up to the first empty rung are shown."""
     if _finite(rungs[-1].position) is not None:
         return list(rungs)
     used = max((rung.number for rung in rungs if rung.standings or rung.awaited), default=-1)
@@ -155,7 +171,13 @@ def _shown(rungs: Sequence[Rung]) -> list[Rung]:
 
 
 def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
-    """Return a table for each bracket, top rung first; with `jobs`, a line for each job under its rung."""
+    """Return a table for each bracket, with the highest rung first, for people.
+
+    Args:
+        rungs: The rungs, sorted by bracket.
+        title: The first line.
+        jobs: Add a list of the jobs on each rung.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -196,7 +218,7 @@ def _table(rungs: Sequence[Rung]) -> RenderableType:
 
 
 def _jobs(rung: Rung) -> list[str]:
-    """Every job on a rung, and who is still to come."""
+    """Return lines that list the jobs on a rung with their values, and the jobs that are expected to reach it."""
     from hopyard._common.formatting import number
 
     lines = ["", f"rung {rung.number}, position {rung.position}"]

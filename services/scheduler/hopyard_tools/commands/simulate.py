@@ -1,4 +1,4 @@
-"""The command `hopyard simulate`."""
+"""The command `hopyard simulate`, which runs a search in virtual time on recorded learning curves."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def command(
 
 
 def _table(result: Result) -> Any:
-    """Return the table of results."""
+    """Return the result of a simulation as a table for people."""
     from rich.table import Table
 
     from hopyard._common.formatting import NOTHING, count, number
@@ -212,7 +212,7 @@ def _table(result: Result) -> Any:
 
 
 def _span(seconds: float) -> str:
-    """Virtual time: to three digits, where it is short, since policies may differ by less than a second."""
+    """Return a duration in virtual seconds as text. Below a minute it has three digits, because policies may differ by little."""
     from hopyard._common.formatting import duration
 
     return f"{seconds:.3g}s" if seconds < 59.95 else duration(seconds)
@@ -229,7 +229,15 @@ def _pairs(option: str, given: Sequence[str] | None, value: Callable[[str, str],
 
 
 def _value(where: str, text: str) -> Any:
-    """Parse a value as in an experiment file."""
+    """Parse a value with YAML, as in an experiment file.
+
+    Args:
+        where: The option and the key, for the error message.
+        text: The text of the value.
+
+    Raises:
+        InvalidInput: The text is not valid YAML.
+    """
     import yaml
 
     from hopyard.errors import InvalidInput
@@ -264,7 +272,16 @@ def _duration(text: str) -> float:
 
 
 def _made(kind: Callable[..., T], option: str, given: Sequence[str] | None) -> T:
-    """Create the conditions that KEY=VALUE pairs describe."""
+    """Create an object from the KEY=NUMBER pairs of an option.
+
+    Args:
+        kind: The class of the object, such as `Costs`. The keys are the names of its parameters.
+        option: The option, for error messages.
+        given: The pairs; None: none, so all parameters have their defaults.
+
+    Raises:
+        InvalidInput: A key is unknown, a value is not a number, or the class rejects a value.
+    """
     import inspect
 
     from hopyard.errors import InvalidInput
@@ -279,7 +296,10 @@ def _made(kind: Callable[..., T], option: str, given: Sequence[str] | None) -> T
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[World], None] | None]:
-    """Show progress on stderr, on a terminal."""
+    """Show progress on stderr while the context is open, if stderr is a terminal and `quiet` is False.
+
+    The context value is the function to call with the simulation; None: no progress is shown.
+    """
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 

@@ -1,4 +1,4 @@
-"""Extracts from a journal the history of an experiment: runs, labels, pools, and the policy's estimates."""
+"""Extracts from a journal the history of an experiment for plots: runs, labels, job counts, and the policy's estimates."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ _LOOKS = 200
 class Timeline:
     """Collects the history of a stream by applying its events to a new core. Times are those of the events.
 
+    Call `take` for each event in order, then use the attributes.
+
     Attributes:
-        told: The history by experiment.
-        visits: Runs on partitions of the data, and moved bytes.
+        told: The history by id of the experiment.
+        visits: The runs on partitions of the data, and the transferred bytes.
     """
 
     def __init__(self) -> None:
@@ -42,7 +44,7 @@ class Timeline:
         self.visits = PartitionVisits()
 
     def take(self, event: Event) -> None:
-        """Process the stream's next event."""
+        """Apply the next event of the stream. Events of the cluster are ignored."""
         if isinstance(event, ClusterEvent):
             return
         effects = self._core.restore(event)
@@ -85,7 +87,16 @@ class Timeline:
 
 
 async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -> JournalStory:
-    """Return the history of an experiment: see `hopyard.plots.experiments.Timeline`."""
+    """Return the history of an experiment (the protocol `hopyard.plots.experiments.Timeline`).
+
+    Args:
+        client: A client of the cluster.
+        experiment: The experiment.
+        confidences: Replay the policy too, and add its estimates that jobs reach its goal.
+
+    Raises:
+        InvalidInput: `confidences` is True, and the policy cannot be created on this computer.
+    """
     timeline = Timeline()
     driven = Replay(Core(), lambda stream: host_of(program_of(stream.founder.payload).spec)) if confidences else None
     chances: list[tuple[float, int, tuple[float, ...]]] = []
@@ -107,10 +118,19 @@ async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -
 
 
 def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float, int, tuple[float, ...]]]:
-    """Return the policy's estimates for the experiment's jobs at this moment, if it has any.
+    """Return the policy's estimates after the last replayed event.
+
+    Args:
+        driven: The replay.
+        experiment: The experiment whose jobs are selected.
+        at: The time of the event, in seconds since the Unix epoch.
+
+    Returns:
+        One tuple of the time, the share in slots, and the descending probabilities that jobs reach the policy's goal;
+        empty: the policy has no estimates.
 
     Raises:
-        InvalidInput: The policy cannot be created here.
+        InvalidInput: The policy cannot be created on this computer.
     """
     stream, host = driven.experiment, driven.host
     if stream is None or host is None or stream.share == 0:

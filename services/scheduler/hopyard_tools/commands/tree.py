@@ -1,4 +1,8 @@
-"""The command `hopyard tree`."""
+"""The command `hopyard tree`, which shows the stage tree of an experiment.
+
+A stage is a range of positions that the same trials train in the same way. A trial is the training of one
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -72,11 +76,24 @@ async def show(
     data: Path | None,
     json: bool,
 ) -> bool:
-    """Carry out the command; return whether there is a tree.
+    """Perform the command: print or draw the stage tree of an experiment.
+
+    Args:
+        given: The experiment's id or name; None: the newest experiment.
+        to: The file to draw, .svg or .png; None: print the tree.
+        at: The event or time to show, as the user gave it; None: the present.
+        job: The id of a job, to print only the path of its trial and its branches; None: all.
+        everything: Print one line for each stage.
+        server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
+        data: Data folder of a cluster; None: the default folder.
+        json: Print one JSON document instead of text.
+
+    Returns:
+        True if the policy has a stage tree.
 
     Raises:
         NotFound: The experiment, the job or the cluster does not exist.
-        InvalidInput: The policy cannot be created here or failed, or the plot cannot be written.
+        InvalidInput: The policy cannot be created on this computer or failed, or the plot cannot be written.
     """
     from hopyard.cli.output import emit, emit_json, say, width
     from hopyard.errors import NotFound
@@ -116,7 +133,7 @@ async def show(
 
 
 def _title(found: ExperimentMoment) -> str:
-    """Which moment it is, and in a group what the experiment pays."""
+    """Return the title of the tree: the moment, and in a group the slot time that is charged to the experiment."""
     from hopyard._common.formatting import short_time
 
     stream = found.driven.experiment
@@ -126,10 +143,10 @@ def _title(found: ExperimentMoment) -> str:
 
 
 def tree_at(found: ExperimentMoment) -> Tree | None:
-    """Return an experiment's stage tree; None: its policy has none.
+    """Return an experiment's stage tree at a moment of its journal; None: its policy has no stage tree.
 
     Raises:
-        InvalidInput: The policy cannot be created here, or failed.
+        InvalidInput: The policy cannot be created on this computer, or failed.
     """
     from hopyard.plots.data.stages import Tree, tree_of
     from hopyard_scheduler.experiments.program import program_of
@@ -150,7 +167,12 @@ def tree_at(found: ExperimentMoment) -> Tree | None:
 
 
 def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
-    """Return the JSON document."""
+    """Return the stage tree as a JSON document.
+
+    Args:
+        found: The experiment and the moment.
+        tree: The tree; None: the policy has none.
+    """
     from hopyard.cli.output import plain
     from hopyard.plots.data.stages import totals
 

@@ -1,4 +1,7 @@
-"""A stage tree as text: one line for each stage; stages without room share a line."""
+"""A stage tree as text: one line for each stage; if the lines are limited, one line also represents several small stages.
+
+See `hopyard_tools.commands.tree` for the terms stage and trial.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,14 @@ _STYLES = {
 
 @dataclass
 class _Branch:
-    """A stage and all stages behind it."""
+    """A stage and all stages that continue from it.
+
+    Attributes:
+        stage: The stage.
+        children: The branches that continue from the end of the stage.
+        positions: The number of positions in the stage and all stages that continue from it.
+        open: True if the children get lines of their own.
+    """
 
     stage: StageView
     children: list[_Branch] = field(default_factory=list)
@@ -44,7 +54,7 @@ class _Branch:
     open: bool = False
 
     def all(self) -> Iterator[StageView]:
-        """Yield the stages, this one first."""
+        """Yield the stages of the branch, first its own stage."""
         stack = [self]
         while stack:
             branch = stack.pop()
@@ -54,7 +64,13 @@ class _Branch:
 
 @dataclass(frozen=True)
 class TreeLine:
-    """A line: a stage, or several stages together, with the lines of the tree before it."""
+    """A line of the printed tree.
+
+    Attributes:
+        lead: The characters at the beginning of the line that draw the tree.
+        stages: The stage of the line, or the stages that the line represents together.
+        together: True if the line represents several stages together.
+    """
 
     lead: str
     stages: tuple[StageView, ...]
@@ -62,12 +78,12 @@ class TreeLine:
 
 
 def lines(tree: Tree, most: int | None = None, trial: str | None = None) -> list[TreeLine]:
-    """Return the lines of the tree.
+    """Return the lines of the printed tree.
 
     Args:
         tree: The tree.
-        most: The approximate maximum number of lines; the largest branches are shown. None: one for every stage.
-        trial: Show only this trial's path and what branches off it.
+        most: The approximate maximum number of lines; the largest branches are shown. None: one line for every stage.
+        trial: Show only the path of this trial and its branches; None: show all trials.
     """
     roots = _branches(tree)
     wide = None if most is None else WIDE
@@ -91,7 +107,14 @@ def _branches(tree: Tree) -> list[_Branch]:
 
 
 def _open(roots: list[_Branch], most: int | None, wide: int | None, trial: str | None) -> None:
-    """Decide which branches are expanded: the largest first, while there is room."""
+    """Set `open` of the branches whose children get lines of their own: the largest branches first, within the limit.
+
+    Args:
+        roots: The branches that start at position 0.
+        most: The approximate maximum number of lines; None: no limit.
+        wide: The maximum number of children with lines of their own; None: no limit.
+        trial: Open only the branches on the path of this trial; None: all.
+    """
     shown = _shown(roots, wide, trial)
     room = (most or 0) - len(shown) - sum(bool(root.children) for root in shown) - (len(shown) < len(roots))
     heap = [(-branch.positions, branch.stage.number, branch) for branch in shown]
@@ -101,7 +124,7 @@ def _open(roots: list[_Branch], most: int | None, wide: int | None, trial: str |
         if not branch.children or (trial is not None and trial not in branch.stage.trials):
             continue
         shown = _shown(branch.children, wide, trial)
-        # The line that stands for all of them disappears; a chain costs no additional line.
+        # The line that represents all of them is replaced, so a single child needs no additional line.
         cost = len(shown) - 1 + sum(bool(child.children) for child in shown) + (len(shown) < len(branch.children))
         if most is not None and trial is None and cost > room:
             continue
@@ -112,7 +135,13 @@ def _open(roots: list[_Branch], most: int | None, wide: int | None, trial: str |
 
 
 def _shown(children: list[_Branch], wide: int | None, trial: str | None) -> list[_Branch]:
-    """Return the children with their own lines: the largest ones, in order."""
+    """Return the children that get lines of their own, in their order.
+
+    Args:
+        children: The children of one branch.
+        wide: The maximum number of lines. If there are more children, the largest ones are selected; None: no limit.
+        trial: A branch of this trial is selected first; None: none.
+    """
     if wide is None or len(children) <= wide:
         return children
 
@@ -124,7 +153,15 @@ def _shown(children: list[_Branch], wide: int | None, trial: str | None) -> list
 
 
 def _draw(roots: list[_Branch], lead: str, wide: int | None, trial: str | None, found: list[TreeLine]) -> None:
-    """Add the lines, iteratively because a tree may be as deep as trials are long."""
+    """Append the lines of the branches to `found`. It is iterative, because a tree may be too deep for recursion.
+
+    Args:
+        roots: The branches.
+        lead: The characters before each line.
+        wide: The maximum number of children with lines of their own; None: no limit.
+        trial: The trial whose branches are selected first; None: none.
+        found: Receives the lines.
+    """
     stack: list[tuple[str, str, list[_Branch], bool]] = []
 
     def push(children: list[_Branch], lead: str, branching: bool) -> None:
@@ -157,7 +194,15 @@ def _draw(roots: list[_Branch], lead: str, wide: int | None, trial: str | None, 
 def shown(
     tree: Tree, title: str, most: int | None = None, trial: str | None = None, width: int = 10_000
 ) -> RenderableType:
-    """Return the tree with its totals as a rich renderable for a terminal width."""
+    """Return the tree with a title and its totals, to be printed on a terminal.
+
+    Args:
+        tree: The tree.
+        title: The first line.
+        most: The approximate maximum number of lines; None: one line for every stage.
+        trial: Show only the path of this trial and its branches; None: show all trials.
+        width: The width of the terminal in characters.
+    """
     found = lines(tree, most, trial)
     rows = [_together(line) if line.together else _row(line, tree) for line in found]
     differences = max((Text.assemble(row[-1]).cell_len for row in rows), default=0)
@@ -173,7 +218,12 @@ def shown(
 
 
 def _table(rows: Sequence[Row], last: int) -> Table:
-    """Return the table with a last column of `last` characters; without that column for 0."""
+    """Return the table of the lines.
+
+    Args:
+        rows: The cells of each line.
+        last: The width of the last column in characters; 0: the table has no last column.
+    """
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("stage", "state", "trials", "reused", "time", "run", "trained for"):
         number = column in ("trials", "reused", "time")

@@ -1,5 +1,6 @@
 """Re-executes the training of an experiment from its journal and compares the results bit for bit.
 
-`extract` reads from the journal which run trained what, and `chains` selects what counts. `recorded_policy` makes a `scratch_cluster`
-repeat it. `diff` compares the results.
+`extract` reads the runs and their results from the journal. `chains` selects the runs whose results are part of a final
+model or evaluation. `scratch_cluster` repeats them in a temporary cluster with the policy `recorded_policy`. `diff`
+compares the results.
 """

@@ -1,7 +1,8 @@
-"""Determines which runs of a journal must be repeated: chains of runs, each starting from its predecessor's snapshot.
+"""Determines which training of a journal must be repeated, as chains of runs.
 
-A lost run counts up to the position from which its job continued; the training after it was repeated, and the journal
-contains that too. The resulting history of a model has every unit once, in the order in which it was trained.
+Each run of a chain starts from a snapshot of the preceding run. A lost run is used up to the position from which its
+job continued. Its later training was repeated by another run, which the journal contains too. The resulting history of
+a model has every unit of training once, in the order in which it was trained.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from hopyard_tools.reexecution.extract import RecordedRun
 
 @dataclass(eq=False, slots=True)
 class TrainedStretch:
-    """The part of a training run that counts.
+    """The part of a training run that must be repeated.
 
     Attributes:
         run: The recorded run.
-        end: The position up to which it counts.
-        saves: Earlier positions at which it saves, because another run started there or the recorded run saved there.
+        end: The position at which the part ends.
+        saves: Earlier positions at which the repetition saves a snapshot, because another run started there or because
+            the recorded run saved there.
     """
 
     run: RecordedRun
@@ -32,15 +34,18 @@ class TrainedStretch:
 
 @dataclass(eq=False, slots=True)
 class TrainingChain:
-    """Stretches of one configuration, each starting where the previous one ended, and evaluations between them.
+    """Training of one configuration in consecutive runs, and evaluations between them.
+
+    A stretch is the part of a run that is repeated. Each stretch starts at the position where the preceding one ends.
 
     Attributes:
-        number: Its index among all chains, from 0.
-        job: The recorded job.
-        hyperparameters: Its configuration.
-        origin: The chain and the position of the snapshot that it starts from; None: it starts from scratch.
-        stretches: The training runs.
-        evaluations: The evaluation runs, each at its position.
+        number: The index among all chains, from 0.
+        job: The id of the recorded job.
+        hyperparameters: The configuration of the job.
+        origin: The number of another chain and the position of its snapshot from which this chain starts; None: it
+            starts from scratch.
+        stretches: The training, in order.
+        evaluations: The evaluation runs; each evaluates the model at its start position.
     """
 
     number: int
@@ -52,11 +57,11 @@ class TrainingChain:
 
     @property
     def positions(self) -> int:
-        """The number of trained positions."""
+        """The number of positions that the chain trains."""
         return sum(stretch.end - stretch.run.start for stretch in self.stretches)
 
     def plain(self) -> dict[str, Any]:
-        """Return what `recorded_policy.RecordedPolicy` needs, as JSON values."""
+        """Return the input that `recorded_policy.RecordedPolicy` needs for this chain, as JSON values."""
         return {
             "hyperparameters": dict(self.hyperparameters),
             "origin": self.origin,
@@ -72,11 +77,11 @@ def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | N
 
     Args:
         runs: All recorded runs, in the order of their starts.
-        every: Units between two automatic snapshots.
-        jobs: Only these jobs, with the training that they started from; None: all.
+        every: Units between two automatic snapshots; 0: there are no automatic snapshots.
+        jobs: Ids of the jobs to repeat, including the training of other jobs from which they started; None: all jobs.
 
     Returns:
-        The chains in the order of their starts; a chain comes after the one that it starts from.
+        The chains in the order of their starts. A chain comes after the chain from which it starts.
     """
     ends = _ends(runs, jobs)
     chains: list[TrainingChain] = []
@@ -98,7 +103,15 @@ def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | N
 
 
 def _ends(runs: Sequence[RecordedRun], jobs: Collection[str] | None) -> dict[RecordedRun, int]:
-    """Return the position up to which each run counts: where other runs or its own job continued, or its last position."""
+    """Return the runs to repeat, each with the position up to which it must be repeated.
+
+    The position is the higher one of two: the highest position from which a repeated run started with a snapshot of
+    this run, and, for the given jobs, the last position that the job did not train again in a later run.
+
+    Args:
+        runs: All recorded runs, in the order of their starts.
+        jobs: Ids of the jobs to repeat; None: all jobs.
+    """
     needed: defaultdict[RecordedRun, int] = defaultdict(int)
     resumed: dict[str, int] = {}  # The lowest position from which a job trained again later.
     ends: dict[RecordedRun, int] = {}
@@ -123,7 +136,14 @@ def _ends(runs: Sequence[RecordedRun], jobs: Collection[str] | None) -> dict[Rec
 def _goes_on(
     run: RecordedRun, places: Mapping[RecordedRun, tuple[TrainingChain, TrainedStretch]]
 ) -> TrainingChain | None:
-    """Return the chain that a run continues: one with the same configuration whose last stretch ends where the run starts."""
+    """Return the chain to which a run belongs; None: the run begins a new chain.
+
+    It is the chain of the same job and configuration whose last stretch ends where the run starts.
+
+    Args:
+        run: The run.
+        places: The chain and the stretch of each earlier run.
+    """
     if run.source is None:
         return None
     chain, stretch = places[run.source]
@@ -143,7 +163,13 @@ def _origin(
 
 
 def _explicit(run: RecordedRun, end: int, every: int) -> set[int]:
-    """Return the positions at which a run saved although no automatic snapshot was due."""
+    """Return the positions before `end` at which a run saved a snapshot although no automatic snapshot was due.
+
+    Args:
+        run: The run.
+        end: The position up to which it is repeated.
+        every: Units between two automatic snapshots; 0: there are no automatic snapshots.
+    """
     found, last = set(), run.start
     for position in sorted(run.snapshots):
         if position < end and (not every or position - last < every):

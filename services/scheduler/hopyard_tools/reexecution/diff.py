@@ -1,4 +1,4 @@
-"""Compares repeated training with the recorded one, bit for bit."""
+"""Compares the results of repeated training with the recorded results, bit for bit."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class OutcomeDifference:
-    """A result that differs from the journal.
+    """A result of the repeated training that differs from the recorded result.
 
     Attributes:
-        event: The number of the recorded event.
-        job: The job.
-        position: The position.
-        part: The part of an evaluation by parts; empty: all.
+        event: The number of the event that recorded the result.
+        job: The id of the job.
+        position: The position of the result.
+        part: The part of an evaluation by parts; empty: the whole evaluation, or a training report.
         what: The name of a metric, or "snapshot".
-        recorded: The recorded value.
-        found: The new value.
+        recorded: The recorded value, as text.
+        found: The value of the repeated training, as text.
     """
 
     event: int
@@ -49,13 +49,13 @@ class OutcomeDifference:
 
 @dataclass(slots=True)
 class Compared:
-    """The comparison of one job.
+    """The comparison of one job's repeated training with the recorded training.
 
     Attributes:
-        job: Its id.
-        hyperparameters: Its configuration.
+        job: The id of the job.
+        hyperparameters: The configuration of the job.
         positions: The number of repeated positions.
-        visits: The inputs that it was trained on, in order; empty without inputs.
+        visits: The inputs (data partitions) on which it was trained, in order; empty without inputs.
         reports: The number of compared reports.
         snapshots: The number of compared snapshot hashes.
         evaluations: The number of repeated evaluations.
@@ -73,13 +73,19 @@ class Compared:
 
     @property
     def equal(self) -> bool:
-        """Whether there is no difference."""
+        """True if all compared results are equal."""
         return not self.differences
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The results of a job in the repeating cluster: the last value at each position, and its final state."""
+    """The results of a job in the cluster that repeats the training.
+
+    Attributes:
+        reports: The last reported metrics by run mode, position and part.
+        snapshots: The hash of the last snapshot by position.
+        state: The final state of the job with its reason, as a sentence.
+    """
 
     reports: Mapping[tuple[RunMode, int, str], Metrics]
     snapshots: Mapping[int, str]
@@ -87,14 +93,14 @@ class JobOutcome:
 
 
 def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[Compared]:
-    """Compare the repeated training with the recorded one.
+    """Compare the repeated training with the recorded training.
 
     Args:
-        chains: The chains that were repeated.
-        again: The journal of the repeating cluster, with the policy `recorded_policy.RecordedPolicy`.
+        chains: The repeated chains.
+        again: The journal of the cluster that repeated them with the policy `recorded_policy.RecordedPolicy`.
 
     Returns:
-        The comparison of each job, in the order of their starts.
+        The comparison of each job, in the order in which the jobs started.
     """
     made = _made(again)
     found: dict[str, Compared] = {}
@@ -121,13 +127,16 @@ def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[Compared]
 
 
 def first(found: Sequence[Compared]) -> OutcomeDifference | None:
-    """Return the difference that comes first in the journal; others may follow from it."""
+    """Return the difference whose recorded event comes first in the journal; None: all results are equal.
+
+    Other differences may be consequences of this one.
+    """
     differences = [one for job in found for one in job.differences]
     return min(differences, key=lambda one: (one.event, one.position), default=None)
 
 
 def _made(again: Recorded) -> dict[int, JobOutcome]:
-    """Return the results by chain."""
+    """Return the results of the cluster that repeated the training, by number of the chain."""
     stream = again.stream
     if stream is None:
         return {}
@@ -166,7 +175,10 @@ def _metrics(
 
 
 def same_bits(a: float | None, b: float | None) -> bool:
-    """Return whether two numbers are equal bit for bit; all NaN values are equal, because the journal has only one."""
+    """Return True if two numbers are equal bit for bit, or both are None.
+
+    All NaN values are equal, because the journal stores only one kind of NaN.
+    """
     if a is None or b is None:
         return a is b
     return struct.pack("<d", a) == struct.pack("<d", b) or (math.isnan(a) and math.isnan(b))

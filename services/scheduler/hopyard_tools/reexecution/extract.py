@@ -1,4 +1,4 @@
-"""Extracts an experiment's runs from its journal: what they trained, from which snapshot, and their results."""
+"""Extracts an experiment's runs from its journal: their training, the snapshots from which they started, and their results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,12 @@ _FRAMEWORK: Final = "framework"
 
 @dataclass(frozen=True, slots=True)
 class NumberedMessage(Generic[T]):
-    """A value from a run's message, with the number of its event."""
+    """A value from a message of a run.
+
+    Attributes:
+        event: The number of the event that recorded the message.
+        value: The value, such as the metrics of a report or the hash of a snapshot.
+    """
 
     event: int
     value: T
@@ -42,22 +47,24 @@ class NumberedMessage(Generic[T]):
 
 @dataclass(eq=False, slots=True)
 class RecordedRun:
-    """One run.
+    """One run, as a journal records it.
 
     Attributes:
         number: The number of the event that started it.
-        experiment: The experiment, in a group.
-        job: The job.
-        attempt: The attempt of the job.
-        mode: Train or evaluate.
-        start: Its first position.
-        source: The run that took the snapshot that it started from; None: it started from scratch.
+        experiment: The id of its experiment.
+        job: The id of its job.
+        attempt: Its number within the job.
+        mode: Train, evaluate or profile.
+        start: The position from which it started.
+        source: The run that took the snapshot from which it started; None: it started from scratch, or `foreign` is
+            True.
         hyperparameters: The configuration.
-        inputs: The input of each rank; empty: none.
+        inputs: The input (data partition) of each rank; an empty text: the rank has none.
         parts: The number of parts of an evaluation by parts; 0: unknown.
         reports: Its reports by position and part.
-        foreign: Whether it started from a snapshot of an earlier experiment.
-        snapshots: The hashes of its snapshots by position; empty for process images, which are never equal.
+        foreign: True if it started from a snapshot of an earlier experiment.
+        snapshots: The hashes of its snapshots by position. The hash is empty for images of processes, which are never
+            equal.
     """
 
     number: int
@@ -76,19 +83,21 @@ class RecordedRun:
 
     @property
     def reached(self) -> int:
-        """The last position that it reported or saved."""
+        """The highest position that the run reported or saved."""
         return max([self.start, *self.snapshots, *(position for position, _ in self.reports)])
 
 
 class Recorded:
     """Reads a journal by applying its events to a new core, so that it accepts exactly what the live core accepted.
 
+    Call `take` for each event in order, then use the attributes.
+
     Attributes:
-        number: The number of the last event.
-        stream: The stream after it; None before the first event.
+        number: The number of the last event; 0 before the first event.
+        stream: The state of the stream after the last event; None before the first event.
         runs: All runs in the order of their starts.
-        data: The partitions of its data by name, in their first state.
-        places: All places of each partition: paths by node.
+        data: The partitions of the data by name, as first recorded.
+        places: For each partition, all paths at which nodes had replicas, by node.
     """
 
     def __init__(self) -> None:
@@ -102,10 +111,10 @@ class Recorded:
         self._taken: dict[tuple[str, int], RecordedRun] = {}
 
     def take(self, event: Event) -> None:
-        """Process the stream's next event.
+        """Apply the next event of the stream.
 
         Raises:
-            Internal: It does not belong to an experiment's stream, or does not fit the events before it.
+            Internal: The event belongs to the stream of the cluster, or does not fit the events before it.
         """
         self.number += 1
         if isinstance(event, ClusterEvent):
@@ -114,7 +123,7 @@ class Recorded:
         effects = self._core.restore(event)
         self.stream = self._core.streams[event.stream]
         if not effects or not isinstance(effects[0], Record):
-            return  # A repetition.
+            return  # The core ignored a repeated message.
         if isinstance(event, StreamCreated) and event.data is not None:
             self._place(event.data.partitions)
         elif isinstance(event, DataChanged):
@@ -126,7 +135,10 @@ class Recorded:
                 self._started(self.stream, effect.body, self.stream.live[effect.run.job])
 
     def _speaker(self, event: StreamEvent) -> RecordedRun | None:
-        """The run of a message, if it is the job's present one and this is its rank 0: others' words count for nothing."""
+        """Return the run that sent a message, if the message determines results; else None.
+
+        Only messages of rank 0 of the present run of a job do. Messages of other ranks and of earlier runs are ignored.
+        """
         if self.stream is None or not isinstance(event, RunMessage) or event.rank:
             return None
         live = self.stream.live.get(event.job)

@@ -1,4 +1,7 @@
-"""A policy that repeats recorded training: the same stretches from the same snapshots."""
+"""A policy that repeats recorded training: the same parts of runs, from the same snapshots, in the same order.
+
+See `chains` for the terms chain and stretch.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ from hopyard.policy.vocabulary import CreateJob, ForkJob
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run to make.
+    """A run that the policy must make.
 
     Attributes:
-        order: Runs are started in this order, where possible.
-        start: Its first position.
-        end: Its last position; for an evaluation, its start.
-        saves: Positions in between at which it saves.
-        inputs: The input of each rank; empty: none.
-        parts: The number of parts of an evaluation by parts.
+        order: Sort key: runs are started in ascending order where possible.
+        start: The position from which it starts.
+        end: The position at which it ends; equal to `start` for an evaluation.
+        saves: Positions between start and end at which it saves a snapshot.
+        inputs: The input (data partition) of each rank; an empty text: the rank has none.
+        parts: The number of parts of an evaluation by parts; 0: unknown.
     """
 
     order: int
@@ -34,7 +37,17 @@ class PlannedRun:
 
 
 class ChainProgress:
-    """A chain being repeated. The position of its job determines the next run, also after a loss."""
+    """The progress of one chain. The position of its job determines the next run, also after the loss of a run.
+
+    Args:
+        number: The number of the chain.
+        plain: The chain, as `chains.TrainingChain.plain` returns it.
+
+    Attributes:
+        job: The id of the job that repeats the chain; empty: not created yet.
+        evaluating: The running evaluation; None: none.
+        trained: True if the training is complete, even if the program did not save its end.
+    """
 
     def __init__(self, number: int, plain: Mapping[str, Any]) -> None:
         self.number = number
@@ -50,15 +63,18 @@ class ChainProgress:
         ]
         self.job = ""
         self.evaluating: PlannedRun | None = None
-        self.trained = False  # To its end, even if its program saved nothing.
+        self.trained = False  # True after the last stretch, even if the program saved no snapshot.
 
     @property
     def first(self) -> PlannedRun:
-        """The first run."""
+        """The first run of the chain."""
         return min([*self.stretches[:1], *self.evaluations[:1]], key=lambda step: step.order)
 
     def next(self, position: int) -> PlannedRun | None:
-        """Return the next run of a job at a position: first evaluations of that position. None: there is none."""
+        """Return the next run of the chain's job when the job is at a position; None: there is none.
+
+        An evaluation at this position comes before further training.
+        """
         due = next((step for step in self.evaluations if step.start == position), None)
         if due is not None or self.trained:
             return due
@@ -66,10 +82,13 @@ class ChainProgress:
 
 
 class RecordedPolicy(Policy):
-    """Repeats chains of runs. The priority of a chain's job is the chain's negated number.
+    """A policy that repeats chains of recorded runs.
+
+    It sets the priority of the job that repeats a chain to the negated number of the chain, so that the journal
+    associates the results with the chain.
 
     Args:
-        plan: A file with the chains, as written by `chains.TrainingChain.plain`.
+        plan: Path of a JSON file with a list of chains, as `chains.TrainingChain.plain` returns them.
     """
 
     forks = True
@@ -86,7 +105,10 @@ class RecordedPolicy(Policy):
         self._gang = max((len(step.inputs) for step in steps), default=1)
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Fork what can be forked, then start the next runs in the recorded order."""
+        """Fork the chains whose origin is saved, then start the next runs in the recorded order while slots are idle.
+
+        It ends the experiment when no run is active and none can be made.
+        """
         if not self._fork(cluster) and not self._goes_on(cluster):
             cluster.end_experiment("everything was trained again that can be")
             return
@@ -114,11 +136,11 @@ class RecordedPolicy(Policy):
                 self._born(chain, cluster.create_job(chain.hyperparameters))
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Label a job with the number of its chain."""
+        """Set the priority of a new job to the negated number of its chain."""
         cluster.label_job(created.job, -self._by_job[created.job].number)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Mark a finished run as done."""
+        """Record that a run has ended, so that it is not repeated if it was complete."""
         chain = self._by_job[run.job]
         if run.mode is RunMode.TRAIN and run.reason is RunEndReason.UNTIL:
             chain.trained = run.position >= chain.stretches[-1].end
@@ -128,7 +150,7 @@ class RecordedPolicy(Policy):
             chain.evaluating = None
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Create or fork a refused job again later."""
+        """After a refused creation or fork of a job, mark its chain as not started, so that it is tried again later."""
         if isinstance(verdict.command, CreateJob | ForkJob):
             chain = self._by_job.pop(verdict.command.job)
             chain.job = ""
@@ -140,13 +162,13 @@ class RecordedPolicy(Policy):
         return self._gang
 
     def _goes_on(self, cluster: Cluster) -> bool:
-        """Return whether any run is active or still to be made."""
+        """Return True if a run is active or can still be made."""
         return any(not chain.job and chain.origin is None for chain in self._chains) or any(
             job.state.live or self._by_job[job.id].next(job.position) is not None for job in cluster.open_jobs()
         )
 
     def _fork(self, cluster: Cluster) -> bool:
-        """Fork the jobs whose origins are saved; return whether there were any."""
+        """Fork a job for each chain whose origin is saved. Return True if there was any."""
         before = len(self._unborn)
         for chain in list(self._unborn):
             assert chain.origin is not None

@@ -1,4 +1,4 @@
-"""A temporary cluster that repeats chains of runs."""
+"""A temporary cluster on this computer that repeats chains of recorded runs."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ async def train_again(
     cpus: int,
     told: Told,
 ) -> Recorded:
-    """Repeat chains with their recorded program, on CPUs.
+    """Repeat chains of recorded runs with their recorded program, on CPUs of this computer.
 
     Args:
-        chains: The chains to train.
-        program: The experiment's program.
+        chains: The chains to train, at least one with training.
+        program: The program of the experiment.
         data: The partitions of its data, from `partitions_here`; empty: none.
-        folder: The folder for all files; it exists, and may be deleted afterwards.
-        bundle: The file of its code; None: none.
+        folder: An existing folder for all files, which may be deleted afterwards.
+        bundle: The file with the code bundle; None: the experiment has no code.
         slots: The number of concurrent runs; at least the number of ranks of the largest gang.
         cpus: CPU threads of each slot.
         told: Receives the progress.
 
     Returns:
-        The journal of the cluster.
+        The runs and results in the journal of the temporary cluster.
 
     Raises:
         InvalidInput: The code or the data differ from those of the experiment.
-        Conflict: The cluster could not continue; the message says why.
+        Conflict: The temporary experiment was paused. The message has the reason.
         Unavailable: A service of the cluster ended.
     """
     code = None
@@ -88,7 +88,15 @@ async def train_again(
 
 
 def spec_again(program: ExperimentProgram, chains: Sequence[TrainingChain], plan: Path) -> dict[str, Any]:
-    """Return the specification for the repetition: the same training, with the plan as the only source of decisions."""
+    """Return the specification of the repeating experiment, as JSON values.
+
+    The training is that of the recorded experiment. All decisions come from the plan.
+
+    Args:
+        program: The program of the recorded experiment.
+        chains: The chains to train, at least one with training.
+        plan: The file with the chains for `RecordedPolicy`.
+    """
     given: dict[str, Any] = json.loads(canonical_json(program.spec))
     last = max(stretch.end for chain in chains for stretch in chain.stretches)
     given |= {
@@ -112,10 +120,12 @@ def spec_again(program: ExperimentProgram, chains: Sequence[TrainingChain], plan
 
 
 def partitions_here(recorded: Recorded) -> list[DataPartition]:
-    """Find the partitions of an experiment's data on this computer: at a path where a node had them, or by URL.
+    """Return the partitions of an experiment's data, each with a path on this computer or its URL.
+
+    The path is one at which a node had a replica.
 
     Raises:
-        NotFound: Some partitions are missing; the message says which, and where they were.
+        NotFound: Files of partitions are missing on this computer. The message lists them with their recorded places.
     """
     found, missing = [], []
     for name, one in recorded.data.items():

@@ -1,1 +1,1 @@
-"""Requests to learning-curve predictors, which run on nodes."""
+"""Requests to predictors of learning curves, which run on nodes."""

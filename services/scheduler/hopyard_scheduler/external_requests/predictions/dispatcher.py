@@ -1,8 +1,8 @@
-"""Requests to predictors: sends them to nodes and repeats them until one node has answered.
+"""Requests to predictors: the dispatcher sends them to nodes and repeats them until one node has answered.
 
-A request goes to the node that trains its job or trained it last. If that node is away, it goes to another one,
-preferably one of the experiment. If the node's session ends, the request is sent again. All nodes compute equal
-answers, so two answers to one request do no harm: the core accepts the first.
+A request is sent to the node that trains its job or trained it last. If that node is not connected, it is sent to
+another one, preferably one with slots of the experiment. If the session of the node ends, the request is sent again.
+All nodes compute equal answers, so two answers to one request are harmless: the core accepts the first.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCu
 from hopyard_scheduler.external_requests.predictions.probe import Predictors
 
 WINDOW: Final = 16
-"""Maximum number of open requests of a node. Further ones wait, and get the curves of the time when they are sent."""
+"""Maximum number of unanswered requests of a node. Further requests wait, and contain the curves at the time of sending."""
 
 NODE_SECONDS: Final = 60.0
-"""Time limit in seconds for a node to be available for a request."""
+"""Seconds that a request waits for a connected node."""
 
 MAX_ERROR: Final = 2000
 """Maximum number of characters of an error."""
 
 
 class _SessionOver(Exception):
-    """The session over which a request was sent has ended."""
+    """Raised when the session over which a request was sent has ended."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """An open request.
+    """An unanswered request.
 
     Attributes:
         asked: The request of the core.
-        task: The task that serves it.
-        session: The session over which it was sent; None: not sent yet.
-        answer: Receives the answer of the node.
+        task: The task that serves the request; None: not started yet.
+        session: The session over which it was sent; None: it is not sent, or must be sent again.
+        answer: Receives the answer of the node; None: the request was never sent.
     """
 
     asked: AskOutside
@@ -61,15 +61,15 @@ class _Open:
 
 
 class PredictionDispatcher:
-    """Sends prediction requests to nodes.
+    """Sends prediction requests to nodes, and posts the answers as events.
 
     Args:
-        sessions: The sessions of nodes.
+        sessions: The agent sessions of nodes.
         background: Runs one task for each request.
         clock: Returns seconds since the Unix epoch.
-        earlier: Reads the curves of earlier experiments.
-        predictors: Finds out what predictors read.
-        node_seconds: Time limit for a node to be available.
+        earlier: Reads the learning curves of earlier experiments.
+        predictors: Determines whether a predictor reads the curves of other jobs.
+        node_seconds: Seconds that a request waits for a connected node. After them, the answer is an error.
     """
 
     def __init__(
@@ -97,13 +97,19 @@ class PredictionDispatcher:
     def attach(
         self, core: Core, post: Callable[[Event], None], program: Callable[[ExperimentId], ExperimentProgram]
     ) -> None:
-        """Connects the core, the event queue that receives the answers, and the programs of experiments."""
+        """Connect the scheduler's other components. It must be called before `ask`.
+
+        Args:
+            core: The core, which has the jobs and their learning curves.
+            post: Adds an event to the queue; receives the answers.
+            program: Returns the program of an experiment.
+        """
         self._core = core
         self._post = post
         self._program = program
 
     def ask(self, asked: AskOutside) -> None:
-        """Starts a request. A request with the ticket of an open one is ignored."""
+        """Start a request. A request with the ticket of an unanswered request of its stream is ignored."""
         ticket = _ticket(asked.stream, asked.ticket)
         if ticket in self._open or self._stopped:
             return
@@ -111,7 +117,12 @@ class PredictionDispatcher:
         question.task = self._background.start(self._serve(ticket, question), name=f"prediction {ticket}")
 
     def withdraw(self, experiment: StreamId, ticket: str) -> None:
-        """Cancels an open request, also on its node. Unknown tickets are ignored."""
+        """Cancel an unanswered request, also on the node that computes it. Unknown tickets are ignored.
+
+        Args:
+            experiment: The id of the stream that made the request.
+            ticket: The ticket of the request, which identifies it within the stream.
+        """
         name = _ticket(experiment, ticket)
         question = self._open.pop(name, None)
         if question is None:
@@ -123,27 +134,27 @@ class PredictionDispatcher:
             question.session.send(resource_manager_pb2.AgentSessionResponse(withdraw_question=message))
 
     def answered(self, answer: resource_manager_pb2.NodeAnswer) -> None:
-        """Delivers the answer of a node. Answers to unknown tickets are ignored."""
+        """Pass the answer of a node to the request that waits for it. Answers to unknown tickets are ignored."""
         question = self._open.get(answer.ticket)
         if question is not None and question.answer is not None and not question.answer.done():
             question.answer.set_result(answer)
 
     def joined(self) -> None:
-        """Wakes the requests that wait for a node."""
+        """Wake the requests that wait for a node. Called after a node has connected."""
         self._arrival.set()
         self._arrival = asyncio.Event()
 
     def ended(self, experiment: ExperimentId) -> None:
-        """Releases the curves of a finished experiment."""
+        """Release the cached learning curves of an ended experiment."""
         self._histories.forget(experiment)
         self._earlier.forget(experiment)
 
     def stop(self) -> None:
-        """Stops accepting requests. The next scheduler repeats open ones."""
+        """Ignore further requests. The next scheduler repeats unanswered ones."""
         self._stopped = True
 
     def _left(self, session: Session) -> None:
-        """Makes the requests of an ended session be sent again."""
+        """Make the unanswered requests of an ended session be sent again."""
         for question in self._open.values():
             if question.session is session and question.answer is not None and not question.answer.done():
                 question.answer.set_exception(_SessionOver())
@@ -166,11 +177,15 @@ class PredictionDispatcher:
             self._post(Answered(self._clock(), asked.stream, asked.ticket, result, error[:MAX_ERROR]))
 
     async def _put(self, ticket: str, question: _Open) -> resource_manager_pb2.NodeAnswer:
-        """Sends a request to one node after the other until one answers.
+        """Send a request to one node after the other until one answers. Return the answer.
+
+        Args:
+            ticket: The ticket of the request in the cluster.
+            question: The request.
 
         Raises:
             InvalidInput: The predictor is unknown or cannot be created.
-            Unavailable: No node was available within the time limit, or the job is gone.
+            Unavailable: No node was connected within the time limit, or the job no longer exists.
         """
         stream, job = self._found(question.asked)
         spec = self._program(job.experiment.id).spec
@@ -210,9 +225,10 @@ class PredictionDispatcher:
             raise Unavailable(f"no node was there to predict on for {self._node_seconds:g} s") from error
 
     def _chosen(self, stream: Stream, job: Job) -> str | None:
-        """Returns the node for a request; None: no node is connected.
+        """Return the node for a request; None: no node is connected.
 
-        It is the node that trains the job or trained it last, else the least busy one of the experiment, else of all.
+        It is the node that trains the job or trained it last. If that is not connected, it is the node with the fewest
+        unanswered requests, preferably one with slots of the experiment.
         """
         there = [session.node for session in self._sessions.connected() if session.ready]
         latest = job.channels.get((job.attempt, 0))
@@ -245,5 +261,10 @@ class PredictionDispatcher:
 
 
 def _ticket(experiment: StreamId, ticket: str) -> str:
-    """Returns the cluster-wide unique ticket of a request."""
+    """Return the ticket of a request that is unique in the cluster.
+
+    Args:
+        experiment: The stream of the request.
+        ticket: Its ticket, which is unique in the stream.
+    """
     return f"{experiment}/{ticket}"

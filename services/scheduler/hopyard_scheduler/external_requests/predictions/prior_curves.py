@@ -1,10 +1,10 @@
 """Learning curves of earlier experiments on the same space, for predictors that read curves.
 
 Two experiments match if their parameters have the same names and kinds, their constants the same values, and their
-metrics, modes and units are equal; ranges of parameters may differ. The curves come from the newest matching
-experiments that ended before the present one was created. They stay the same while the scheduler runs. A restarted
+metrics, modes and units are equal. The ranges of parameters may differ. The curves are from the newest matching
+experiments that ended before the present one was created. They are constant while the scheduler runs. A restarted
 scheduler reads them again and may find fewer, because only the newest experiments are searched. Replays do not depend
-on them: the journal has the answers.
+on them: the journal has the answers of predictors.
 
 If AppStat does not answer in time, predictions are made without these curves.
 """
@@ -59,8 +59,8 @@ class PriorCurves:
     """Reads the curves for an experiment on first use and caches them until the experiment ends.
 
     Args:
-        stub: AppStat.
-        seconds: Time limit of reading.
+        stub: Client of AppStat.
+        seconds: Time limit of reading, in seconds.
         clock: Returns monotonic seconds.
     """
 
@@ -78,9 +78,15 @@ class PriorCurves:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def curves(self, experiment: str, spec: ExperimentSpec, before: float) -> str:
-        """Returns a JSON list of the curves for an experiment created at the time `before`.
+        """Return the curves of earlier experiments that match an experiment, as a JSON list.
 
-        The list is empty while the curves cannot be read. That is logged once and retried with backoff.
+        If the curves cannot be read, the list is empty, a warning is logged once, and later calls retry with backoff.
+
+        Args:
+            experiment: The id of the experiment.
+            spec: Its specification.
+            before: The time of its creation, in seconds since the Unix epoch. Only experiments that ended before it are
+                used.
         """
         async with self._locks.setdefault(experiment, asyncio.Lock()):
             failure = self._failures.get(experiment)
@@ -96,7 +102,7 @@ class PriorCurves:
             return self._found.get(experiment, "[]")
 
     def forget(self, experiment: str) -> None:
-        """Releases the curves of a finished experiment."""
+        """Release the cached curves of an ended experiment."""
         self._found.pop(experiment, None)
         self._failures.pop(experiment, None)
 
@@ -127,13 +133,18 @@ class PriorCurves:
         return found
 
     async def _ended(self, before: float) -> list[appstat_pb2.ExperimentRow]:
-        """Returns the experiments that ended before a time, newest first."""
+        """Return the rows of those of the `LOOKED_AT` newest experiments that ended at or before a time, newest first."""
         request = appstat_pb2.QueryExperimentsRequest(page_size=LOOKED_AT)
         page = await self._stub.QueryExperiments(request)
         return [row for row in page.experiments if 0 < row.ended_at <= before]
 
     async def _traces(self, experiment: Experiment, most: int) -> tuple[list[Trace], int]:
-        """Returns the curves of an experiment and the number of reports read, which may exceed `most` by one page."""
+        """Return the learning curves of an experiment and the number of reports read.
+
+        Args:
+            experiment: The experiment.
+            most: Number of reports after which reading stops. It may be exceeded by one page.
+        """
         recorder, reports = Recorder(), 0
         request = appstat_pb2.QueryStatisticsRequest(experiment=experiment.id, page_size=_PAGE)
         while reports < most:
@@ -167,7 +178,7 @@ def _is_like(spec_json: str, key: tuple[Any, ...]) -> bool:
 
 
 def _key(spec: ExperimentSpec) -> tuple[Any, ...]:
-    """Returns the values that matching experiments have in common."""
+    """Return the values that are equal in matching experiments."""
     space = {
         name: spec.space[name].to_data() if spec.space[name].kind == "constant" else spec.space[name].kind
         for name in spec.space

@@ -1,6 +1,6 @@
-"""Finds out what predictors read.
+"""Determines which inputs predictors read: nothing else, or also the learning curves of other jobs.
 
-It creates them in separate processes, so that foreign code cannot end or block the scheduler.
+It creates a predictor in a separate process, so that foreign code cannot end or block the scheduler.
 """
 
 from __future__ import annotations
@@ -32,12 +32,17 @@ Probe = Callable[[str, Mapping[str, Any], float], Awaitable[str]]
 
 
 async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
-    """Returns what a predictor reads.
+    """Return what a predictor reads: "curves" (the learning curves of other jobs) or "nothing".
 
     The predictor is created in a process that is killed with its group before this function returns.
 
+    Args:
+        name: The plugin name of the predictor, or `module:Class`.
+        parameters: Its parameters.
+        seconds: Time limit in seconds to import and create the predictor.
+
     Raises:
-        InvalidInput: The predictor cannot be created, its process ended, or it took longer than `seconds`.
+        InvalidInput: The predictor cannot be created, its process ended, or the time limit was exceeded.
     """
     wanted = {"name": name, "parameters": parameters, "path": sys.path}
     async with aside("hopyard.predictor.process", f"predictor {name}", priority=0, most_bytes=_MOST_BYTES) as process:
@@ -46,11 +51,14 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
 
 
 class Predictors:
-    """Caches what the predictors of experiments read. A predictor that cannot be created is retried with backoff.
+    """Determines and caches what the predictors of experiments read.
+
+    After a failure to create a predictor, the attempt is repeated only after a pause, which doubles with each failure.
 
     Args:
-        seconds: Time limit to create a predictor.
-        probe: Creates a predictor and returns what it reads, or raises HopyardError.
+        seconds: Time limit in seconds to create a predictor.
+        probe: Creates a predictor, given name, parameters and time limit, and returns what it reads, or raises
+            HopyardError.
         clock: Returns monotonic seconds.
     """
 
@@ -65,11 +73,7 @@ class Predictors:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def check(self, predictor: PredictorSpec) -> None:
-        """Checks that a predictor can be created now, regardless of cached results.
-
-        Raises:
-            InvalidInput: It cannot be created.
-        """
+        """Raise InvalidInput unless a predictor can be created now. Cached results are not used."""
         key = _key(predictor)
         async with self._locks.setdefault(key, asyncio.Lock()):
             self._reads.pop(key, None)
@@ -77,10 +81,10 @@ class Predictors:
             await self._look(key, predictor)
 
     async def reads(self, predictor: PredictorSpec) -> str:
-        """Returns what a predictor reads: "nothing" or "curves".
+        """Return what a predictor reads: "curves" (the learning curves of other jobs) or "nothing".
 
         Raises:
-            InvalidInput: It cannot be created, or failed recently.
+            InvalidInput: The predictor cannot be created, or failed so recently that no new attempt is made.
         """
         key = _key(predictor)
         async with self._locks.setdefault(key, asyncio.Lock()):

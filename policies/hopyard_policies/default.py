@@ -30,15 +30,15 @@ from hopyard_policies.elastic import Elastic, ElasticPolicy
 class DefaultPolicy(ElasticPolicy):
     """The default policy of HyperDrive (section 4.2): starts as many idle jobs as there are idle slots.
 
-    Without a barrier it is greedy ("schedule-as-it-goes"): each job trains to its end without waiting for decisions,
-    and statistics are ignored. Some jobs are created in advance, so that no slot waits for the generator.
+    Without a barrier it is greedy ("schedule-as-it-goes"): each job trains to its maximum position without waiting for
+    decisions, and statistics are ignored. Some jobs are created in advance, so that no slot waits for the generator.
 
     With `barrier` it is the paper's barrier-like epoch scheduling, which explores breadth-first. In a round each job of
     the cohort trains one epoch. The next round starts when every job that can still train has finished the current one.
     A cohort is all jobs of the experiment, or `width` jobs at a time, in order of creation. Within a round, jobs start
     in the order in which they wait; jobs still in memory continue first. A job that finishes its round is parked if no
     other job needs its slot, and continues without a save when the next round starts. It is suspended as soon as
-    another job needs the slot. A job whose run is lost trains again from its last snapshot; the barrier counts the
+    another job needs the slot. A job whose run is lost trains again from its last snapshot; for the barrier it is at the
     position that it had reached before the loss.
 
     Every up-call computes its decisions from the view alone, so lost runs, refused commands, failed jobs, an extended
@@ -88,7 +88,7 @@ class DefaultPolicy(ElasticPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start idle jobs on idle slots and create jobs in advance."""
+        """Start idle jobs on idle slots and create jobs in advance; with a barrier, only jobs that have not finished the round."""
         if self._barrier:
             self._advance(cluster)
         elif self._elastic is not None:
@@ -98,7 +98,7 @@ class DefaultPolicy(ElasticPolicy):
             self._create(cluster, cluster.experiment.jobs_left, len(cluster.idle_slots()), left)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Let jobs train to their ends; with a barrier, start the next round, or park or suspend the job."""
+        """Let jobs train to their maximum positions. With a barrier, continue into the next round, or park or suspend the job."""
         job = cluster.jobs[event.job]
         top = job.max_position
         if not event.at_until:
@@ -113,7 +113,7 @@ class DefaultPolicy(ElasticPolicy):
             self._amended.amend(cluster, event.job, min(target, top))
             self._advance(cluster, besides=event.job)
             return Decision.proceed(top)
-        # The job is past this round already, so it may have completed the round for the others.
+        # The job has finished this round, and perhaps all others have, too.
         self._advance(cluster, besides=event.job)
         waiting = len(self._waiting(cluster, cohort, target)) + self._coming(cluster, cohort)
         if waiting > len(cluster.idle_slots()) or len(cluster.slots) > cluster.share:
@@ -121,41 +121,41 @@ class DefaultPolicy(ElasticPolicy):
         return PARK
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Check the barrier: the ended job may have been the last one it waited for."""
+        """Check whether the round is complete, because the ended job may have been the last one that had not finished it."""
         self._amended.forget(run.job)
         super().on_run_end(cluster, run)
         self._advance(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Add the new job to the round. It may need a slot on which another job is parked."""
+        """Add the new job to the round. It may need the slot of a parked job."""
         self._advance(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Handle the answer to an amendment: a run that could not be amended is suspended."""
+        """Handle the answer to an amendment. If the amendment came too late for a parked run, suspend the run."""
         leaving = self._amended.heard(cluster, answer)
         if leaving is not None:
             self._advance(cluster, besides=leaving)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Drop a refused amendment; the next up-call decides from the new view."""
+        """Delete the record of a refused amendment; the next up-call decides from the new view."""
         if isinstance(verdict.command, AmendRun):
             self._amended.forget(verdict.command.job)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Reduce the slots in use to the share: parked jobs leave first, elastic jobs move to smaller gangs."""
+        """Reduce the slots in use to the share: suspend parked jobs first, move elastic jobs to smaller gangs."""
         super().on_share_change(cluster, change)
         self._advance(cluster)
 
     def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
-        """Check the barrier: an idle job may have lost its newest snapshot."""
+        """Check whether the round is complete, because idle jobs may have lost their newest snapshots."""
         self._advance(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Check the barrier: the jobs that it waits for may have changed."""
+        """Check whether the round is complete, because the jobs of the cohort or their maximum positions may have changed."""
         self._advance(cluster)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the slots in use plus those that waiting jobs and jobs yet to be created need."""
+        """Return the number of slots in use plus those that waiting jobs and jobs yet to be created need; in rounds, of the cohort."""
         if not self._barrier:
             return self._useful(cluster, cluster.queued() + self._unmade(cluster))
         cohort = self._cohort(cluster)
@@ -165,7 +165,12 @@ class DefaultPolicy(ElasticPolicy):
     # ------------------------------------------------------------------------------------------------------------ rounds
 
     def _advance(self, cluster: Cluster, besides: str = "") -> None:
-        """Advance the cohort as far as its barrier allows. The caller handles the job `besides`."""
+        """Continue or start all jobs of the cohort that the barrier allows; suspend parked jobs if others need their slots.
+
+        Args:
+            cluster: The view of the up-call.
+            besides: A job that is left out, because the caller decides on it; empty: none.
+        """
         if not self._barrier or not cluster.experiment.running:
             return
         cohort = self._cohort(cluster)
@@ -180,7 +185,7 @@ class DefaultPolicy(ElasticPolicy):
                 held.append(job)
         left = self._fill(cluster, self._waiting(cluster, cohort, target), target)
         spare = len(cluster.idle_slots())
-        # Jobs without a slot get those of jobs that only wait at the barrier; the latest jobs leave first.
+        # Jobs without a slot get the slots of jobs that are parked at the barrier; the latest parked jobs are suspended first.
         leaving = cluster.count(JobState.SUSPENDING)
         needed = max(left - leaving, len(cluster.slots) - cluster.share - leaving, 0)
         for job in held[::-1][:needed]:
@@ -189,7 +194,7 @@ class DefaultPolicy(ElasticPolicy):
         self._create(cluster, room, spare + max(len(held) - needed, 0), left)
 
     def _cohort(self, cluster: Cluster) -> list[JobView]:
-        """Return the jobs that share the current barrier.
+        """Return the jobs that train in the present round.
 
         With a width this is the first group of `width` jobs with one that has not ended, or the last, incomplete group.
         Without a width ended jobs are omitted: the barrier does not wait for them, and there may be many.
@@ -205,7 +210,10 @@ class DefaultPolicy(ElasticPolicy):
         return next(open_groups, groups[-1] if len(groups[-1]) < self._width else [])
 
     def _target(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
-        """Return the position at which the current round ends. A position counts even if a job must train to it again."""
+        """Return the position at which the present round ends.
+
+        A job that lost its run is at the position that it had reached before, even if it must train up to it again.
+        """
         top = max((job.max_position for job in cohort), default=cluster.experiment.max_position)
         reached = [max(job.high_water, job.position) for job in cohort if _counts(job)]
         if self._coming(cluster, cohort):
@@ -213,7 +221,7 @@ class DefaultPolicy(ElasticPolicy):
         return min((min(reached, default=0) // self._epoch + 1) * self._epoch, top)
 
     def _waiting(self, cluster: Cluster, cohort: Sequence[JobView], target: int) -> list[JobView]:
-        """Return idle jobs of the cohort that have not finished this round, in the order in which they wait."""
+        """Return the idle jobs of the cohort that have not reached `target`, the end of the round, in the order of their start."""
         members = {job.id for job in cohort}
         return [
             job
@@ -224,7 +232,7 @@ class DefaultPolicy(ElasticPolicy):
         ]
 
     def _coming(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
-        """Return the number of jobs of the cohort that are being created or will be."""
+        """Return the number of jobs of the cohort that are being created or will be created."""
         left = cluster.experiment.jobs_left
         room = left if self._width is None else min(left, self._width - len(cohort))
         return room + sum(job.state is JobState.CREATING for job in cohort)
@@ -232,11 +240,14 @@ class DefaultPolicy(ElasticPolicy):
     # ----------------------------------------------------------------------------------------------------------- actions
 
     def _undisturbed(self, job: JobView) -> int:
-        """Return how far a run of the job trains without a decision. Policies that terminate jobs return earlier boundaries."""
+        """Return the position up to which a run of the job trains without a decision.
+
+        Subclasses that terminate jobs return the next position at which they judge the job.
+        """
         return job.max_position
 
     def _fill(self, cluster: Cluster, waiting: Sequence[JobView], until: int) -> int:
-        """Start waiting jobs on idle slots and return how many still wait."""
+        """Start the jobs `waiting` on idle slots, up to the position `until`; return how many still wait."""
         slots = cluster.idle_slots()
         for job, slot in zip(waiting, slots, strict=False):
             top = job.max_position
@@ -244,7 +255,7 @@ class DefaultPolicy(ElasticPolicy):
         return max(len(waiting) - len(slots), 0)
 
     def _fill_greedily(self, cluster: Cluster) -> int:
-        """Start idle jobs on idle slots and return how many still wait. Reads only the jobs that it starts."""
+        """Start idle jobs on idle slots; return how many still wait. For speed, only the jobs that start are read."""
         left = cluster.queued()
         for slot in cluster.idle_slots():
             job = cluster.get_idle_job()
@@ -259,7 +270,7 @@ class DefaultPolicy(ElasticPolicy):
         return left
 
     def _fill_elastically(self, cluster: Cluster, elastic: Elastic) -> None:
-        """Start idle jobs on gangs. When no job waits or will come, widen running jobs with idle slots."""
+        """Start idle jobs on gangs and create jobs in advance. If no job waits or will wait, move running jobs to wider gangs."""
         able = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         waiting = elastic.start(
             cluster,
@@ -275,16 +286,23 @@ class DefaultPolicy(ElasticPolicy):
         cluster.start_job(job.id, gang, until=job.max_position, allowed=self._undisturbed(job))
 
     def _unmade(self, cluster: Cluster) -> int:
-        """Return the number of jobs that are being created or will be."""
+        """Return the number of jobs that are being created or can still be created."""
         return cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
 
     def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
-        """Create at most `room` jobs, for `spare` slots and in advance; `waiting` jobs exist already."""
+        """Create jobs for idle slots and in advance.
+
+        Args:
+            cluster: The view of the up-call.
+            room: The maximum number of jobs to create.
+            spare: The number of slots for which no job exists.
+            waiting: The number of existing jobs that wait for slots.
+        """
         ready = cluster.count(JobState.CREATING) + waiting
         for _ in range(job_creation.room(cluster, min(room, spare + self._ahead - ready))):
             cluster.create_job()
 
 
 def _counts(job: JobView) -> bool:
-    """Return whether the barrier waits for a job."""
+    """Return whether the barrier waits for a job: it has neither ended nor is HELD."""
     return not job.state.ended and job.state is not JobState.HELD

@@ -25,10 +25,10 @@ class EarlyTermPolicy(DefaultPolicy):
     """The predictive termination criterion of Domhan et al. (IJCAI 2015), for many slots (HyperDrive, section 5.3).
 
     Jobs train in order of creation, as with the default policy. At each multiple of `evaluation_boundary` the policy
-    asks the predictor for P(y_m >= best | y_1..n), where m is the position at which the job would be complete and best
-    is the best value of all jobs so far. The job trains meanwhile. If the probability is below `delta`, the job is
-    terminated at its next report. The policy does not ask about the job that has the best value, nor before any value
-    exists. A failed prediction has no effect.
+    requests from the predictor P(y_m >= best | y_1..n), where m is the position at which the job would be complete and best
+    is the best value of all jobs so far. The job trains while the prediction is pending. If the probability is below `delta`,
+    the job is terminated at its next report. No prediction is requested for the job that has the best value, nor before any
+    value exists. A failed prediction has no effect.
 
     Args:
         evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1.
@@ -60,7 +60,7 @@ class EarlyTermPolicy(DefaultPolicy):
         self._asked: dict[str, str] = {}  # ticket of the pending prediction of a job
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Ask for a prediction at a boundary. The job trains without decisions to the next one."""
+        """At a boundary, request a prediction; the job trains to the next boundary without waiting for the answer."""
         job = cluster.jobs[event.job]
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
@@ -68,14 +68,17 @@ class EarlyTermPolicy(DefaultPolicy):
         if boundaries > self._passed.get(job.id, 0):
             self._passed[job.id] = boundaries
             incumbent = cluster.incumbent
-            # At most one pending question for each job: with slow predictions, a new question would discard every
-            # answer.
+            # At most one pending request for each job: with slow predictions, each answer would be discarded, because
+            # a newer request exists.
             if incumbent is not None and incumbent.job != job.id and job.id not in self._asked:
                 self._asked[job.id] = cluster.predict(job.id, target=incumbent.value)
         return Decision.proceed(self._undisturbed(job))
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Terminate a job that is unlikely to become as good as the best."""
+        """Terminate the job if the predicted probability that it becomes as good as the best is below `delta`.
+
+        Answers that are not for the pending request of a job, errors, and predictions for ended jobs are ignored.
+        """
         if self._asked.get(prediction.job) != prediction.ticket:
             return
         del self._asked[prediction.job]
@@ -87,7 +90,7 @@ class EarlyTermPolicy(DefaultPolicy):
             cluster.terminate_job(job.id)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Drop the pending question of a refused prediction."""
+        """If the engine refused a prediction request, delete the record of the pending request."""
         super().on_refused(cluster, verdict)
         if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
             del self._asked[verdict.command.job]

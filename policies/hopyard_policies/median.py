@@ -17,9 +17,9 @@ class MedianPolicy(DefaultPolicy):
 
     Jobs train in order of creation, each on one slot until it ends. A terminated job frees its slot for the next
     one. At each multiple of `evaluation_boundary` a job is terminated if its best value so far is strictly worse than
-    the median of the running averages of the other jobs at the same boundary. All jobs that reached the boundary count,
-    including those that have ended. The running average of a job covers all its reports up to the one that was judged
-    at that boundary. Between boundaries no run waits for a decision.
+    the median of the running averages of the other jobs at the same boundary. All jobs that reached the boundary are
+    included, also those that have ended. The running average of a job is the mean of all its reports up to the one that was
+    judged at that boundary. Between boundaries no run waits for a decision.
 
     The rule does not depend on the scale of the metric and needs neither a target nor a predictor. It compares a best
     value with averages, so it is conservative: about half of the jobs pass a boundary even if they are only average.
@@ -32,7 +32,7 @@ class MedianPolicy(DefaultPolicy):
 
     Args:
         evaluation_boundary: Units between two boundaries, at least 1.
-        grace: No job is terminated below this position, at least 0. Averages below it count.
+        grace: No job is terminated below this position, at least 0. The averages of jobs below it are used all the same.
         least_jobs: Number of other jobs that must have reached the boundary before a job is judged, at least 1.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
         elastic: See `DefaultPolicy`.
@@ -67,7 +67,7 @@ class MedianPolicy(DefaultPolicy):
         self._averages: dict[int, list[float]] = {}  # by boundary, ascending; larger is better, minus infinity is worst
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Judge the job at a boundary. Between boundaries it trains without decisions."""
+        """At a boundary, terminate the job if its best value is worse than the median; otherwise let it train to the next boundary."""
         job = cluster.jobs[event.job]
         # A run that is ending ignores decisions, so the boundary remains to be judged.
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
@@ -88,7 +88,7 @@ class MedianPolicy(DefaultPolicy):
 
 
 def _values(cluster: Cluster, job: str) -> list[float]:
-    """Return the reported values so that larger is better and values that are not finite are minus infinity."""
+    """Return a job's reported values, converted so that larger is better and values that are not finite are minus infinity."""
     terms = cluster.experiment
     return [terms.rated(point.metrics.get(terms.metric, math.nan)) for point in cluster.curve(job)]
 

@@ -1,4 +1,4 @@
-"""Pending amendments that extend runs beyond their current `until`."""
+"""Pending amendments: requests to extend a run beyond the position at which it would end, its `until`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hopyard.policy import AnswerReady, Cluster, JobState
 
 
 class Amendments:
-    """The pending amendments of a policy: at most one for each job, the latest."""
+    """The pending amendments of a policy: for each job at most the latest one."""
 
     def __init__(self) -> None:
         self._tickets: dict[str, str] = {}
@@ -16,11 +16,11 @@ class Amendments:
         return job in self._tickets
 
     def amend(self, cluster: Cluster, job: str, until: int) -> None:
-        """Ask to move the `until` of a job's run."""
+        """Request that the run of a job ends at the position `until` instead; the answer arrives with `heard`."""
         self._tickets[job] = cluster.amend_run(job, until=until)
 
     def forget(self, job: str) -> None:
-        """Drop a job's pending amendment, because its run ended or the amendment was refused."""
+        """Delete a job's pending amendment, because its run ended or the amendment was refused."""
         self._tickets.pop(job, None)
 
     def heard(self, cluster: Cluster, answer: AnswerReady) -> str | None:
@@ -29,8 +29,8 @@ class Amendments:
         If the amendment came too late and the run is parked, the run is suspended.
 
         Returns:
-            The job whose run was suspended. An empty string if no action was needed: the run continues or ends without
-                help. None if the answer belongs to another question.
+            The job whose run was suspended. An empty string if no action was needed: the run continues or will end. None if
+                the answer does not belong to a pending amendment.
         """
         job = next((job for job, ticket in self._tickets.items() if ticket == answer.ticket), None)
         if job is None:

@@ -1,4 +1,4 @@
-"""Base class for views that wrap a cluster, as inner policies see it."""
+"""Base class for cluster views that an outer policy shows to its inner policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard.policy import Cluster, SlotView
 class PassingCluster(Cluster, ABC):
     """A cluster view that delegates time, random numbers, share, slots and new ids to another cluster.
 
-    Subclasses define the rest of the view.
+    Subclasses define the experiments, jobs, learning curves, snapshots and commands.
 
     Args:
         cluster: The cluster to wrap.

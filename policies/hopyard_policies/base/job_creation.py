@@ -1,4 +1,4 @@
-"""Limits on how many jobs a policy creates at a time, so that one answer does not block the scheduler."""
+"""Limits on how many jobs a policy creates at a time, so that one decision does not block the scheduler."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ AT_ONCE: Final = 512
 
 
 def room(cluster: Cluster, wanted: int) -> int:
-    """Return how many of the `wanted` jobs may be created now (>= 0), given the jobs in state CREATING."""
+    """Return how many of `wanted` further jobs may be created now (>= 0), so that at most `AT_ONCE` are in state CREATING."""
     return max(min(wanted, AT_ONCE - cluster.count(JobState.CREATING)), 0)
 
 
 def need_at_most(name: str, value: int, most: int = MOST) -> None:
     """Check that a parameter is not too large.
+
+    Args:
+        name: The name of the parameter, for the message.
+        value: Its value.
+        most: The largest allowed value.
 
     Raises:
         ValueError: The value is above `most`.

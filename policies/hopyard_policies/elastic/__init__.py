@@ -1,4 +1,4 @@
-"""Jobs that train on a changing number of slots."""
+"""Elastic jobs: jobs that train on a number of slots that the policy changes while they train."""
 
 from hopyard_policies.elastic.elastic import Elastic
 from hopyard_policies.elastic.policy import ElasticPolicy

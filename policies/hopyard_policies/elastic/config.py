@@ -13,7 +13,7 @@ _OPTIONS: Final = ("profile", "efficiency", "pause", "most", "anew")
 
 
 def checked(option: object) -> Mapping[str, Any]:
-    """Check that the option is a mapping with known keys and return it.
+    """Check that the option is a mapping with known keys and return it unchanged.
 
     Raises:
         ValueError: It is not a mapping, or it has an unknown key.
@@ -28,10 +28,13 @@ def checked(option: object) -> Mapping[str, Any]:
 
 
 def profile_of(profile: object) -> dict[int, float]:
-    """Return a profile as seconds by number of slots, from an experiment file or JSON.
+    """Return a profile: the seconds that a unit takes, by number of slots.
+
+    Args:
+        profile: A mapping from an experiment file or from JSON; its keys may be strings of digits.
 
     Raises:
-        ValueError: A number of slots or a time is invalid, or the profile is empty.
+        ValueError: A number of slots or a time is invalid, or the profile is empty or not a mapping.
     """
     found: dict[int, float] = {}
     for size, seconds in profile.items() if isinstance(profile, Mapping) else ():

@@ -1,4 +1,7 @@
-"""Division of slots among elastic jobs: wider gangs while slots are free, narrower ones when others need them."""
+"""Divides slots among elastic jobs: wider gangs while slots are idle, narrower ones when other jobs need slots.
+
+The width of a gang is its number of slots. A *kind* of host is the hardware of a slot (`SlotView.hardware`).
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from hopyard_policies.elastic.profiling import Measuring
 from hopyard_policies.elastic.scaling import Scaling
 
 Left = Callable[[JobView], int]
-"""Units that a job's run has left, or would have."""
+"""Takes a job. Returns the units that its run has left, or would have left if it started now."""
 
 Worth = Callable[[JobView], float]
-"""Value of finishing a job a second earlier, relative to other jobs; equal for all by default."""
+"""Takes a job. Returns the value of finishing it a second earlier, relative to other jobs."""
 
 EFFICIENCY: Final = 0.75
 PAUSE: Final = 10.0
@@ -28,22 +31,23 @@ MOST: Final = 16
 class Elastic:
     """Assigns gangs to jobs when they start, and moves running jobs to wider or narrower gangs (ASHA paper, section 5.2).
 
-    A starting job gets its part of the slots that no continuing run keeps. These slots are divided among all
+    A starting job gets its part of the slots that no continuing run uses. These slots are divided among all
     waiting jobs, including jobs yet to be created, so that no job waits while others train on several slots. When no
-    job waits, idle slots go to running jobs: if a wider gang saves more time than the move costs, the job is
+    job waits, running jobs get the idle slots: if a wider gang saves more time than the move costs, the job is
     suspended at its next boundary and started on the wider gang. When the share shrinks, jobs move to narrower gangs
-    until they fit or have the smallest gang; the core preempts the rest.
+    until they fit or have the smallest gang; the engine preempts the rest.
 
-    All slots of a gang belong to one kind of host. Each measured kind has its own profile. Slots are divided by
-    the profile of the kind that the experiment has most of. A gang mixes kinds only if no kind has enough slots for
-    the smallest gang.
+    All slots of a gang belong to one kind of host. Each measured kind has its own profile: the seconds of a unit by number of
+    slots. Slots are divided by the profile of the kind that the experiment has most of. A gang mixes kinds only if no kind
+    has enough slots for the smallest gang.
 
     Args:
         option: The parameter `elastic` of a policy, a mapping with these optional keys. `profile`: seconds of a unit by
             number of slots; the smallest number is the smallest gang. Without it the times of earlier experiments
-            are used, and missing ones are measured (`hopyard_policies.elastic.profiling`); with `anew`, all are
-            measured. `efficiency`: the least efficiency of a gang, in (0, 1], 0.75 by default. `pause`: the seconds
-            that moving a job costs, 10 by default. `most`: the most slots of a job, 16 by default without a profile.
+            are used, and missing ones are measured (`hopyard_policies.elastic.profiling`). `anew`: measure all times, even if
+            earlier experiments have measured them; False by default. `efficiency`: the least efficiency of a gang, in (0, 1],
+            0.75 by default. `pause`: the seconds that moving a job costs, 10 by default. `most`: the most slots of a job, 16
+            by default without a profile.
 
     Raises:
         ValueError: The option is invalid.
@@ -77,33 +81,33 @@ class Elastic:
         else:
             self._measuring = Measuring(most, self._efficiency, anew=anew)
         self._given = Scaling(profile, self._efficiency)
-        # Jobs that are moving: the attempt that ends, and the size of the next gang.
+        # By job that is moving to another gang: the attempt that ends, and the size of the next gang.
         self._moving: dict[str, tuple[int, int]] = {}
-        self._begun = 0  # Number of jobs that this answer starts.
+        self._begun = 0  # Number of jobs started in this up-call.
 
     def on_profile(self, stat: ApplicationStat) -> None:
-        """Record the result of a profiling run."""
+        """Record the time of a unit that a profiling run has measured."""
         if self._measuring is not None:
             self._measuring.took(stat)
             self._learn(self._measuring)
 
     def on_run_end(self, run: RunEnd) -> None:
-        """Note the end of a run; it may have been a profiling run."""
+        """Record the end of a run if it was a profiling run; ignore other runs."""
         if self._measuring is not None:
             self._measuring.ended(run)
 
     @property
     def least(self) -> int:
-        """The size of the smallest gang."""
+        """The number of slots of the smallest gang."""
         return self._given.sizes[0]
 
     def slots(self, cluster: Cluster) -> list[str]:
-        """Return idle slots, as many as jobs can start."""
+        """Return the ids of idle slots, one for each job that can start now."""
         idle = cluster.idle_slots()
         return [slot.id for slot in idle[: min(len(idle) // self.least, self._places(cluster))]]
 
     def first(self, jobs: Sequence[JobView]) -> list[JobView]:
-        """Sort waiting jobs so that those being moved to other gangs come first."""
+        """Sort waiting jobs so that those that are moving to another gang come first; otherwise the order remains."""
         return sorted(jobs, key=lambda job: job.id not in self._moving)
 
     def start(
@@ -115,17 +119,18 @@ class Elastic:
         begin: Callable[[JobView, tuple[str, ...]], None],
         worth: Worth = lambda _: 1.0,
     ) -> list[JobView]:
-        """Start jobs on idle slots; return the jobs that must wait.
+        """Start jobs on gangs of idle slots; return the jobs that must wait.
 
-        A job waits if no gang is free for it or if the limit on concurrent jobs is reached.
+        A job waits if no gang is free for it or if the limit on concurrent jobs is reached. The first job may start as a profiling
+        run instead.
 
         Args:
-            cluster: The view of the up-call; its answer must not have started any job yet.
+            cluster: The view of the up-call, in which no job has been started yet.
             jobs: The jobs to start, in order.
-            coming: Number of other jobs that wait or will wait soon. Each counts as much as the least of `jobs`.
+            coming: Number of other jobs that wait or will wait soon. Each has the least weight of `jobs` when slots are divided.
             left: Returns the units that a job has left.
             begin: Starts a job on slots, given in the order of ranks.
-            worth: Returns the value of a second of a job.
+            worth: Returns the value of finishing a job a second earlier, relative to other jobs.
         """
         self._look(cluster, left)
         places = self._places(cluster)
@@ -152,7 +157,7 @@ class Elastic:
         kinds = {kind: self._of(kind) for kind in yard.kinds}
         sizes = self._main(cluster).divide(weights, room)
         for job, size in zip(moving, sizes[len(jobs) :], strict=False):
-            self._moving[job.id] = job.attempt, size or self.least  # The size for it in this division.
+            self._moving[job.id] = job.attempt, size or self.least  # Its size in this division.
         late: list[JobView] = []
         for job, wanted in zip(jobs, sizes, strict=False):
             gang = yard.take(wanted, kinds, self.least)
@@ -164,9 +169,15 @@ class Elastic:
         return [*late, *waiting]
 
     def widen(self, cluster: Cluster, others: int, left: Left, worth: Worth = lambda _: 1.0) -> None:
-        """Move running jobs to wider gangs on idle slots, unless `others` waiting jobs can use these.
+        """Move running jobs to wider gangs on idle slots, unless other waiting jobs can use these slots.
 
-        Call it right after `start`, in the same answer.
+        Call it right after `start`, in the same up-call.
+
+        Args:
+            cluster: The view of the up-call.
+            others: The number of jobs that wait for slots.
+            left: Returns the units that a job has left.
+            worth: Returns the value of finishing a job a second earlier, relative to other jobs.
         """
         if others and self._places(cluster) > self._begun:
             return
@@ -187,7 +198,7 @@ class Elastic:
     def _widen_alike(
         self, cluster: Cluster, jobs: list[JobView], scaling: Scaling, free: int, left: Left, worth: Worth
     ) -> int:
-        """Widen jobs on slots of one kind with at most `free` slots; return how many of these the jobs will use."""
+        """Move jobs on slots of one kind to wider gangs, with at most `free` further slots; return how many of these they will use."""
         while jobs and free > 0:
             before = [len(job.slots) for job in jobs]
             after = before.copy()
@@ -202,10 +213,14 @@ class Elastic:
         return 0
 
     def narrow(self, cluster: Cluster, left: Left) -> None:
-        """Move running jobs to narrower gangs if the share is too small for them.
+        """Move running jobs to narrower gangs if they have more slots than the share.
 
-        If more jobs run than may train at a time, those with the highest priority, then the oldest, continue; the
+        If more jobs run than the limit on concurrent jobs allows, those with the highest priority, then the oldest, continue; the
         others are suspended.
+
+        Args:
+            cluster: The view of the up-call.
+            left: Returns the units that a job has left.
         """
         self._look(cluster, left)
         limit = cluster.experiment.concurrency
@@ -230,7 +245,13 @@ class Elastic:
             above -= freed
 
     def demand(self, cluster: Cluster, waiting: int, left: Left) -> int:
-        """Return the useful number of slots: for running jobs the gangs they would move to, for `waiting` jobs the largest."""
+        """Return the number of slots that can be used: for running jobs the gangs they would move to, for waiting jobs the largest.
+
+        Args:
+            cluster: The view of the up-call.
+            waiting: The number of waiting jobs; those beyond the limit on concurrent jobs need no slots.
+            left: Returns the units that a job has left.
+        """
         self._know(cluster)
         slots = cluster.slots
         kinds = {slot.hardware for slot in slots.values()}
@@ -240,10 +261,10 @@ class Elastic:
         waiting = waiting if limit is None else min(waiting, max(limit - len(live), 0))
         return waiting * most + sum(self._wanted(job, kind_of(slots, job.slots), most, left) for job in live)
 
-    # ------------------------------------------------------------------------------------------------------------ inside
+    # ----------------------------------------------------------------------------------------------------------- helpers
 
     def _know(self, cluster: Cluster) -> None:
-        """Take the measurements of earlier experiments, once."""
+        """Load the measurements of earlier experiments on the first call."""
         if self._measuring is not None:
             self._measuring.know(cluster.scaling)
             if len(self._scalings) < len(self._measuring.profiles):
@@ -253,7 +274,10 @@ class Elastic:
         self._scalings = {kind: Scaling(profile, self._efficiency) for kind, profile in measuring.profiles.items()}
 
     def _look(self, cluster: Cluster, left: Left) -> None:
-        """Drop jobs from the set of moving jobs that have moved, did not suspend, ended while suspending, or are HELD."""
+        """Start an up-call: remove jobs that are no longer moving.
+
+        These are the jobs that have started on their new gangs, did not suspend, ended while suspending, or are HELD.
+        """
         self._know(cluster)
         self._begun = 0
         for name, (attempt, _) in list(self._moving.items()):
@@ -263,23 +287,23 @@ class Elastic:
                 del self._moving[name]
 
     def _places(self, cluster: Cluster) -> int:
-        """Return how many more jobs may train at the time of the up-call."""
+        """Return how many more jobs the limit on concurrent jobs allowed to train at the start of the up-call."""
         limit = cluster.experiment.concurrency
         return ENDLESS if limit is None else max(limit - len(cluster.live_jobs()), 0)
 
     def _of(self, kind: str | None) -> Scaling:
-        """Return the scaling of jobs on a kind of slots; None stands for mixed kinds."""
+        """Return the scaling of jobs on slots of one kind of host; None: of mixed kinds."""
         return self._scalings.get(kind, self._given) if kind is not None else self._given
 
     def _main(self, cluster: Cluster) -> Scaling:
-        """Return the scaling on the kind of which the experiment has most slots."""
+        """Return the scaling on the kind of host of which the experiment has most slots."""
         if not self._scalings:
             return self._given
         counts = Counter(slot.hardware for slot in cluster.slots.values())
         return self._of(min(counts, key=lambda kind: (-counts[kind], kind), default=None))
 
     def _most(self, kinds: Iterable[str]) -> int:
-        """Return the largest gang on any of these kinds; without kinds, on all measured ones."""
+        """Return the size of the largest allowed gang on any of these kinds of host; if `kinds` is empty, on any measured kind."""
         there = [self._of(kind) for kind in kinds] or [*self._scalings.values()] or [self._given]
         return max(scaling.sizes[-1] for scaling in there)
 
@@ -290,7 +314,7 @@ class Elastic:
         return self._measuring is not None and self._measuring.holds(job.id)
 
     def _pays(self, scaling: Scaling, job: JobView, size: int, left: Left) -> bool:
-        # The start of a job that has just started would be wasted.
+        # Moving a job that is still starting costs twice: its start is lost, too.
         cost = self._pause * (2 if job.state is JobState.STARTING else 1)
         return scaling.saved(len(job.slots), size, left(job)) > cost
 

@@ -1,4 +1,4 @@
-"""Idle slots by kind of host, and the gangs they can form."""
+"""The idle slots by kind of host (`SlotView.hardware`), and the gangs that can be formed from them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from hopyard_policies.elastic.scaling import Scaling
 
 
 class Yard:
-    """The idle slots of one answer by kind of host, and the slots of each kind that will be idle soon.
+    """The idle slots in one up-call by kind of host, and the number of slots of each kind that will be idle soon.
+
+    Slots of suspending runs will be idle soon.
 
     Args:
         cluster: The view of the up-call.
         idle: Usable idle slots, ordered by id.
-        kept: Slots that their runs keep.
+        kept: The ids of slots whose runs continue.
         room: Total number of slots that may be used.
     """
 
@@ -32,14 +34,22 @@ class Yard:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of host with slots that are idle or will be."""
+        """The kinds of host with slots that are idle or will be idle soon."""
         return sorted(self._leaving)
 
     def take(self, wanted: int, kinds: Mapping[str, Scaling], least: int) -> tuple[str, ...]:
-        """Take a gang of at most `wanted` slots of one kind, the largest possible.
+        """Remove a gang of at most `wanted` slots of one kind from the idle slots, the largest possible, and return it.
 
-        Returns an empty gang if none fits, or if a larger one will be possible soon. If no kind has `least` slots in
-        total, a gang of `least` slots of several kinds is taken.
+        The result is empty if no gang fits, or if a larger one will be possible soon. If no kind has `least` slots in
+        total, a gang of `least` slots of several kinds is returned.
+
+        Args:
+            wanted: The maximum size of the gang.
+            kinds: The scaling on each kind of host.
+            least: The size of the smallest gang.
+
+        Returns:
+            The ids of the slots.
         """
         now = {kind: kinds[kind].fitting(min(wanted, len(idle))) for kind, idle in self._idle.items() if idle}
         soon = (kinds[kind].fitting(min(wanted, self._soon(kind))) for kind in self._leaving)
@@ -63,13 +73,16 @@ class Yard:
 
 
 def kind_of(slots: Mapping[str, SlotView], gang: Sequence[str]) -> str | None:
-    """Return the kind of host of all slots of a gang; None if they differ or a slot is gone."""
+    """Return the kind of host that all slots of a gang have; None: their kinds differ, or a slot does not exist any more."""
     kinds = {slots[name].hardware if name in slots else None for name in gang}
     return kinds.pop() if len(kinds) == 1 else None
 
 
 def _taken(idle: list[SlotView], size: int) -> tuple[str, ...]:
-    """Take slots for a gang, on as few nodes as possible; prefer the sufficient node with the fewest idle slots."""
+    """Remove `size` slots from the idle ones, on as few nodes as possible; return their ids.
+
+    Of the nodes with enough idle slots, the one with the fewest is used.
+    """
     if size == 1:
         return (idle.pop(0).id,)
     counts = Counter(slot.node for slot in idle)

@@ -10,10 +10,10 @@ from hopyard_policies.elastic.elastic import Elastic
 
 
 class ElasticPolicy(Policy):
-    """A policy whose jobs train on gangs if its parameter `elastic` is given, else on one slot each.
+    """Base class of policies whose jobs train on gangs if the parameter `elastic` is given, else on one slot each.
 
     Args:
-        elastic: The parameter; None: not given.
+        elastic: The parameter, see `Elastic`; None: not given.
 
     Raises:
         ValueError: The parameter is invalid.
@@ -24,30 +24,30 @@ class ElasticPolicy(Policy):
         self.scales = self._elastic is not None
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """Record the result of a profiling run."""
+        """Record the time of a unit that a profiling run has measured."""
         if self._elastic is not None:
             self._elastic.on_profile(stat)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Note the end of a run; it may have been a profiling run."""
+        """Record the end of a run if it was a profiling run."""
         if self._elastic is not None:
             self._elastic.on_run_end(run)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Move elastic jobs to narrower gangs if the share has shrunk."""
+        """Move elastic jobs to narrower gangs if they have more slots than the new share."""
         if self._elastic is not None:
             self._elastic.narrow(cluster, self._way)
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the size of the smallest gang."""
+        """Return the number of slots of the smallest gang; 1 without elastic jobs."""
         return self._elastic.least if self._elastic is not None else 1
 
     def _useful(self, cluster: Cluster, waiting: int) -> int:
-        """Return the number of slots that running jobs and `waiting` other jobs can use."""
+        """Return the number of slots that running jobs and `waiting` further jobs can use together."""
         if self._elastic is not None:
             return self._elastic.demand(cluster, waiting, self._way)
         return cluster.busy_slots() + waiting
 
     def _way(self, job: JobView) -> int:
-        """Return the units that a run of the job has left, or would have."""
+        """Return the units that a run of the job has left, or would have left if it started now."""
         return job.max_position - job.position

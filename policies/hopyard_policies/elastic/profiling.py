@@ -1,4 +1,4 @@
-"""Measures the time of a unit on 1, 2, 4, ... slots of each kind of host by short runs of waiting jobs."""
+"""Measures the time of a unit on 1, 2, 4, ... slots of each kind of host (`SlotView.hardware`) by short runs of waiting jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TRIES: Final = 3
 
 
 class Measuring:
-    """Builds a profile for each kind of host, doubling the number of slots while they are efficient enough.
+    """Builds a profile for each kind of host: the seconds of a unit by number of slots, doubled while larger gangs are efficient.
 
     Profiles start with the measurements of earlier experiments (`Cluster.scaling`). The rest is measured with waiting
     jobs, on slots of one kind that no other job waits for: the job is run with `RunMode.PROFILE` before it starts.
@@ -24,8 +24,11 @@ class Measuring:
 
     Args:
         most: The largest number of slots to try.
-        efficiency: Larger gangs are not tried if the efficiency is below this.
+        efficiency: Larger gangs are not tried if the efficiency of the largest measured gang is below this fraction.
         anew: Ignore measurements of earlier experiments.
+
+    Attributes:
+        profiles: By kind of host, the seconds of a unit by number of slots.
     """
 
     def __init__(self, most: int, efficiency: float, *, anew: bool = False) -> None:
@@ -38,7 +41,7 @@ class Measuring:
         self._knows = anew
 
     def know(self, scaling: Mapping[str, Mapping[int, float]]) -> None:
-        """Take the measurements of earlier experiments; later calls have no effect."""
+        """Load the measurements of earlier experiments, by kind of host and number of slots. Later calls have no effect."""
         if self._knows:
             return
         self._knows = True
@@ -49,15 +52,16 @@ class Measuring:
                 self._judge(kind)
 
     def wanted(self, kind: str) -> int:
-        """Return the number of slots of a kind to try next; 0: no more."""
+        """Return the number of slots of a kind of host to measure next; 0: the kind needs no further measurement."""
         profile = self.profiles.get(kind)
         wanted = 2 * max(profile) if profile else 1
         return 0 if self._given_up or kind in self._over or wanted > self._most else wanted
 
     def room(self, kinds: Iterable[str]) -> int:
-        """Return how many slots profiling a waiting job may use: the maximum while a kind is still to be measured, else 0.
+        """Return how many slots a waiting job may use for profiling: the maximum while a kind must be measured, else 0.
 
-        Without any slots their kinds are unknown; then the maximum is returned if nothing was measured.
+        Args:
+            kinds: The kinds of host of the present slots. If there are none, the maximum is returned while nothing is measured.
         """
         there = set(kinds)
         trying = any(map(self.wanted, there)) if there else not self.profiles and not self._given_up
@@ -68,10 +72,15 @@ class Measuring:
         return job == self._job
 
     def begin(self, cluster: Cluster, job: str, others: int) -> tuple[str, ...]:
-        """Profile a waiting job, if there are slots of one kind that `others` jobs do not wait for.
+        """Start a profiling run of a waiting job, if enough slots of one kind are idle that no other job waits for.
+
+        Args:
+            cluster: The view of the up-call; receives the command.
+            job: The id of the job.
+            others: The number of other jobs that wait for slots.
 
         Returns:
-            The slots of the profiling run; empty: none was started, so the job may start.
+            The slots of the profiling run; empty: none was started, so the job may start to train.
         """
         if self._job:
             return ()
@@ -88,7 +97,10 @@ class Measuring:
         return ()
 
     def look(self, cluster: Cluster) -> None:
-        """Note that a profiling run was refused, if its job is neither starting nor running."""
+        """Detect a refused profiling run: its job is neither starting, running nor suspending.
+
+        The run is repeated later, up to `_TRIES` attempts.
+        """
         if self._job and cluster.jobs[self._job].state not in (
             JobState.STARTING,
             JobState.RUNNING,
@@ -97,7 +109,7 @@ class Measuring:
             self._again()
 
     def took(self, stat: ApplicationStat) -> None:
-        """Record the result of a profiling run."""
+        """Record the time that the profiling run has measured. If the time is invalid, profiling stops."""
         if stat.job != self._job:
             return
         seconds, size = stat.report.metrics.get("seconds", math.nan), self.wanted(self._kind)
@@ -109,7 +121,10 @@ class Measuring:
             self._judge(self._kind)
 
     def ended(self, run: RunEnd) -> None:
-        """Note the end of a profiling run: after a failure profiling stops, after a loss it is repeated."""
+        """Record the end of a profiling run.
+
+        After a failure profiling stops; a lost or preempted run is repeated, up to `_TRIES` attempts.
+        """
         if run.mode is not RunMode.PROFILE or run.job != self._job:
             return
         if run.reason is RunEndReason.FAILED:
@@ -119,7 +134,7 @@ class Measuring:
         self._job = ""
 
     def _judge(self, kind: str) -> None:
-        """Stop measuring a kind if its largest gang is not efficient."""
+        """Stop measuring a kind of host if its largest measured gang is less efficient than required."""
         profile = self.profiles[kind]
         size, least = max(profile), min(profile)
         if least * profile[least] < self._efficiency * size * profile[size]:

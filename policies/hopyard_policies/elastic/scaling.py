@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 
 
 class Scaling:
-    """Time of a unit by gang size, and the gang sizes that a job may use.
+    """The time of a unit by gang size, and the gang sizes that a job may use.
+
+    The efficiency of a gang is the slot time of a unit (seconds times slots) on the smallest gang divided by that on this gang.
+
+    Args:
+        profile: The seconds of a unit by number of slots; not empty.
+        efficiency: The least efficiency of an allowed gang, in (0, 1].
 
     Attributes:
         sizes: The allowed gang sizes, ascending: sizes of the profile that are faster than every smaller allowed one
-            and whose efficiency is at least the given one. Efficiency is the slot time of a unit on the smallest
-            gang divided by that on this one.
+            and whose efficiency is at least `efficiency`.
     """
 
     def __init__(self, profile: Mapping[int, float], efficiency: float) -> None:
@@ -26,18 +31,22 @@ class Scaling:
         self.sizes = tuple(sizes)
 
     def fitting(self, slots: int) -> int:
-        """Return the largest allowed gang of at most `slots` slots; 0: there is none."""
+        """Return the largest allowed gang size of at most `slots` slots; 0: there is none."""
         return max((size for size in self.sizes if size <= slots), default=0)
 
     def saved(self, size: int, other: int, left: float) -> float:
-        """Return the seconds saved by training `left` units on gangs of size `other` instead of `size`."""
+        """Return the seconds that training `left` units on `other` slots takes less than on `size` slots."""
         return left * (self._seconds[size] - self._seconds[other])
 
     def grow(self, sizes: list[int], weights: Sequence[float], spare: int) -> None:
-        """Widen gangs in place by at most `spare` slots, each time where a further slot saves most.
+        """Widen gangs in place by at most `spare` slots in total, each time the gang for which a further slot saves most.
 
-        Ties go to the first gang. `weights` are the units that each job has left, times the value of its seconds. Gangs
-        whose size is not allowed stay as they are.
+        Of gangs with equal savings the first is widened. Gangs whose size is not allowed stay as they are.
+
+        Args:
+            sizes: The size of each gang; updated.
+            weights: For each gang, the units that its job has left, times the value of its seconds.
+            spare: The number of slots by which gangs may grow.
         """
         following = dict(zip(self.sizes, self.sizes[1:], strict=False))
         heap: list[tuple[float, int, int]] = []
@@ -58,7 +67,15 @@ class Scaling:
                 offer(index)
 
     def divide(self, weights: Sequence[float], slots: int) -> list[int]:
-        """Divide slots among jobs with these weights: each gets the smallest gang in order, then gangs are widened. 0: none."""
+        """Divide slots among jobs: first the smallest gang for each job, in order, then gangs are widened.
+
+        Args:
+            weights: For each job, the units that it has left, times the value of its seconds.
+            slots: The number of slots.
+
+        Returns:
+            The gang size of each job; 0: it gets no slots.
+        """
         least = self.sizes[0]
         served = min(len(weights), max(slots, 0) // least)
         sizes = [least] * served

@@ -13,14 +13,17 @@ from hopyard_policies.halving.policy import HalvingPolicy
 
 
 class AsynchronousPolicy(HalvingPolicy):
-    """Algorithm 2 of the ASHA paper with several brackets. Subclasses define their widths and which one grows."""
+    """Base class of policies with several asynchronous brackets (Algorithm 2 of the ASHA paper).
+
+    Subclasses define the number of configurations of each bracket, and which bracket gets the next new configuration.
+    """
 
     _widths: tuple[int, ...] = ()
     """Total number of configurations of each bracket."""
 
     @abc.abstractmethod
     def _divided(self) -> tuple[int, ...]:
-        """Return the total number of configurations of each bracket."""
+        """Return the total number of configurations that each bracket will get."""
 
     def _set_up(self) -> None:
         ladder = self._ladder
@@ -57,11 +60,11 @@ class AsynchronousPolicy(HalvingPolicy):
 class AshaPolicy(AsynchronousPolicy):
     """ASHA (Algorithm 2) with the defaults of section 5.1 of its paper: it needs no settings beyond n and R.
 
-    n is the experiment's number of jobs, R its max position. A free slot gets the best configuration that may be
+    n is the experiment's number of jobs, R its maximum position. A free slot gets the best configuration that may be
     promoted. Brackets are checked in order, and in each bracket the rungs from the top down. Of a rung with k results
     the best floor(k / eta) may be promoted. If no bracket has a promotion, a new configuration starts at the bottom of
-    the bracket furthest behind its part of n. When all n have started, slots without a promotion are left to other
-    experiments.
+    the bracket that has the least fraction of its part of n. When all n have started, slots without a promotion are left to
+    other experiments.
 
     With the infinite horizon, R does not determine the rungs: they start at `r` (1 by default) and grow by the factor
     eta as far as jobs may train.
@@ -76,7 +79,7 @@ class AshaPolicy(AsynchronousPolicy):
             two rungs.
         infinite: Use the infinite horizon, with bracket 0 alone by default.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
-        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the longest way to their
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the most units left to their
             rungs get most. None: one slot for each job.
 
     Raises:
@@ -116,7 +119,7 @@ class AshaPolicy(AsynchronousPolicy):
         return divided(self._configurations, self._ladder.lengths, self._ladder.eta, begun)
 
     def _growing(self, cluster: Cluster) -> int | None:
-        """Return the bracket furthest behind its part: the smallest (size + 1) / width, the first of several."""
+        """Return the index of the bracket with the smallest (size + 1) / width, the first of several; None: all are full."""
         sizes = [bracket.size for bracket in self._ladder.brackets]
         room = [((sizes[i] + 1) / width, i) for i, width in enumerate(self._widths) if sizes[i] < width]
         return min(room)[1] if room else None
@@ -125,18 +128,18 @@ class AshaPolicy(AsynchronousPolicy):
 class AsyncHyperbandPolicy(AsynchronousPolicy):
     """Asynchronous Hyperband: cycles through brackets of ASHA, from the earliest stopping to no stopping.
 
-    New configurations go to one bracket at a time, as many as Hyperband gives this bracket, so that all brackets train
-    about equally much. Then the next bracket grows. After the last one the first grows again, keeping its results.
-    Promotions in any bracket come before new configurations.
+    New configurations are added to one bracket at a time, as many as Hyperband gives this bracket, so that all brackets train
+    about equally much. Then the next bracket gets new configurations. After the last one the first gets more, in addition to
+    those that it has. Promotions in any bracket come before new configurations.
 
-    The parameters are those of `HalvingPolicy`; without `brackets` all of them are used.
+    The parameters are those of `HalvingPolicy`; if `brackets` is None, the policy uses a bracket for each rung of the ladder.
     """
 
     def _standard(self, rungs: int) -> tuple[int, ...]:
         return tuple(range(rungs))
 
     def _turns(self) -> list[int]:
-        """Return how many configurations each bracket gets in a cycle."""
+        """Return how many new configurations each bracket gets in one cycle through the brackets."""
         rungs = len(self._ladder.positions)
         counts = hyperband(rungs, self._ladder.eta)
         return [counts[rungs - length] for length in self._ladder.lengths]

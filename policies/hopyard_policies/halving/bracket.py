@@ -1,8 +1,9 @@
 """One bracket of successive halving as a data structure: the results at each rung and the jobs that may be promoted.
 
 It uses no cluster, no time and no random numbers. A caller adds configurations to the bottom rung, reports their
-results, and asks which jobs may be promoted. The cost of finding a promotion grows with the logarithm of the number of
-results.
+results, and queries which jobs may be promoted. The cost of finding a promotion grows with the logarithm of the number of
+results. The *next rung* of a job is the rung at which its result is due, from its addition or promotion until that result is
+reported.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ Result = tuple[float, int, str]
 
 @dataclass(slots=True)
 class BracketRung:
-    """One rung.
+    """One rung of a bracket: the results reported there and the jobs whose next rung it is.
 
     Attributes:
         results: All results, best first.
         able: The results that are finite and not promoted, best first.
         values: The reported value of each job.
         promoted: Jobs promoted from this rung, in order.
-        awaited: Jobs on their way to this rung, in order.
+        awaited: Jobs whose results at this rung are awaited, in the order of their addition or promotion.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -35,7 +36,13 @@ class BracketRung:
     awaited: dict[str, None] = field(default_factory=dict)
 
     def report(self, job: str, value: float, cost: float) -> None:
-        """Add a result. A result that is not finite is the worst and cannot be promoted."""
+        """Add a result.
+
+        Args:
+            job: The job.
+            value: The value of its metric.
+            cost: The value as a cost to minimize. A cost that is not finite is the worst and cannot be promoted.
+        """
         self.awaited.pop(job, None)
         result = (cost if math.isfinite(cost) else math.inf, len(self.results), job)
         insort(self.results, result)
@@ -44,7 +51,14 @@ class BracketRung:
             insort(self.able, result)
 
     def promotable(self, eta: int, missing: int = 0) -> int:
-        """Return how many of the first entries of `able` are among the best floor(|rung| / eta), counting `missing` further results."""
+        """Return how many jobs may be promoted now: the first so many entries of `able`.
+
+        They are among the best floor(|rung| / eta) results of the rung.
+
+        Args:
+            eta: The reduction factor.
+            missing: The number of jobs without a result that are included in |rung|.
+        """
         places = min((len(self.results) + missing) // eta, len(self.results))
         return bisect_right(self.able, self.results[places - 1]) if places else 0
 
@@ -52,12 +66,17 @@ class BracketRung:
 class Bracket:
     """An asynchronous bracket: Algorithm 2 of the ASHA paper.
 
-    Rungs are counted from 0 at the bottom. |rung| is the number of results, without jobs on their way. NaN and
-    infinities count as the worst results and are never promoted.
+    Rungs are numbered from 0 at the bottom. |rung| is the number of results, without jobs that have not reported at the rung.
+    NaN and infinities are the worst results and are never promoted.
 
     Args:
         eta: The reduction factor, >= 2: one of eta results is promoted.
         rungs: The number of rungs, >= 1.
+
+    Attributes:
+        eta: As given.
+        rungs: The rungs, from the bottom.
+        size: The number of added configurations.
     """
 
     def __init__(self, eta: int, rungs: int) -> None:
@@ -68,26 +87,29 @@ class Bracket:
         self._heading: dict[str, int] = {}
 
     def heading(self, job: str) -> int | None:
-        """Return the rung that a job is on its way to; None: it is not on its way to any."""
+        """Return the number of a job's next rung, at which its result is due; None: no result of the job is due in this bracket."""
         return self._heading.get(job)
 
     def add(self, job: str) -> None:
-        """Add a configuration, on its way to the bottom rung."""
+        """Add a configuration; its next rung is the bottom rung."""
         self.size += 1
         self._send(job, 0)
 
     def report(self, job: str, value: float, cost: float) -> None:
-        """Add the result of a job at the rung it was on its way to.
+        """Add the result of a job at its next rung, the one to which it was added or promoted.
 
         Args:
             job: The job.
             value: The value of its metric.
             cost: The value as a cost to minimize.
+
+        Raises:
+            KeyError: No result of the job is due.
         """
         self.rungs[self._heading.pop(job)].report(job, value, cost)
 
     def promotable(self) -> Iterator[tuple[str, int]]:
-        """Yield the jobs that may be promoted and their rungs: rungs from the top down, in each the best job first.
+        """Yield the jobs that may be promoted, with the numbers of their rungs: rungs from the top down, in each the best job first.
 
         These are, of each rung below the top, the jobs among the best floor(|rung| / eta) that are not promoted yet.
         """
@@ -97,19 +119,19 @@ class Bracket:
                 yield job, number
 
     def promote(self, job: str, rung: int) -> None:
-        """Promote a job from its rung to the next."""
+        """Promote a job from the rung with the number `rung`, at which it has reported, to the next one."""
         here = self.rungs[rung]
         del here.able[next(index for index, result in enumerate(here.able) if result[2] == job)]
         here.promoted[job] = None
         self._send(job, rung + 1)
 
     def give_up(self, job: str, rung: int) -> None:
-        """Exclude a job at a rung from promotion. Its result still counts."""
+        """Exclude a job at a rung from promotion. Its result remains part of the rung."""
         here = self.rungs[rung]
         here.able = [result for result in here.able if result[2] != job]
 
     def heighten(self, rungs: int) -> None:
-        """Add rungs at the top until there are `rungs`; jobs at the old top may then be promoted."""
+        """Add rungs at the top until there are `rungs` in total; jobs at the old top rung may then be promoted."""
         self.rungs += [BracketRung() for _ in range(rungs - len(self.rungs))]
 
     def _send(self, job: str, rung: int) -> None:
@@ -126,6 +148,9 @@ class SynchronousBracket(Bracket):
         eta: The reduction factor, >= 2.
         rungs: The number of rungs, >= 1.
         width: The number of configurations at the bottom rung, >= 1.
+
+    Attributes:
+        width: As given, or less after `narrow`.
     """
 
     def __init__(self, eta: int, rungs: int, width: int) -> None:
@@ -134,40 +159,46 @@ class SynchronousBracket(Bracket):
         self._decided = 0
         """The number of decided rungs, from the bottom."""
         self._aside: dict[str, int] = {}
-        """Jobs that a rung does not wait for, with that rung."""
+        """By job that its rung does not wait for: the number of that rung."""
         self._late: list[str] = []
 
     @property
     def decided(self) -> bool:
-        """Whether all rungs are decided and no late or excluded job remains."""
+        """Whether all rungs are decided, all late results are processed, and no job excluded by `set_aside` may still report."""
         return self._decided == len(self.rungs) and not self._late and not self._aside
 
     def narrow(self) -> None:
-        """Set the width to the number of added configurations, because no more will come."""
+        """Set the width to the number of added configurations, because no further configuration will be added."""
         self.width = min(self.width, self.size)
 
     def set_aside(self, job: str) -> None:
-        """Stop waiting for a job on its way. It counts as a configuration and may still report, in time or too late for promotion."""
+        """Stop waiting for the result of a job at its next rung.
+
+        The job still belongs to the rung's configurations. If it reports before the rung is decided, it may be promoted; if later, not.
+        """
         rung = self._heading.get(job)
         if rung is not None:
             self.rungs[rung].awaited.pop(job, None)
             self._aside[job] = rung
 
     def report(self, job: str, value: float, cost: float) -> None:
-        """Add the result of a job; see `Bracket.report`."""
+        """Add the result of a job; see `Bracket.report`.
+
+        A result at a decided rung is late: `decide` returns its job among those that are not promoted.
+        """
         self._aside.pop(job, None)
         if self._heading[job] < self._decided:
             self._late.append(job)
         super().report(job, value, cost)
 
     def heighten(self, rungs: int) -> None:
-        """Add rungs at the top; the old top rung is decided again."""
+        """Add rungs at the top until there are `rungs` in total; the old top rung is decided again."""
         if rungs > len(self.rungs):
             self._decided = min(self._decided, len(self.rungs) - 1)
         super().heighten(rungs)
 
     def decide(self) -> tuple[list[str], list[str]] | None:
-        """Decide the lowest undecided rung, if none of its configurations is on its way.
+        """Decide the lowest undecided rung, if all results for which it waits have been reported. Jobs with late results come first.
 
         Returns:
             The promoted jobs, best first, and the other jobs. None: no rung can be decided now. At the top rung no job

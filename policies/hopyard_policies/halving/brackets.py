@@ -1,4 +1,7 @@
-"""The sets of brackets and the number of configurations of each bracket."""
+"""The sets of brackets of an experiment and the number of configurations of each bracket.
+
+Bracket s starts at rung s of the ladder; s is its early-stopping rate. R is the maximum training of a configuration.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,28 @@ STANDARD = 3
 
 
 def standard(rungs: int) -> tuple[int, ...]:
-    """Return the standard set on a ladder with `rungs` rungs: those of s = 0, 1, 2 that have two rungs, and always s = 0."""
+    """Return the early-stopping rates of the standard set: 0, 1, 2, as far as a bracket has two rungs, and always 0.
+
+    Args:
+        rungs: The number of rungs of the ladder.
+    """
     return tuple(range(max(min(STANDARD, rungs - 1), 1)))
 
 
 def average(rungs: int, eta: int) -> Fraction:
-    """Return the average training of a configuration in a bracket, as a fraction of R, if every promotion is correct."""
+    """Return the average training of a configuration in a bracket, as a fraction of R, if every promotion is correct.
+
+    Args:
+        rungs: The number of rungs of the bracket.
+        eta: The reduction factor.
+    """
     return Fraction(rungs, eta ** (rungs - 1))
 
 
 def shares(n: int, rungs: Sequence[int], eta: int) -> tuple[int, ...]:
     """Divide n configurations among brackets so that all brackets train equally much (ASHA, section 5.1).
 
-    The part of a bracket is proportional to the inverse of its average budget, rounded down, but at least one; the
+    The number of a bracket is proportional to the inverse of its average training, rounded down, but at least one; the
     first bracket gets the rest. With fewer configurations than brackets, the first brackets get one each.
 
     Args:
@@ -42,16 +54,16 @@ def shares(n: int, rungs: Sequence[int], eta: int) -> tuple[int, ...]:
 
 
 def divided(n: int, rungs: Sequence[int], eta: int, begun: Sequence[int]) -> tuple[int, ...]:
-    """Divide configurations like `shares` among brackets that already hold some: none gets less than it holds.
+    """Divide configurations like `shares` among brackets that already have some: no bracket gets less than it has.
 
-    Brackets that hold more than their part keep what they hold; the rest is divided by `shares` among the other
-    brackets.
+    A bracket that has more than its part by `shares` retains all it has; the remaining configurations are divided among the
+    other brackets.
 
     Args:
         n: The total number of configurations, at least the sum of `begun`.
         rungs: The number of rungs of each bracket, descending.
         eta: The reduction factor.
-        begun: The number of configurations that each bracket holds.
+        begun: The number of configurations that each bracket has.
 
     Returns:
         The number of configurations of each bracket; the sum is n.
@@ -73,20 +85,30 @@ def divided(n: int, rungs: Sequence[int], eta: int, begun: Sequence[int]) -> tup
 
 
 def needed(rungs: int, eta: int) -> int:
-    """Return the number of configurations with which a bracket certainly trains one to its top rung."""
+    """Return the number of configurations with which a bracket of `rungs` rungs certainly trains one to its top rung."""
     return int(eta ** (rungs - 1))
 
 
 def hyperband(rungs: int, eta: int) -> tuple[int, ...]:
-    """Return the number of configurations of Hyperband's brackets s = 0, 1, ...: ceil(m / (m - s) * eta^(m - 1 - s)), m rungs.
+    """Return the number of configurations of Hyperband's brackets s = 0, 1, ...: ceil(m / (m - s) * eta^(m - 1 - s)).
 
     All brackets train about equally much. The last one has one rung: its configurations train to R without stopping.
+
+    Args:
+        rungs: The number m of rungs of the ladder.
+        eta: The reduction factor.
     """
     return tuple(-(-rungs * eta ** (rungs - 1 - s) // (rungs - s)) for s in range(rungs))
 
 
 def shortage(widths: Sequence[int], rungs: Sequence[int], eta: int) -> str:
-    """Explain that no bracket is wide enough to train a configuration to its top rung, and what would help; empty: one is."""
+    """Explain that no bracket has enough configurations to train one to its top rung, and what would help; empty: one has.
+
+    Args:
+        widths: The number of configurations of each bracket.
+        rungs: The number of rungs of each bracket.
+        eta: The reduction factor.
+    """
     if not rungs or any(width >= needed(count, eta) for width, count in zip(widths, rungs, strict=True)):
         return ""
     most = max(rungs)

@@ -13,11 +13,13 @@ from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, p
 
 
 class Ladder:
-    """Rungs, brackets and their jobs. For the parameters see `HalvingPolicy`.
+    """The rungs of an experiment, its brackets, and the bracket of each job. For the parameters see `HalvingPolicy`.
+
+    The *next rung* of a job is the rung at which its result is due, from its start or promotion until that result is reported.
 
     Attributes:
         eta: The reduction factor.
-        r: The least training of a configuration in bracket 0, if given.
+        r: The least training of a configuration in bracket 0; None: it follows from the maximum position.
         positions: The positions of the rungs, ascending; empty before `reach`.
         brackets: The brackets, in the order in which they were opened.
     """
@@ -45,7 +47,7 @@ class Ladder:
         return [len(self.positions) - s for s in self._begins]
 
     def reach(self, R: int) -> bool:
-        """Create the rungs up to R, or extend them if R has grown; return whether they changed.
+        """Create the rungs up to the maximum position R, or extend them if R has grown; return whether the rungs changed.
 
         Raises:
             ValueError: R is unknown and no r is given.
@@ -64,10 +66,13 @@ class Ladder:
         return True
 
     def rates(self, standard: Callable[[int], Sequence[int]]) -> Sequence[int]:
-        """Return the early-stopping rates of the brackets, ascending: the given ones, or the standard ones.
+        """Return the early-stopping rates of the brackets, ascending: the rates given by the user, or the standard ones.
+
+        Args:
+            standard: Returns the standard rates for a number of rungs.
 
         Raises:
-            ValueError: A rate exceeds the number of rungs.
+            ValueError: A rate is not below the number of rungs.
         """
         rates, most = self._rates or standard(len(self.positions)), len(self.positions) - 1
         if rates[-1] > most:
@@ -78,12 +83,12 @@ class Ladder:
         return rates
 
     def open(self, bracket: Bracket, s: int) -> None:
-        """Add a bracket that starts at rung s."""
+        """Add a bracket that starts at rung s of the ladder."""
         self.brackets.append(bracket)
         self._begins.append(s)
 
     def enter(self, job: str, bracket: int) -> None:
-        """Add a new configuration, on its way to the bottom rung of a bracket."""
+        """Add a new configuration to the bracket with the index `bracket`; its next rung is the bottom rung."""
         self._home[job] = bracket
         self.brackets[bracket].add(job)
 
@@ -92,17 +97,21 @@ class Ladder:
         return job in self._home
 
     def home(self, job: str) -> Bracket:
-        """Return the bracket of a job."""
+        """Return the bracket of a job that is in a bracket."""
         return self.brackets[self._home[job]]
 
     def goal(self, job: str) -> int | None:
-        """Return the position of the rung that a job is on its way to; None: it is not on its way to any."""
+        """Return the position of a job's next rung, at which its result is due; None: the job has no next rung."""
         bracket = self._home.get(job)
         rung = None if bracket is None else self.brackets[bracket].heading(job)
         return None if bracket is None or rung is None else self.positions[self._begins[bracket] + rung]
 
     def shown(self, width: Callable[[int, int], int | None]) -> tuple[Rung, ...]:
-        """Return all rungs for display, by bracket, from the bottom; `width` gives the most jobs at a rung of a bracket."""
+        """Return all rungs for display, by bracket, from the bottom.
+
+        Args:
+            width: Takes the indices of a bracket and a rung. Returns the maximum number of jobs at this rung; None: no limit.
+        """
         return tuple(
             Rung(
                 bracket=index,

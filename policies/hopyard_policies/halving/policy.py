@@ -1,4 +1,8 @@
-"""Base class of the policies of successive halving."""
+"""Base class of the policies of successive halving.
+
+The *next rung* of a job is the rung at which its result is due, from its start or promotion until that result is recorded. A *free*
+slot is an idle slot, or the slot of the run whose boundary is being decided.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +38,14 @@ from hopyard_policies.halving.ladder import Ladder
 
 
 class HalvingPolicy(ElasticPolicy):
-    """Trains jobs from rung to rung. Subclasses define which bracket grows and which jobs are promoted.
+    """Trains jobs from rung to rung. Subclasses define which bracket gets new configurations and which jobs are promoted.
 
-    A free slot gets, in this order: a job on its way to a rung that lost its run; a job to be promoted; a new
+    A free slot gets, in this order: a job whose run was lost before its rung; a job to be promoted; a new
     configuration. A run ends at its rung with a snapshot, unless its own job is the next one for its slot: then it
     continues in memory.
 
     A job's result at a rung is its first value at or beyond the rung's position. If a job trains to its end before the
-    rung, its last value counts; if it fails, it has no value, which is the worst result. A result counts once: later
+    rung, its last value is used; if it fails, it has no value, which is the worst result. A result is recorded once: later
     events, such as the loss of a snapshot, do not change it.
 
     Args:
@@ -54,7 +58,7 @@ class HalvingPolicy(ElasticPolicy):
             so [0] is the bracket that stops earliest, and [0, 1, 2] are three brackets. None: the default of the
             policy.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
-        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the longest way to their
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the most units left to their
             rungs get most. None: one slot for each job.
 
     Raises:
@@ -79,54 +83,59 @@ class HalvingPolicy(ElasticPolicy):
         self._ladder = Ladder(eta, rungs, r, brackets)
         self._ahead = ahead
         self._gangs: list[JobView] = []
-        """Elastic jobs that this answer will start, collected before slots are divided."""
+        """Elastic jobs to start in this up-call, collected before slots are divided among them."""
         self._configurations = -1
         self._queue: dict[str, None] = {}
-        """Jobs on their way to a rung without a run."""
+        """Jobs that must train to their next rungs and have no run."""
         self._fresh: deque[str] = deque()
         """Jobs with a configuration that are not in a bracket yet."""
         self._amended = Amendments()
         self._started: dict[str, None] = {}
-        """Jobs that this answer starts; the view for `demand` does not include them."""
+        """Jobs started in this up-call; the view passed to `demand` does not show them as started yet."""
         self._finished: set[str] = set()
         """Jobs whose program ended before the max position."""
 
-    # ------------------------------------------------------------------------------------------------ what subclasses say
+    # ----------------------------------------------------------------------------------------------------- for subclasses
 
     @abc.abstractmethod
     def _set_up(self) -> None:
-        """Create or widen brackets, because the terms are known or have changed."""
+        """Create or widen brackets. Called when the maximum position or the number of configurations becomes known or changes."""
 
     @abc.abstractmethod
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the number of configurations and of rungs of the first brackets."""
+        """Return two sequences for the first brackets: the number of configurations of each, and the number of rungs of each."""
 
     @abc.abstractmethod
     def _standard(self, rungs: int) -> tuple[int, ...]:
-        """Return the default early-stopping rates on `rungs` rungs, ascending."""
+        """Return the default early-stopping rates for a ladder of `rungs` rungs, ascending."""
 
     @abc.abstractmethod
     def _growing(self, cluster: Cluster) -> int | None:
-        """Return the bracket for the next new configuration; None: all are full."""
+        """Return the index of the bracket for the next new configuration; None: all are full."""
 
     def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
-        """Return the next job to promote and its rung, if it can continue now. The job `staying` has a run, so it can."""
+        """Return the next job to promote and the number of its rung; None: no job can be promoted and continue now.
+
+        Args:
+            cluster: The view of the up-call.
+            staying: The job whose run waits at its rung, so that it can continue although it is not idle; empty: none.
+        """
         return None
 
     def _settle(self, cluster: Cluster) -> None:
-        """Process new results; synchronous brackets decide complete rungs here."""
+        """Process new results: policies with synchronous brackets decide complete rungs here. By default nothing is done."""
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Assign the idle slots."""
+        """Start jobs on the idle slots; afterwards move elastic jobs to wider gangs."""
         self._look(cluster)
         self._fill(cluster)
         if self._elastic is not None:
             self._elastic.widen(cluster, self._others(cluster), self._way)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Handle a run at its rung: its job continues in memory if it is promoted at once, else it leaves its slot."""
+        """Return whether a run continues. At its rung it continues in memory if its job is promoted at once, else it ends."""
         self._look(cluster)
         job = cluster.jobs[event.job]
         if not event.at_until:
@@ -140,7 +149,7 @@ class HalvingPolicy(ElasticPolicy):
         return Decision.proceed(until)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Queue a job again that has not reached its rung; a job that never will gets the worst result there."""
+        """Queue the job to be trained further if it has not reached its next rung. If it has ended, record its result there."""
         super().on_run_end(cluster, run)
         self._look(cluster)
         self._amended.forget(run.job)
@@ -151,24 +160,24 @@ class HalvingPolicy(ElasticPolicy):
         self._arrive(cluster, job)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Add the new configuration to those that wait for a bracket."""
+        """Add the new configuration to those that are not in a bracket yet."""
         self._fresh.append(created.job)
         self._look(cluster)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Update the brackets, because there will be fewer configurations."""
+        """Update the brackets, because the experiment will have fewer configurations."""
         self._look(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Update the brackets: more configurations or longer training may allow further promotions."""
+        """Update the brackets, because more configurations or longer training may allow further promotions."""
         self._look(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Handle the answer to an amendment: a run that could not be amended is suspended."""
+        """Handle the answer to an amendment. If the amendment came too late for a parked run, the run is suspended."""
         self._amended.heard(cluster, answer)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Queue the job of a refused start. A refused amendment ends the run, and its end queues the job."""
+        """Queue the job of a refused start again. After a refused amendment the run ends, and `on_run_end` queues its job."""
         command = verdict.command
         if isinstance(command, StartJob) and self._ladder.goal(command.job) is not None:
             self._queue[command.job] = None
@@ -176,20 +185,20 @@ class HalvingPolicy(ElasticPolicy):
             self._amended.forget(command.job)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the slots in use plus those for queued jobs, possible promotions and new configurations."""
+        """Return the number of slots in use plus those for queued jobs, possible promotions and new configurations."""
         queued = sum(map(cluster.waits, {**self._queue, **self._started}))
         waiting = queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
         return self._useful(cluster, waiting)
 
     def _promotable(self, cluster: Cluster) -> int:
-        """Return the number of jobs that could be promoted now if there were slots."""
+        """Return the number of jobs that could be promoted and started now if there were idle slots."""
         return 0
 
     def review(self, terms: ExperimentView) -> str:
-        """Return a warning if there are too few configurations to train one to the end.
+        """Return a warning if there are too few configurations to train one to the top rung of a bracket; empty: no warning.
 
         Raises:
-            ValueError: The brackets are impossible under these terms.
+            ValueError: No rungs or brackets with the given parameters exist for this maximum position.
         """
         R = terms.max_position
         if self._ladder.r is not None and self._ladder.r > R:
@@ -201,17 +210,17 @@ class HalvingPolicy(ElasticPolicy):
         return shortage(*self._beginnings(), self._ladder.eta)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
-        """Return the jobs at each rung, by bracket, from the bottom."""
+        """Return the rungs with their jobs for display, by bracket, from the bottom."""
         return self._ladder.shown(self._width)
 
     def _width(self, bracket: int, rung: int) -> int | None:
-        """Return the most jobs that can ever reach a rung; None: no limit."""
+        """Return the maximum number of jobs that can ever reach a rung, by the numbers of bracket and rung; None: no limit."""
         return None
 
     # ------------------------------------------------------------------------------------------------------------- rungs
 
     def _look(self, cluster: Cluster) -> None:
-        """Start an up-call: apply the present terms, and record jobs that reached a rung or ended without a run."""
+        """Prepare an up-call: apply the present terms, decide rungs, and record queued jobs that reached their rungs or have ended."""
         self._started = {}
         terms = cluster.experiment
         if terms.running:
@@ -220,7 +229,7 @@ class HalvingPolicy(ElasticPolicy):
         self._take_in(cluster)
 
     def _plan(self, R: int, n: int) -> None:
-        """Set up rungs and brackets for n configurations and R, if these have changed.
+        """Set up rungs and brackets for n configurations and the maximum position R, if these have changed.
 
         Raises:
             ValueError: Such brackets are impossible.
@@ -230,7 +239,7 @@ class HalvingPolicy(ElasticPolicy):
             self._set_up()
 
     def _completes(self, job: JobView) -> bool:
-        """Return whether a job has nothing left to train: it is complete, or its run is about to complete it."""
+        """Return whether a job has nothing left to train: it has reached its maximum position, or its program has finished."""
         return job.high_water >= job.max_position or job.id in self._finished
 
     def _until(self, job: JobView) -> int:
@@ -239,7 +248,16 @@ class HalvingPolicy(ElasticPolicy):
         return min(goal, job.max_position)
 
     def _arrive(self, cluster: Cluster, job: JobView, finished: bool = False) -> bool:
-        """Record the result of a job that has reached its rung or never will; return whether it was recorded."""
+        """Record the result of a job that has reached its rung or never will.
+
+        Args:
+            cluster: The view of the up-call.
+            job: The job.
+            finished: Whether its program has finished.
+
+        Returns:
+            True if a result was recorded; False if no result is due or the job can still reach the rung.
+        """
         target = self._ladder.goal(job.id)
         if target is None:
             return False
@@ -258,13 +276,23 @@ class HalvingPolicy(ElasticPolicy):
     def _take_in(self, cluster: Cluster) -> None:
         """Record the results of queued jobs that have already trained to their rungs or have ended.
 
-        A result may decide a rung and queue further jobs, so this repeats until nothing changes.
+        A result may decide a rung and queue further jobs, so this repeats until no result is recorded.
         """
         while any(self._arrive(cluster, cluster.jobs[job]) for job in list(self._queue)):
             pass
 
     def _value(self, cluster: Cluster, job: str, target: int, ends: bool) -> float:
-        """Return the first value at or beyond a position; for a job that ended before, its last value; NaN without a value."""
+        """Return a job's result at a rung: the value of its metric.
+
+        Args:
+            cluster: The view of the up-call.
+            job: The job.
+            target: The position of the rung.
+            ends: Whether the job's training has finished.
+
+        Returns:
+            The first value at or beyond the rung; for a job that finished before it, its last value; NaN if there is none.
+        """
         metric = cluster.experiment.metric
         points = [p for p in cluster.curve(job) if metric in p.metrics]
         found = next((p.metrics[metric] for p in points if p.position >= target), None)
@@ -275,10 +303,17 @@ class HalvingPolicy(ElasticPolicy):
     # ---------------------------------------------------------------------------------------------------------- slots
 
     def _fill(self, cluster: Cluster, staying: str = "") -> bool:
-        """Assign each idle slot; return whether `staying`, a job parked at its rung, continues.
+        """Start jobs on the idle slots, and decide whether the run that waits at its rung continues.
 
-        The slot of `staying` counts as free. If another job is promoted to it, that job is queued until the slot
-        is released.
+        The slot of that run is free for other jobs, too. If another job is promoted to it, that job is queued until the slot
+        is idle.
+
+        Args:
+            cluster: The view of the up-call.
+            staying: The job whose run waits at its rung; empty: none.
+
+        Returns:
+            True if the job `staying` continues on its slot.
         """
         # Elastic jobs are only collected here, as many as can start, and get their slots at the end.
         idle = cluster.idle_slots()
@@ -287,7 +322,7 @@ class HalvingPolicy(ElasticPolicy):
         waiting = self._resume(cluster, slots)
         stays = staying in self._queue
         self._queue.pop(staying, None)
-        # Slots of suspending runs go to jobs that already wait.
+        # Jobs that already wait get the slots of suspending runs.
         free = bool(staying) and not stays and waiting <= cluster.count(JobState.SUSPENDING)
         while promotion := self._promotion(cluster, staying):
             job, rung = promotion
@@ -295,7 +330,7 @@ class HalvingPolicy(ElasticPolicy):
                 break
             self._ladder.home(job).promote(job, rung)
             if self._arrive(cluster, cluster.jobs[job]):
-                continue  # It has already trained to its next rung.
+                continue  # The job has already trained to its next rung.
             if job == staying:
                 stays, staying, free = True, "", False
             elif slots:
@@ -310,7 +345,12 @@ class HalvingPolicy(ElasticPolicy):
         return stays
 
     def _resume(self, cluster: Cluster, slots: deque[str]) -> int:
-        """Start queued jobs that have no run, in order; return how many still wait for a slot."""
+        """Start queued jobs that have no run, in order; return how many still wait for a slot.
+
+        Args:
+            cluster: The view of the up-call.
+            slots: The ids of idle slots; those used are removed.
+        """
         ready = [job for job in self._queue if cluster.waits(job)]
         if self._elastic is not None:
             ready = [view.id for view in self._elastic.first([cluster.jobs[job] for job in ready])]
@@ -320,7 +360,12 @@ class HalvingPolicy(ElasticPolicy):
         return sum(job in self._queue for job in ready)
 
     def _grow(self, cluster: Cluster, slots: deque[str]) -> None:
-        """Start new configurations on slots that nothing else needs, and create jobs in advance."""
+        """Start new configurations on the remaining idle slots, and create jobs in advance.
+
+        Args:
+            cluster: The view of the up-call.
+            slots: The ids of idle slots; those used are removed.
+        """
         waiting: list[str] = []
         while self._fresh and slots:
             job = self._fresh.popleft()
@@ -339,7 +384,7 @@ class HalvingPolicy(ElasticPolicy):
             cluster.create_job()
 
     def _ready(self, cluster: Cluster) -> int:
-        """Return the number of new configurations that may start or are being created, without paused ones."""
+        """Return the number of new configurations that can start or are being created, without paused ones."""
         return sum(map(cluster.waits, self._fresh)) + cluster.count(JobState.CREATING)
 
     def _start(self, cluster: Cluster, job: str, slot: str) -> None:
@@ -355,7 +400,7 @@ class HalvingPolicy(ElasticPolicy):
         cluster.start_job(job.id, slots, until=until, allowed=until)
 
     def _begin(self, cluster: Cluster, elastic: Elastic) -> None:
-        """Start the collected elastic jobs on gangs; queue those that get none."""
+        """Start the collected elastic jobs on gangs; queue those for which no gang is free."""
         jobs, self._gangs = self._gangs, []
         coming = self._others(cluster)
         for job in elastic.start(
@@ -364,11 +409,11 @@ class HalvingPolicy(ElasticPolicy):
             self._queue[job.id] = None
 
     def _others(self, cluster: Cluster) -> int:
-        """Return the number of jobs that wait for slots or will, without those that this answer starts."""
+        """Return the number of jobs that wait for slots or will wait, without those that this decision starts."""
         queued = sum(cluster.waits(job) for job in self._queue)
         return queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
 
     def _way(self, job: JobView) -> int:
-        """Return the units to the rung that a job is on its way to."""
+        """Return the number of units that a job has left to its next rung; 0: it has no next rung."""
         goal = self._ladder.goal(job.id)
         return max(min(goal, job.max_position) - job.position, 0) if goal is not None else 0

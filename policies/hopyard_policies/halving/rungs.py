@@ -23,6 +23,9 @@ def positions(R: int, r: int | Fraction, eta: int) -> tuple[int, ...]:
 
     Returns:
         Ascending positions; the last is R.
+
+    Raises:
+        ValueError: An argument is out of range.
     """
     if R < 1 or r < 1 or eta < 2:
         raise ValueError(f"R is {R}, r is {r}, eta is {eta}; needed are R >= 1, r >= 1, eta >= 2")
@@ -35,7 +38,13 @@ def positions(R: int, r: int | Fraction, eta: int) -> tuple[int, ...]:
 
 
 def least(R: int, eta: int, rungs: int = MOST_RUNGS) -> Fraction:
-    """Return the r that gives at most `rungs` rungs: R / eta^(rungs - 1), but at least 1."""
+    """Return the minimum training r that gives at most `rungs` rungs: R / eta^(rungs - 1), but at least 1.
+
+    Args:
+        R: The maximum training of a configuration (a position).
+        eta: The reduction factor.
+        rungs: The maximum number of rungs.
+    """
     return max(Fraction(R, eta ** (rungs - 1)), Fraction(1))
 
 
@@ -46,7 +55,7 @@ def extended(ladder: tuple[int, ...], R: int, eta: int) -> tuple[int, ...]:
     rung. If R is not larger than the last rung, the ladder is returned unchanged.
 
     Args:
-        ladder: The rungs, ascending.
+        ladder: The positions of the rungs, ascending.
         R: The new maximum training of a configuration.
         eta: The reduction factor, at least 2.
     """

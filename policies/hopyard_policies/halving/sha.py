@@ -15,17 +15,20 @@ from hopyard_policies.halving.policy import HalvingPolicy
 
 
 class SynchronousPolicy(HalvingPolicy):
-    """Algorithm 1 of the ASHA paper, in brackets that start one after the other. Subclasses define their widths."""
+    """Base class of policies with synchronous brackets, which start one after the other (Algorithm 1 of the ASHA paper).
+
+    Subclasses define the number of configurations of each bracket.
+    """
 
     _rates: Sequence[int] = ()
     """The early-stopping rates of the brackets, used cyclically."""
     _open_ones: tuple[SynchronousBracket, ...] = ()
     _spared: tuple[str, ...] = ()
-    """Jobs that should be terminated but are HELD or about to be."""
+    """Jobs to terminate later, because they are HELD or about to be."""
 
     @abc.abstractmethod
     def _size(self, s: int) -> int:
-        """Return the number of configurations of a full bracket."""
+        """Return the number of configurations of a full bracket that starts at rung s of the ladder."""
 
     def _set_up(self) -> None:
         self._rates = self._ladder.rates(self._standard)
@@ -51,7 +54,7 @@ class SynchronousPolicy(HalvingPolicy):
         return len(self._ladder.brackets) - 1
 
     def _settle(self, cluster: Cluster) -> None:
-        """Decide complete rungs: promoted jobs are queued, the others are terminated."""
+        """Decide rungs in which all results are present: queue the promoted jobs to be trained further, terminate the others."""
         for job in self._spared:
             self._end(cluster, job)
         last = self._last(cluster)
@@ -72,7 +75,7 @@ class SynchronousPolicy(HalvingPolicy):
         self._open_ones = tuple(bracket for bracket in self._open_ones if not bracket.decided)
 
     def _end(self, cluster: Cluster, job: str) -> None:
-        """Terminate a job, now or when a person resumes it."""
+        """Terminate a job. A job that is HELD or about to be is terminated after a person has resumed it."""
         state = cluster.jobs[job].state
         others = tuple(other for other in self._spared if other != job)
         # If the command was refused while the job is suspending, the job will be HELD.
@@ -84,13 +87,13 @@ class SynchronousPolicy(HalvingPolicy):
             cluster.terminate_job(job)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Handle refusals like `HalvingPolicy`; a job that could not be terminated is terminated later."""
+        """Handle refusals like `HalvingPolicy`. If a termination was refused, terminate the job later."""
         super().on_refused(cluster, verdict)
         if isinstance(verdict.command, TerminateJob):
             self._spared = (*self._spared, verdict.command.job)
 
     def _last(self, cluster: Cluster) -> bool:
-        """Return whether no further configuration can come."""
+        """Return whether the experiment will get no further configuration, and every idle job is in a bracket."""
         terms = cluster.experiment
         if not terms.running or terms.jobs_left or cluster.count(JobState.CREATING):
             return False
@@ -107,8 +110,8 @@ class ShaPolicy(SynchronousPolicy):
     A bracket starts with `width` configurations. Of a rung with k configurations the best floor(k / eta) are promoted
     together, and the others are terminated. When a slot would be idle because all brackets wait for results, another
     bracket starts (as in BOHB), until the experiment has all its jobs; the last bracket has the rest of them. A rung
-    waits for lost runs to report again. Failed jobs count as worst at once. A rung does not wait for HELD jobs; their
-    later results are too late.
+    waits until a lost run has been repeated. A failed job has the worst result at once. A rung does not wait for HELD jobs; if
+    they report after the decision, they are not promoted.
 
     Args:
         eta: The reduction factor, at least 2.
@@ -118,8 +121,8 @@ class ShaPolicy(SynchronousPolicy):
             `rungs`.
         brackets: Early-stopping rates, used cyclically in ascending order: bracket s starts at rung s of the ladder.
             None: 0.
-        width: The number of configurations of a bracket, at least 1; None: as many as bring one to R, eta^(its rungs -
-            1).
+        width: The number of configurations of a bracket, at least 1; None: the least with which one certainly trains to R,
+            eta^(number of the bracket's rungs - 1).
         ahead: Number of jobs created in advance of free slots, in 0..10000.
         elastic: See `HalvingPolicy`.
 
@@ -155,7 +158,7 @@ class HyperbandPolicy(SynchronousPolicy):
     With m rungs, bracket s gets ceil(m / (m - s) * eta^(m - 1 - s)) configurations, so that all brackets train about
     equally much. A bracket starts when a slot would be idle, so several may be active at a time.
 
-    The parameters are those of `HalvingPolicy`; without `brackets` all of them are used.
+    The parameters are those of `HalvingPolicy`; if `brackets` is None, the policy uses every bracket, with s = 0..m - 1.
     """
 
     def _standard(self, rungs: int) -> tuple[int, ...]:
@@ -168,7 +171,8 @@ class HyperbandPolicy(SynchronousPolicy):
 class BohbPolicy(ShaPolicy):
     """BOHB: `sha` with a generator that learns from its results, `tpe` unless the experiment names another.
 
-    The ASHA paper uses BOHB with the early-stopping rate of SHA. With a list of `brackets` it cycles like Hyperband.
+    The ASHA paper uses BOHB with the early-stopping rate of SHA. With a list of `brackets` the policy cycles through these brackets,
+    like Hyperband.
 
     The parameters are those of `sha`.
     """

@@ -1,1 +1,1 @@
-"""Tuners: inner policies that decide how far trials are wanted, while an outer policy trains them."""
+"""Tuners: inner policies that decide up to which position trials are trained, while an outer policy schedules the training."""

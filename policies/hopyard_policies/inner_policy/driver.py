@@ -1,4 +1,8 @@
-"""Drives a tuner (an inner policy) on trials that an outer policy trains."""
+"""Drives a tuner (an inner policy) on trials that an outer policy trains.
+
+A *trial* is a job as the tuner sees it. The tuner starts trials on virtual slots; an *errand* is such a virtual run. The outer policy
+trains the trials on real slots and reports the progress, which this module passes to the tuner as up-calls.
+"""
 
 from __future__ import annotations
 
@@ -48,30 +52,33 @@ from hopyard_policies.inner_policy.trials import Errand, Origin, Trials, TrialSt
 from hopyard_policies.inner_policy.virtual_slots import InnerCluster, Scene
 
 MOST: Final = 1000
-"""Upper limit of the trials that a tuner may train at a time, because a tuner reads all virtual slots in every up-call."""
+"""Maximum number of trials that a tuner may train at a time, because a tuner reads all virtual slots in every up-call."""
 
 _AHEAD: Final = 16
 _RESTLESS: Final = 100_000
-"""Limit of up-calls in one turn; beyond it the tuner does not settle."""
+"""Maximum number of up-calls in one turn; a tuner that makes further requests after them is an error."""
 
 _TELLING: Final = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED, JobState.HELD)
-"""Job states that may have been entered without the tuner's knowledge."""
+"""Job states into which a job may change without a decision of the tuner."""
 
 
 class Tuning:
-    """A tuner and its knowledge of its trials.
+    """Runs a tuner (an inner policy) and stores its knowledge of its trials.
+
+    `hear` queues up-calls for the tuner; `turn` makes them and carries out the tuner's decisions.
 
     Args:
-        tuner: The policy that decides how far trials are wanted.
+        tuner: The policy that decides up to which position trials are trained.
         width: The number of trials that it may train at a time; None: all. At most `MOST`.
         hidden: Jobs that the tuner does not see; the collection may change.
 
     Attributes:
+        tuner: The tuner, as given.
         states: The tuner's knowledge of each trial.
         width: As given; it may be changed between turns.
-        copies: Whether the tuner forks trials; then trials are saved wherever it stops them.
-        made: Jobs that it asked for, in order; creation may have failed for some.
-        best: The best result that it was told.
+        copies: Whether the tuner forks trials; then trials are saved at each position where it stops them.
+        made: Jobs that it requested, in order; creation may have failed for some.
+        best: The best result that was passed to it; None: none yet.
         changes: A counter, increased when any of `states` changes.
     """
 
@@ -95,35 +102,35 @@ class Tuning:
         self._counts: tuple[int, ...] = (-1,)
         self._jobs_left = 0
 
-    # ------------------------------------------------------------------------------------------------- what is asked of it
+    # ------------------------------------------------------------------------------------------------------------- queries
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """Yield the trials that are wanted further than the tuner knows, with their errands."""
+        """Yield the trials that the tuner wants trained beyond the position that it knows, with their errands (virtual runs)."""
         for state in self.states.values():
             if state.errand is not None and not state.errand.parked:
                 yield state, state.errand
 
     @property
     def busy(self) -> int:
-        """The number of trials that it trains."""
+        """The number of trials that the tuner trains now: those with a virtual run."""
         return len(self._busy)
 
     @property
     def jobs_left(self) -> int:
-        """The number of trials that it may still create."""
+        """The number of trials that the tuner may still create in the present turn."""
         return max(self._jobs_left - len(self._created), 0)
 
     def owns(self, ticket: str) -> bool:
-        """Return whether the tuner asked the question with this ticket."""
+        """Return whether the tuner made the request with this ticket."""
         return ticket in self._tickets
 
     def stir(self) -> None:
-        """Mark everything as possibly changed, so that all trials are checked for news."""
+        """Mark everything as possibly changed, so that the next turn checks the progress of all trials."""
         self._looked = None
         self.changes += 1
 
     def hear(self, call: Call | Verdict) -> None:
-        """Queue an up-call or a refusal for the tuner's next turn."""
+        """Queue an up-call, or the refusal of a command, for the tuner's next turn."""
         if isinstance(call, JobCreated):
             parent, position = self._forks.pop(call.job, ("", 0))
             self.states[call.job] = TrialState(call.job, position, parent=parent, fork_position=position)
@@ -139,16 +146,16 @@ class Tuning:
         self._calls.append(call)
 
     def turn(self, cluster: Cluster, progress: Progress, settle: Callable[[], None] | None = None) -> None:
-        """Make all pending up-calls on the tuner until it makes no further request.
+        """Make all pending up-calls on the tuner, including those for new reports, until it makes no further request.
 
         Args:
             cluster: The cluster in which its trials are jobs.
             progress: The known progress of trials.
             settle: Called before each up-call and at the end, to carry out the tuner's decisions before it makes
-                further ones.
+                further ones; None: nothing is called.
 
         Raises:
-            RuntimeError: The tuner does not settle.
+            RuntimeError: The tuner makes further requests without end.
         """
         self._created.clear()
         self._jobs_left = cluster.experiment.jobs_left
@@ -170,18 +177,18 @@ class Tuning:
         )
 
     def rests(self, cluster: Cluster) -> bool:
-        """Return whether the tuner trains nothing and, under the present terms, never will. Call it after a turn."""
+        """Return whether the tuner trains nothing and will not train again under the present terms. Call it after a turn."""
         waits = self._busy or self._calls or self.jobs_left or self._created or self._forks
         if waits or cluster.count(JobState.CREATING, JobState.HELD):
             return False
         return not self.demand(cluster)
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Return how many trials the tuner could train, including running ones; None: no limit. Call it after a turn."""
+        """Return how many trials the tuner could train at a time, including running ones; None: no limit. Call it after a turn."""
         return self.tuner.demand(self._bench(cluster, None))
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Return the tuner's rungs; None: it has none."""
+        """Return the tuner's rungs; None: the tuner has no rungs."""
         return self.tuner.rungs(self._bench(cluster, None))
 
     # -------------------------------------------------------------------------------------------------------- up-calls
@@ -227,8 +234,8 @@ class Tuning:
         if self.width is not None:
             most = min(most, self.width)
         elif self._jobs_left > MOST:
-            # Without a limit of jobs the generator may be exhausted soon, so it is not asked for a thousand
-            # configurations at once.
+            # Without a limit of jobs the generator may be exhausted soon, so only a few configurations are requested in
+            # advance.
             most = min(most, len(self.states) + _AHEAD)
         return max(most, len(self._busy), 1)
 
@@ -317,7 +324,7 @@ class Tuning:
                     errand.parked = errand.held = False
 
     def _end(self, cluster: Cluster, state: TrialState, reason: RunEndReason) -> None:
-        """End an errand; the trial waits or has ended."""
+        """End the errand of a trial, if it has one, and queue the `RunEnd`; the trial then waits or has ended for the tuner."""
         errand = state.errand
         if errand is None:
             return
@@ -332,10 +339,10 @@ class Tuning:
         self._attention = True
         self._calls.append(RunEnd(state.id, state.attempt, reason, state.position, state.position))
 
-    # ------------------------------------------------------------------------------------------------------- what is new
+    # -------------------------------------------------------------------------------------------------------------- news
 
     def _reconcile(self, cluster: Cluster) -> None:
-        """Update the trials whose jobs changed state without the tuner."""
+        """Update the trials whose jobs failed, ended, became HELD, or are no longer HELD, without a decision of the tuner."""
         counts = tuple(cluster.count(state) for state in _TELLING)
         if counts == self._counts:
             return
@@ -356,7 +363,7 @@ class Tuning:
                 continue
             elif job.state in (JobState.FAILED, JobState.TERMINATED):
                 failed = job.state is JobState.FAILED
-                if failed and state.parent and state.errand is None:  # The snapshot that it should start from is lost.
+                if failed and state.parent and state.errand is None:  # The parent's snapshot is lost.
                     self._calls.append(RunEnd(name, state.attempt, RunEndReason.LOST, state.position, 0))
                 self._end(cluster, state, RunEndReason.FAILED if failed else RunEndReason.TERMINATED)
                 state.ended = job.state
@@ -366,7 +373,7 @@ class Tuning:
                 state.ended, state.limit = job.state, job.max_position
 
     def _news(self, cluster: Cluster, progress: Progress) -> list[Call]:
-        """Return the up-calls for the next report of each trial that has one.
+        """Return the up-calls for the next report of each trial that has a new report.
 
         The best reports come first, so that a tuner that promotes while results arrive decides as if it had known all
         results.
@@ -407,7 +414,7 @@ class Tuning:
         if not new and not last:
             return []
         point = new[0] if new else next((p for p in reversed(curve) if p.position <= known), None)
-        if point is None:  # It ended without a report.
+        if point is None:  # The training finished without a report.
             errand.finished = True
             self._end(cluster, state, RunEndReason.UNTIL)
             return []
@@ -433,5 +440,5 @@ class Tuning:
 
 
 def _running(cluster: Cluster) -> set[str]:
-    """Return the running experiments of a group."""
+    """Return the ids of the running experiments of a group."""
     return {name for name, terms in cluster.experiments.items() if terms.running}

@@ -1,4 +1,4 @@
-"""Creates the tuner that a policy's parameters describe."""
+"""Creates the tuner that the parameters of an outer policy describe."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
         trains: The class of the outer policy, which cannot be its own tuner.
 
     Raises:
-        ValueError: The policy does not exist, rejects the parameters, or cannot be a tuner because it places training
-            itself.
+        ValueError: The policy does not exist, rejects the parameters, or cannot be a tuner: it runs in another process, needs
+            partitioned data, or chooses the number of slots of its jobs.
     """
     given: dict[str, Any] = (
         {"name": tuner} if isinstance(tuner, str) else dict(tuner) if isinstance(tuner, Mapping) else {}
@@ -54,5 +54,5 @@ def made(tuner: str | Mapping[str, Any], trains: type[Policy]) -> Policy:
 
 
 def version_with(policy: Policy, tuner: Policy) -> str:
-    """Return the version of a policy together with that of its tuner: the decisions of both follow from the up-calls."""
+    """Return the version of a policy together with that of its tuner. A change of either may change decisions in a replay."""
     return f"{policy.version} (tuner {type(tuner).__name__} {tuner.version})"

@@ -18,9 +18,9 @@ class MemberView(PassingCluster):
 
     Args:
         cluster: The real cluster.
-        member: The experiment.
-        made: Its jobs, in order of creation; may contain ids that do not exist.
-        best: Its best result.
+        member: The id of the experiment.
+        made: The ids of the experiment's jobs, in order of creation; may contain ids that do not exist.
+        best: The best result of the experiment; None: none yet.
     """
 
     def __init__(self, cluster: Cluster, member: str, made: Collection[str], best: Incumbent | None) -> None:
@@ -93,6 +93,6 @@ class _Own(Mapping[str, JobView]):
         return self._all[job]
 
     def states(self) -> list[JobState]:
-        """Return the state of each job, in order."""
+        """Return the states of the experiment's existing jobs, in order of creation."""
         jobs = self._all
         return [jobs[job].state for job in self._made if job in jobs]

@@ -11,32 +11,35 @@ from hopyard.policy.vocabulary import ApplicationStat, Call
 
 
 class Progress(Protocol):
-    """The progress of trials at one moment."""
+    """The progress of a tuner's trials at one moment, as the outer policy knows it."""
 
     @property
     def moves(self) -> int:
-        """A counter, increased when the progress of any trial changes. Changes announced by `Tuning.stir` are not included."""
+        """A counter, increased when the progress of any trial changes. Changes announced by `Tuning.stir` do not increase it."""
         ...
 
     def moved(self, trial: str, since: int) -> bool:
-        """Return whether a trial may have progressed since the counter `moves` had the value `since`."""
+        """Return whether a trial may have been trained further since the counter `moves` had the value `since`."""
         ...
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """Return the position that a trial has reached, by any job, and whether its training has finished."""
+        """Return the position up to which a trial is trained, by any job, and whether its training has finished."""
         ...
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """Return a trial's curve, at least up to the reached position. Reports beyond the trial's end belong to the same training."""
+        """Return a trial's curve, at least up to the reached position.
+
+        Reports beyond the trial's maximum position, if any, are of its own training.
+        """
         ...
 
     def saved(self, trial: str, position: int) -> str | None:
-        """Return a job with a snapshot of the trial's state at a position (> 0); None: there is none."""
+        """Return the id of a job with a snapshot of the trial's state at a position (> 0); None: there is none."""
         ...
 
 
 def value(call: Call, cluster: Cluster) -> float:
-    """Return the value of the report in a call, larger is better; minus infinity if the call has no report."""
+    """Return the metric value of the report in an up-call, so that larger is better; minus infinity if it has no report or value."""
     if not isinstance(call, ApplicationStat | IterationFinish):
         return -math.inf
     return cluster.experiment.rated(call.report.metrics.get(cluster.experiment.metric, math.nan))

@@ -1,4 +1,4 @@
-"""Trials as an inner policy sees them: each runs on a virtual slot."""
+"""Trials: the jobs of an outer policy as its tuner, an inner policy, sees them. Each trial runs on a virtual slot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hopyard.policy import CurvePoint, ExperimentView, JobState, JobView
 
 Known = Callable[[str, int], Sequence[CurvePoint]]
-"""Returns a trial's curve up to a position, whichever job trained it."""
+"""Takes a trial and a position. Returns the trial's curve up to the position, whichever job trained it."""
 
 Origin = tuple[str, int]
 """The parent trial and the position that a trial is forked from; ("", 0): it starts from scratch."""
@@ -20,10 +20,10 @@ class Errand:
 
     Attributes:
         slot: The virtual slot.
-        until: The position at which it parks.
-        allowed: Reports below it need no decision.
-        parked: Whether it waits at `until`.
-        held: Whether it is parked by the tuner's PARK.
+        until: The position at which the trial parks for a decision of the tuner.
+        allowed: Reports below this position need no decision.
+        parked: Whether the trial waits at `until`, or at the end of its training.
+        held: Whether the tuner has decided PARK.
         finished: Whether the training has finished.
     """
 
@@ -35,7 +35,7 @@ class Errand:
     finished: bool = False
 
     def next_decision(self, position: int) -> int:
-        """Return the next position at which the tuner makes a decision."""
+        """Return the next position after `position`, the present one, at which the tuner makes a decision; at most `until`."""
         return min(max(self.allowed, position + 1), self.until)
 
 
@@ -45,13 +45,14 @@ class TrialState:
 
     Attributes:
         id: The id of its job.
-        position: The position that the tuner knows to be trained.
-        errand: The virtual run, if any.
-        ended: How it ended for the tuner; None: it has not.
-        limit: The max position at the time it was completed.
+        position: The position up to which the tuner knows it to be trained.
+        errand: The virtual run; None: the trial waits for the tuner or has ended.
+        ended: The final state in which the tuner has ended it; None: the tuner has not.
+        limit: The maximum position at the time it was completed.
         over: Whether its job has ended, too. Nothing more happens to it unless the experiment is extended.
         attempt: The number of virtual runs so far.
         parent: The trial that it was forked from at `fork_position`; empty: it was not forked.
+        fork_position: The position of the fork.
         stops: Positions at which virtual runs ended; the tuner assumes a snapshot there.
     """
 
@@ -68,10 +69,15 @@ class TrialState:
 
 
 class Trials(Mapping[str, JobView]):
-    """The jobs of an experiment as its tuner sees them; views are created on access.
+    """The jobs of an experiment as its tuner sees them, by id; views are created on access.
 
-    `coming` are jobs that the tuner has just requested, `hidden` jobs that it does not see, `running` the running
-    experiments.
+    Args:
+        jobs: The real jobs.
+        states: The tuner's knowledge of each trial.
+        coming: Jobs that the tuner has just requested, with their parents.
+        terms: The experiment of the `coming` jobs.
+        hidden: Jobs that the tuner does not see.
+        running: The ids of the running experiments.
     """
 
     def __init__(
@@ -127,28 +133,31 @@ class Trials(Mapping[str, JobView]):
         )
 
     def idle(self) -> Iterator[JobView]:
-        """Yield the trials that wait for the tuner to start them and whose experiments run."""
+        """Yield the trials that wait for the tuner to start them and whose experiments are running."""
         return map(self.__getitem__, self.waiting())
 
     def waiting(self) -> Iterator[str]:
-        """Yield the ids of the waiting trials."""
+        """Yield the ids of the trials of `idle`."""
         able = [job for job, state in self._states.items() if state.errand is None and state.ended is None]
         return filter(self.waits, able)
 
     def waits(self, job: str) -> bool:
-        """Return whether a trial waits for the tuner to start it."""
+        """Return whether a trial waits for the tuner to start it, and its experiment is running."""
         return job in self._jobs and self.state(job).idle and self._jobs[job].experiment in self._running
 
     def heard(self) -> bool:
-        """Return whether the tuner has heard of all trials."""
+        """Return whether the tuner has received the creation of every trial."""
         return not self._coming and len(self) == sum([job in self._jobs for job in self._states])
 
     def state(self, job: str) -> JobState:
-        """Return the state of a trial as the tuner sees it."""
+        """Return the state of a trial as the tuner sees it.
+
+        The result follows from the virtual run and the tuner's decisions; the state of the real job may differ.
+        """
         if job not in self._jobs:
             return JobState.CREATING
         found, state = self._jobs[job].state, self._states.get(job)
-        if state is None:  # The tuner will hear of it in this turn.
+        if state is None:  # The tuner receives its creation in this turn.
             return JobState.CREATING if found.idle else found
         if found is JobState.CREATING:
             return found

@@ -1,4 +1,4 @@
-"""The cluster as a tuner sees it: jobs are trials, slots are virtual, and started runs become requests."""
+"""The cluster as a tuner sees it: jobs are trials, slots are virtual, and runs that it starts become requests to the outer policy."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Scene:
         reserved: Virtual slots that the tuner has reserved.
         width: The number of virtual slots.
         jobs_left: The number of jobs that the tuner may create.
-        curve: Returns a trial's curve as far as the tuner knows it.
+        curve: Returns a trial's curve up to the position that the tuner knows.
         snapshots: Returns the positions that a trial can be started or forked from.
-        saved: Returns a job with a snapshot of a trial's state, or None.
+        saved: Takes a trial and a position. Returns a job with a snapshot of the trial's state there, or None.
         copies: Whether the tuner may fork trials.
     """
 
@@ -73,7 +73,20 @@ class Scene:
 
 
 class InnerCluster(Cluster):
-    """The view of one up-call on a tuner. Questions and new jobs are submitted to the real cluster at once; `commands` has the rest."""
+    """The view of one up-call on a tuner.
+
+    Creations, forks, labels, requests, timers and ends of experiments are submitted to the real cluster at once. Other
+    commands, such as starts of virtual runs, are collected for `Tuning`.
+
+    Args:
+        scene: The data to show.
+
+    Attributes:
+        commands: The collected commands, in order.
+        created: The ids of created jobs.
+        forked: The parent and the fork position of each forked job.
+        tickets: The tickets of requests made in this up-call.
+    """
 
     def __init__(self, scene: Scene) -> None:
         self.commands: list[Command] = []
@@ -222,7 +235,10 @@ class InnerCluster(Cluster):
             self.commands.append(command)
 
     def _fork(self, command: ForkJob) -> ForkJob:
-        """Fork the job that has the trial's snapshot. Without one, the core refuses the fork with the reason."""
+        """Convert a fork of a trial to a fork of a job that has the snapshot of the trial's state.
+
+        If no job has it, the command names the trial's own job, and the engine refuses the fork with the reason.
+        """
         self._know(command.parent)
         self._demand(command, self._scene.copies, "a tuner that copies trials says so: `copies = True`")
         self.forked[command.job] = (command.parent, command.position)

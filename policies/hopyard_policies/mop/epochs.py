@@ -1,4 +1,7 @@
-"""A view of the cluster in epochs, for a tuner of jobs whose positions are training units."""
+"""A view of the cluster with positions in epochs, for a tuner of jobs whose positions are training units.
+
+A unit trains one configuration on one data partition; an epoch has as many units as there are partitions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from hopyard_policies.base.cluster_proxy import PassingCluster
 
 
 def terms_in_epochs(terms: ExperimentView, epoch: int) -> ExperimentView:
-    """Return the terms of an experiment in epochs of `epoch` units; an incomplete epoch counts as one."""
+    """Return the terms of an experiment with the maximum position in epochs of `epoch` units; an incomplete epoch is counted as one."""
     endless = terms.max_position >= ENDLESS
     return terms if endless else replace(terms, max_position=-(-terms.max_position // epoch))
 
@@ -32,8 +35,8 @@ class InEpochs(PassingCluster):
     """A cluster view whose positions are epochs. Commands are converted to units and passed to the real cluster.
 
     Args:
-        cluster: The real cluster.
-        epoch: Units in an epoch, at least 1.
+        cluster: The real cluster, with positions in units.
+        epoch: The number of units in an epoch, at least 1.
     """
 
     def __init__(self, cluster: Cluster, epoch: int) -> None:
@@ -68,7 +71,7 @@ class InEpochs(PassingCluster):
 
     @override
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        """Return one point for each epoch, with the values measured at its end."""
+        """Return a job's learning curve with one point for each epoch: the metrics at its end and the sum of its seconds."""
         ends: dict[int, CurvePoint] = {}
         seconds: dict[int, list[float]] = {}
         for point in self._cluster.curve(job):
@@ -79,7 +82,7 @@ class InEpochs(PassingCluster):
 
     @override
     def snapshots(self, job: str) -> Sequence[int]:
-        """Return the epochs with a snapshot at their end."""
+        """Return the numbers of the epochs of a job at whose ends it has a snapshot."""
         return [position // self._epoch for position in self._cluster.snapshots(job) if position % self._epoch == 0]
 
     @property
@@ -106,7 +109,7 @@ class InEpochs(PassingCluster):
 
 
 def prediction_in_epochs(prediction: PredictionReady, epoch: int) -> PredictionReady:
-    """Convert a prediction from units to epochs by taking the points at the ends of epochs."""
+    """Convert a prediction from units to epochs of `epoch` units by taking the points at the ends of epochs."""
     found = prediction.result
     if found is None:
         return prediction
@@ -121,7 +124,7 @@ def prediction_in_epochs(prediction: PredictionReady, epoch: int) -> PredictionR
 
 
 class _Jobs(Mapping[str, JobView]):
-    """Jobs with positions in epochs, created on first access."""
+    """Maps job ids to views of the jobs with positions in epochs. The views are created on first access."""
 
     def __init__(self, jobs: Mapping[str, JobView], epoch: int) -> None:
         self._jobs, self._epoch = jobs, epoch
@@ -140,7 +143,7 @@ class _Jobs(Mapping[str, JobView]):
         return found
 
     def of(self, job: JobView) -> JobView:
-        """Return a job in epochs."""
+        """Return a view of a job with positions in epochs. Its maximum position is rounded up, other positions down."""
         endless = job.max_position >= ENDLESS
         return replace(
             job,

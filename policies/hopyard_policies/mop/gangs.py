@@ -10,17 +10,20 @@ from typing import Final
 from hopyard.policy import ApplicationStat, Cluster, Data, JobView, RunEnd, RunEndReason
 
 LOSSES: Final = 3
-"""Number of lost trial runs on a gang after which models only hop."""
+"""Number of lost trial runs on a gang after which the models of an experiment train one partition at a time."""
 
 Options = Mapping[str, Collection[str]]
-"""Partitions with the slots that hold them."""
+"""Maps the name of a partition to the ids of the slots whose nodes hold it."""
 
 _Unit = tuple[str, str]  # A job and a partition that it should visit.
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Partitions that a job visits at the same time, and their slots in the order of ranks. A single partition is a hop."""
+    """A run to start: the partitions on which a job is trained at the same time, and their slots in the order of ranks.
+
+    A run on several slots is a gang; with a single partition it is one training unit on one slot.
+    """
 
     job: str
     partitions: tuple[str, ...]
@@ -29,7 +32,13 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a waiting job has left in its epoch: partitions in order, of which it may visit at most `most` at the same time."""
+    """The remaining work of a waiting job in its epoch.
+
+    Attributes:
+        job: The id of the job.
+        partitions: The names of the partitions on which the job must still be trained, in order of preference.
+        most: The maximum number of partitions on which it may be trained at the same time.
+    """
 
     job: str
     partitions: Sequence[str]
@@ -37,7 +46,7 @@ class Need:
 
 
 class Gangs:
-    """Decides when models train on gangs, and tests whether their programs can.
+    """Decides when models train on gangs, and tests by a trial run of each experiment whether its program can.
 
     Args:
         below: Use gangs if there are fewer configurations than this fraction of the slots with partitions, in 0..1;
@@ -53,7 +62,13 @@ class Gangs:
         self._lost: Counter[str] = Counter()
 
     def wanted(self, cluster: Cluster, data: Data, configurations: int) -> bool:
-        """Return whether this number of configurations should train on gangs, given the present slots."""
+        """Return whether jobs should train on gangs, given the present slots.
+
+        Args:
+            cluster: The view with the slots.
+            data: The partitions and their nodes.
+            configurations: The number of configurations that train at a time.
+        """
         able = any(self.able(name) for name, experiment in cluster.experiments.items() if experiment.running)
         if not self._below or not able or len(data.train) < 2:
             return False
@@ -61,18 +76,21 @@ class Gangs:
         return configurations < self._below * sum(slot.node in nodes for slot in cluster.slots.values())
 
     def able(self, experiment: str) -> bool:
-        """Return whether an experiment's program can train on a gang; True while untested."""
+        """Return whether an experiment's program can train on a gang, by its trial run; True while it is untested."""
         return self._able.get(experiment, True)
 
     def fits(self, job: JobView) -> bool:
-        """Return whether a job may train on a gang; a job whose code failed on one continues with hops."""
+        """Return whether a job may train on a gang: its program can, and its own code has not failed on one."""
         return job.id not in self._unfit and self.able(job.experiment)
 
     def failed(self, job: str) -> None:
-        """Note that a job's code failed on a gang, although the trial run, with another configuration or less data, succeeded."""
+        """Record that a job's code failed on a gang; from now on the job trains on one slot at a time.
+
+        This can happen although the trial run succeeded, because that had another configuration or less data.
+        """
         self._unfit.add(job)
 
-    # -------------------------------------------------------------------------------------------------------- the trial
+    # ------------------------------------------------------------------------------------------------------- trial runs
 
     @property
     def waits(self) -> bool:
@@ -80,22 +98,26 @@ class Gangs:
         return self._trial is not None
 
     def tries(self, job: JobView) -> bool:
-        """Start a trial run (mode PROFILE) of the job's program on a gang, if it is untested; return whether a trial is pending."""
+        """Reserve the trial run of the job's experiment for this job if its program is untested.
+
+        Returns:
+            True if a trial run is pending. The caller then starts the job's gang in mode PROFILE.
+        """
         if job.experiment not in self._able:
             self._trial = job.id, job.experiment
         return self.waits
 
     def trying(self, job: str) -> bool:
-        """Return whether a job's run is the trial run."""
+        """Return whether the pending trial run is a run of this job."""
         return self._trial is not None and self._trial[0] == job
 
     def told(self, stat: ApplicationStat) -> None:
-        """Record the report of the trial run: a program that trains on several partitions reports their number."""
+        """Record the report of the trial run. A program that trains on several partitions reports the metric `partitions`."""
         if self._trial is not None:
             self._able[self._trial[1]] = "partitions" in stat.report.metrics
 
     def ended(self, run: RunEnd) -> None:
-        """Record the end of the trial run."""
+        """Record the end of the trial run. A program that failed, or whose trial was lost `LOSSES` times, trains on no gang."""
         if self._trial is None:
             return
         (_, experiment), self._trial = self._trial, None
@@ -104,19 +126,19 @@ class Gangs:
             self._able.setdefault(experiment, False)
 
     def forget(self, job: str) -> None:
-        """Cancel the trial run of a job that did not start or will not run again."""
+        """Cancel the pending trial run if it is a run of this job. Call it when the job did not start or will not run again."""
         if self.trying(job):
             self._trial = None
 
 
 def visits(needs: Sequence[Need], holders: Options, idle: Collection[str], share: int) -> Iterator[Visit]:
-    """Yield the visits that start now: jobs in turn, each on as many slots as its remaining partitions can use.
+    """Yield the runs that start now: jobs in the given order, each on as many slots as its remaining partitions can use.
 
-    A job waits until all slots that it can use at the same time are idle, and later jobs wait with it. Jobs start
+    A job waits until all slots that it can use at the same time are idle, and all later jobs wait with it. Jobs start
     together if they use different slots; replicas are chosen to make that possible.
 
     Args:
-        needs: The waiting jobs, in turn.
+        needs: The waiting jobs, in the order in which they start.
         holders: The slots that hold each partition, idle or not.
         idle: The usable idle slots.
         share: The total number of slots that may be used.
@@ -137,7 +159,17 @@ def visits(needs: Sequence[Need], holders: Options, idle: Collection[str], share
 
 
 def _placed(need: Need, options: Options, most: int, others: Mapping[str, _Unit]) -> dict[str, _Unit]:
-    """Assign slots to up to `most` partitions of a job, moving earlier assignments where needed (bipartite matching)."""
+    """Assign slots to up to `most` partitions of a job, moving earlier assignments where needed (bipartite matching).
+
+    Args:
+        need: The job and its remaining partitions.
+        options: The slots that may be assigned to each partition.
+        most: The maximum number of partitions that receive a slot.
+        others: The earlier assignments: by slot, the job and the partition.
+
+    Returns:
+        The earlier assignments, perhaps on other slots, and those of the job.
+    """
     found = dict(others)
     for name in need.partitions:
         if len(found) - len(others) < most:
@@ -146,7 +178,17 @@ def _placed(need: Need, options: Options, most: int, others: Mapping[str, _Unit]
 
 
 def _place(unit: _Unit, options: Options, placed: dict[str, _Unit], seen: set[str]) -> bool:
-    """Assign a slot to a unit, moving other units to other holders (an augmenting path); return whether it worked."""
+    """Assign a slot to a unit, moving other units to other slots where needed (an augmenting path).
+
+    Args:
+        unit: The job and the partition.
+        options: The slots that may be assigned to each partition.
+        placed: The assignments by slot; updated.
+        seen: Slots that this search has already tried; updated.
+
+    Returns:
+        True if the unit received a slot.
+    """
     for slot in options[unit[1]]:
         if slot not in seen:
             seen.add(slot)

@@ -15,10 +15,10 @@ from hopyard_policies.mop.schedule.replica_assignment import host, loads
 from hopyard_policies.mop.schedule.simulation import carry_out
 
 KIND: Final = "mop_milp"
-"""The name of the solver."""
+"""The name of the solver plugin (`hopyard.solver.Solver`)."""
 
 PART: Final = 0.25
-"""Maximum solving time, as a fraction of the minimum time of the epoch; a later plan would have little left to plan."""
+"""Maximum solving time, as a fraction of the minimum time of the epoch: most units would have started before a later plan arrives."""
 
 LEAST: Final = 0.5
 """Minimum solving time in seconds."""
@@ -28,7 +28,7 @@ LEAST: Final = 0.5
 class _Asked:
     """A request for a plan that the solver has not answered yet.
 
-    The solver refers to jobs, slots and partitions by their indices in the lists.
+    The solver's answer refers to jobs, slots and partitions by their indices in the lists of the request.
 
     Attributes:
         ticket: The id of the request.
@@ -46,10 +46,11 @@ class _Asked:
 
 
 class Exact:
-    """Requests a plan from the exact solver in each epoch when all costs and speeds are known, and makes rounds follow it.
+    """Requests a plan from the exact solver in each epoch, once all costs and speeds are measured, and makes rounds follow it.
 
-    Until the plan arrives, the default scheduler decides. It also decides if there is no plan, or if the plan is worse
-    than the default scheduler on the units that remain then.
+    A round is the schedule of the units that remain in the present epochs. Until the plan arrives, the default scheduler
+    decides. It also decides if there is no plan, or if the plan is worse than the default scheduler on the units that remain
+    when the plan arrives.
 
     Args:
         seconds: The time limit for the solver in seconds. The fraction `PART` of the epoch is a further limit.
@@ -65,23 +66,26 @@ class Exact:
         self._followed: Round | None = None
 
     def guide(self, ahead: Round, epoch: int, now: float) -> None:
-        """Make a round follow the present plan, if there is one. Called before the round starts units.
+        """Make a round follow the present plan, if there is one for this epoch. Call it before the round starts units.
 
         Args:
             ahead: The round.
-            epoch: A number that changes when an epoch begins.
+            epoch: The number of times that an epoch began; a plan of another epoch is discarded.
             now: The time in seconds (`Cluster.now`).
         """
         if self._plan and (self._epoch != epoch or not self._follow(now, ahead)):
             self._plan = ()
 
     def ask(self, cluster: Cluster, ahead: Round, epoch: int) -> None:
-        """Request a plan for the units that remain after a round has started units, unless a plan or a pending request exists.
+        """Request a plan for the units that remain after a round has started units.
+
+        Nothing is requested if a plan or a pending request exists, if this epoch with these slots was already tried, or if times
+        of some jobs or slots have not been measured.
 
         Args:
             cluster: The view of the up-call.
             ahead: The round.
-            epoch: A number that changes when an epoch begins.
+            epoch: The number of times that an epoch began.
         """
         reason = epoch, tuple(cluster.slots)
         if self._plan or self._asked is not None or self._tried == reason or not ahead.known:
@@ -96,7 +100,7 @@ class Exact:
         self._asked = _Asked(ticket, ahead.jobs, ahead.slots, ahead.partitions, epoch)
 
     def heard(self, answer: AnswerReady) -> None:
-        """Store the plan in an answer of the solver; ignore answers to other requests."""
+        """Store the plan in an answer of the solver. Ignore answers to other requests and errors of the solver."""
         asked = self._asked
         if asked is None or answer.ticket != asked.ticket:
             return
@@ -105,10 +109,14 @@ class Exact:
             self._plan, self._epoch, self._fresh = _steps(asked, answer.result), asked.epoch, True
 
     def _follow(self, now: float, ahead: Round) -> bool:
-        """Make a round follow the plan if that is possible and useful. Return whether the round follows it now."""
+        """Make a round follow the plan if the plan covers its units and a new plan is not worse than the default scheduler.
+
+        Returns:
+            True if the round follows the plan now. False: the plan is of no further use.
+        """
         if ahead.follows:
             return True
-        if ahead is self._followed:  # It followed the plan, but times differed from the planned ones.
+        if ahead is self._followed:  # The round followed the plan until times differed from the planned ones.
             self._tried = self._followed = None
             return False
         fresh, self._fresh = self._fresh, False
@@ -140,7 +148,12 @@ def _helps(plan: VisitSchedule, left: VisitProblem) -> bool:
 
 
 def _steps(asked: _Asked, result: Any) -> list[Step]:
-    """Return the plan in the solver's answer `result` to the request `asked`; empty if the answer is invalid."""
+    """Return the units of the plan in the solver's answer, in order of start; empty if the answer is invalid.
+
+    Args:
+        asked: The request.
+        result: The solver's answer, with indices into the lists of the request.
+    """
     try:
         return [
             (asked.slots[slot], asked.jobs[config], asked.partitions[partition])

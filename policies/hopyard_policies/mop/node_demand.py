@@ -8,14 +8,15 @@ from hopyard.policy import Cluster, Data, JobView
 
 
 class Places:
-    """Restricts the wanted nodes when the slots do not hold all partitions together.
+    """Tells the scheduler on which nodes the policy can use slots. Restricts them if the present slots do not cover all partitions.
 
-    The wanted nodes depend on the remaining work of jobs, not on the slots just received: otherwise two experiments
-    that need the same slot would take it from each other forever.
+    Normally, all nodes with data are useful. Restricted, only those with remaining work of present epochs are. The restriction
+    depends on the remaining work of jobs, not on the slots just received: otherwise two experiments that need the same slot
+    would take it from each other forever.
 
     Args:
-        jobs: Returns the jobs that train or wait to.
-        left: Returns the partitions that a job must still be trained or evaluated on in its epoch.
+        jobs: Returns the jobs that train or wait to train.
+        left: Returns the names of the partitions that a job must still be trained or evaluated on in its epoch.
     """
 
     def __init__(
@@ -25,7 +26,11 @@ class Places:
         self._narrow = False
 
     def look(self, cluster: Cluster, data: Data) -> None:
-        """Update the restriction from the present slots."""
+        """Start or end the restriction. Call it when the slots may have changed.
+
+        The restriction starts when no present slot's node holds some available partition. It ends when the nodes with remaining
+        work are all nodes with data.
+        """
         there = {slot.node for slot in cluster.slots.values()}
         if not all(there.intersection(each.nodes) for each in (*data.train, *data.evaluate) if each.nodes):
             self._narrow = True
@@ -33,14 +38,14 @@ class Places:
             self._narrow = False
 
     def nodes(self, cluster: Cluster) -> set[str] | None:
-        """Return the nodes on which slots are useful; None: any."""
+        """Return the names of the nodes on which slots are useful; None: any node."""
         data = cluster.data
         if data is None or any(each.anywhere for each in (*data.train, *data.evaluate)):
             return None
         return (self._awaited(cluster, data) if self._narrow else _holders(data)) or None
 
     def _awaited(self, cluster: Cluster, data: Data) -> set[str]:
-        """Return the nodes that hold remaining work; all nodes with data if there is none."""
+        """Return the nodes with partitions that open jobs must still be trained or evaluated on; if none, all nodes with data."""
         nodes = {each.name: each.nodes for each in (*data.train, *data.evaluate)}
         every, found = _holders(data), set[str]()
         for job in self._jobs(cluster):
@@ -51,5 +56,5 @@ class Places:
 
 
 def _holders(data: Data) -> set[str]:
-    """Return the nodes that hold any partition."""
+    """Return the names of the nodes that hold at least one partition."""
     return {node for each in (*data.train, *data.evaluate) for node in each.nodes}

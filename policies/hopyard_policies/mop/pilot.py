@@ -13,12 +13,11 @@ LOSSES: Final = 3
 
 
 class Pilot:
-    """Starts a pilot run of each job once, and pilot runs of one of the first jobs on every slot.
+    """Starts one pilot run of each job before its first unit, and pilot runs of one of the first jobs on every slot.
 
-    The latter separate the costs of configurations from the speeds of slots.
-
-    The first jobs train when all of them are profiled; later jobs are profiled when slots are idle. If a program
-    cannot be profiled, the policy continues without pilot runs.
+    The runs of one job on every slot separate the costs of configurations from the speeds of slots. The first jobs start to
+    train when all of them are profiled; later jobs are profiled when slots are idle. If a program cannot be profiled, the
+    policy continues without pilot runs.
 
     Args:
         estimates: Receives the measured times.
@@ -34,12 +33,12 @@ class Pilot:
         self._begun = self._over = False
 
     def start(self, cluster: Cluster, data: Data, waiting: list[JobView]) -> bool:
-        """Start pilot runs on idle slots. They measure the seconds per unit, with which training is scheduled.
+        """Start pilot runs on idle slots. They measure the seconds per unit, from which training is scheduled.
 
         Args:
             cluster: The view of the up-call.
             data: The partitions of the training data, and the nodes that hold them.
-            waiting: Idle jobs that the search wants trained beyond their present positions.
+            waiting: Idle jobs that the tuner wants trained beyond their present positions.
 
         Returns:
             True while no training unit may start, because the pilot runs of the first jobs have not ended.
@@ -64,7 +63,10 @@ class Pilot:
         return not self._begun
 
     def told(self, data: Data, stat: ApplicationStat) -> None:
-        """Record the training time that a pilot run has reported: its metric `seconds`, for the partition `stat.input`."""
+        """Add the training time that a pilot run has reported to the estimates.
+
+        The time is the metric `seconds` of the report, for one unit on the partition `stat.input`.
+        """
         sizes = {each.name: size(each, data.train) for each in data.train}
         mean = sum(sizes.values()) / len(sizes)
         slot = self._under_way.get(stat.job)
@@ -72,7 +74,7 @@ class Pilot:
             self._estimates.learn(stat.job, slot, sizes[stat.input] / mean, stat.report.metrics.get("seconds", 0.0))
 
     def ended(self, run: RunEnd) -> None:
-        """Record the end of a pilot run."""
+        """Record the end of a pilot run. After a failure or more than `LOSSES` lost runs, no further pilot run starts."""
         slot = self._under_way.pop(run.job, "")
         if run.job == self._everywhere:
             self._visited.add(slot)
@@ -82,13 +84,13 @@ class Pilot:
         self._over = self._over or run.reason is RunEndReason.FAILED or self._lost > LOSSES
 
     def forget(self, job: str) -> None:
-        """Forget the pilot run of a job, because it did not start or the job will not run again."""
+        """Delete the record of the pilot run of a job, because it did not start or the job will not run again."""
         self._under_way.pop(job, None)
         if job == self._everywhere:
             self._everywhere = ""
 
     def _chosen(self, slot: str, waiting: list[JobView]) -> JobView | None:
-        """Return the job of which a pilot run should start on an idle slot; None: no job."""
+        """Return the job of which a pilot run should start on the idle slot with the id `slot`; None: no job."""
         for job in waiting:
             if job.id == self._everywhere and slot not in self._visited:
                 return job

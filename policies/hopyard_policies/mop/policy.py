@@ -1,4 +1,8 @@
-"""Model hopper parallelism: partitions of the data stay on their nodes, and models move from slot to slot."""
+"""The policy of model hopper parallelism: partitions of the data stay on their nodes, and models move from slot to slot.
+
+A *tuner* is an inner policy that decides up to which epoch each configuration is trained; `MopPolicy` schedules that training. The
+*target* of a job is the position up to which its tuner wants it trained now. Positions count training units.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +51,10 @@ SCHEDULERS: Final = ("longest", "randomized", "milp")
 class MopPolicy(Policy):
     """Model hopper parallelism (Cerebro): each configuration visits each partition of the data once in an epoch.
 
-    A training unit is a run of one position on a slot whose node holds its partition; then the model moves to
-    another one. No configuration trains twice at a time, no slot trains two, and no unit is interrupted. An epoch
-    has as many positions as there are training partitions, so `max_iterations` is epochs * partitions.
+    A training unit trains one configuration on one partition. It is a run that advances the job by one position, on a slot
+    whose node holds the partition; then the model moves to a slot with another partition. A configuration trains one unit at
+    a time, a slot trains one unit at a time, and no unit is interrupted. An epoch has as many positions as there are training
+    partitions, so `max_iterations` is epochs * partitions.
 
     With few configurations, several units of one configuration are trained at the same time: data-parallel, on a gang
     with a partition for each rank.
@@ -58,17 +63,17 @@ class MopPolicy(Policy):
     the results are combined, weighted by the numbers of examples. A fully trained configuration is complete when it has
     been evaluated.
 
-    A tuner decides how many epochs each configuration is wanted. It is another policy, which sees a slot for each
-    configuration that may train at a time, and epochs as positions. It gets the report of an epoch after the
-    evaluation.
+    A tuner decides for how many epochs each configuration is trained. It is another policy. Its view of the cluster has one
+    slot for each configuration that may train at a time, and its positions are epochs. It receives the report of an epoch
+    after the evaluation.
 
     A lost unit is trained again, on another node that holds the partition, or when such a node returns. A job whose
     newest snapshot was lost trains the same partitions again in the same order, as long as nodes hold them.
 
     Args:
-        scheduler: The rule for idle slots. `longest`: slots choose in order of largest remaining load, each takes
-            the configuration with the longest remaining time that needs it; costs of configurations and speeds of
-            slots are estimated from finished units. `randomized`: Cerebro's Algorithm 1. `milp`: like `longest`,
+        scheduler: The rule for idle slots. `longest`: slots choose in order of largest remaining load; each takes, among the
+            configurations that need its partition, the one with the longest remaining time; costs of configurations and
+            speeds of slots are estimated from finished units. `randomized`: Cerebro's Algorithm 1. `milp`: like `longest`,
             until a mixed-integer linear program, solved in another process, has a better plan for the epoch; requires
             the barrier.
         configurations: The number of configurations that train at a time, at least 1, effectively at most 1000; None:
@@ -76,13 +81,13 @@ class MopPolicy(Policy):
         barrier: Start an epoch only when all configurations have finished and been evaluated on the previous one, and
             the tuner has the reports; None: only with `milp`.
         tuner: The name of a policy, or a mapping with `name` and its parameters; None: all configurations are trained
-            to their ends.
-        pilot: Train a few examples of each configuration before its first unit, without keeping the result, to measure
-            times. This requires a program of `hopyard.model_hopper`, or one with `profile`.
-        plan_seconds: Time limit for a plan of `milp` (> 0), also limited to a quarter of the epoch.
+            to their maximum position.
+        pilot: Before the first unit of each configuration, run it on a few examples and discard the result, to measure
+            training times. This requires a program of `hopyard.model_hopper`, or one with `profile`.
+        plan_seconds: Time limit in seconds for a plan of `milp` (> 0), also limited to a quarter of the epoch.
         gang_below: Use gangs if fewer configurations train than this fraction of the slots with partitions, in 0..1:
-            each configuration in turn trains on all these slots, data-parallel. 0: never. Programs that cannot do
-            this continue with hops.
+            each configuration in turn trains on all these slots, data-parallel. 0: never. Programs that cannot train on
+            several partitions at a time continue with one unit at a time.
 
     Raises:
         ValueError: An argument is out of range.
@@ -128,7 +133,7 @@ class MopPolicy(Policy):
         self._training = Training(scheduler == "randomized", self._exact, self._gangs, self._visits, self._estimates)
         self._pilot = Pilot(self._estimates) if pilot else None
         self._places = Places(self._open, self._left)
-        self._goals: dict[str, int] = {}  # The position at which the present epoch of each job ends or ended.
+        self._goals: dict[str, int] = {}  # The end position of the present epoch of each job, or of its latest one.
         self._under_way = False  # Whether some jobs are within an epoch.
         self._evaluating: dict[str, str] = {}
         self._epochs = 0  # How often an epoch began.
@@ -136,7 +141,11 @@ class MopPolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start evaluations and training units on idle slots, and create missing configurations."""
+        """Start evaluations and training units on idle slots, and create missing configurations.
+
+        Raises:
+            ValueError: The experiment has no training partitions.
+        """
         data = cluster.data
         if data is None or not data.train:
             raise ValueError(f"mop {NEEDS_DATA}")
@@ -149,37 +158,40 @@ class MopPolicy(Policy):
             self._train(cluster, data)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Pass the call to the tuner."""
+        """Pass the creation to the tuner (the inner policy) and carry out the tuner's decisions."""
         self._hear(cluster, created)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Pass the call to the tuner."""
+        """Pass the exhaustion of the generator to the tuner (the inner policy), and carry out the tuner's decisions."""
         self._hear(cluster, exhausted)
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Pass the call to the tuner and start what it wants."""
+        """Pass the prediction to the tuner (the inner policy) and start the work that the tuner then requests."""
         self._hear_and_begin(cluster, prediction)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Pass an answer to the tuner and start what it wants, or handle the answer of the exact scheduler."""
+        """Pass the answer to the tuner if the tuner made the request, otherwise store the plan of the exact scheduler.
+
+        After an answer to the tuner, start the work that the tuner then requests.
+        """
         if self._search.owns(answer.ticket):
             self._hear_and_begin(cluster, answer)
         elif self._exact is not None:
             self._exact.heard(answer)
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """Record the time of a pilot run, or the result of the trial run on a gang."""
+        """Record the training time that a pilot run measured, or whether the program trained on a gang in its trial run."""
         if self._gangs.trying(stat.job):
             self._gangs.told(stat)
         elif self._pilot is not None and cluster.data is not None:
             self._pilot.told(cluster.data, stat)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-        """Pass the call to the tuner and start what it wants."""
+        """Pass the timer to the tuner (the inner policy) and start the work that the tuner then requests."""
         self._hear_and_begin(cluster, timer)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Record the end of a unit or an evaluation; a lost one remains to be done."""
+        """Record the end of a unit, an evaluation, a pilot run or a trial run. If the run was lost, its work remains to be done."""
         if run.mode is RunMode.EVALUATE:
             part = self._evaluating.pop(run.job, "")
             if run.reason is RunEndReason.UNTIL:
@@ -193,12 +205,15 @@ class MopPolicy(Policy):
             self._training.ended(run, cluster.now)
         if cluster.jobs[run.job].state.ended:
             self._forget(run.job)
-        # Update the tuner at once, so that it has all reports when it is asked what it wants.
+        # Give the tuner the report at once, so that it has all reports before it makes its next decisions.
         if cluster.data is not None and (self._look(cluster, cluster.data) or not cluster.jobs[run.job].state.idle):
             self._turn(cluster, cluster.data)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Undo the effect of a refused start; pass other refusals to the tuner."""
+        """Discard the record of a run that the engine refused to start, and replan; pass most other refusals to the tuner.
+
+        Refused completions and terminations of jobs are ignored, because they are commands of this policy.
+        """
         if isinstance(verdict.command, StartJob):
             self._visits.forget(verdict.command.job)
             self._evaluating.pop(verdict.command.job, None)
@@ -210,18 +225,22 @@ class MopPolicy(Policy):
             self._search.hear(verdict, cluster.data)
 
     def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
-        """Replan, because partitions may be on other nodes."""
+        """Discard the schedule, because slots with other partitions may be available now."""
         self._training.anew()
         if cluster.data is not None:
             self._places.look(cluster, cluster.data)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Replan, because jobs may train further."""
+        """Discard the schedule, because jobs may have a new maximum position, and pass the change to the tuner."""
         self._training.anew()
         self._hear(cluster, change)
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Return all slots while there is work, and more while no slot holds some partition."""
+        """Return the number of slots that the policy can use: 0 without work, otherwise at least all present slots.
+
+        Each partition that no present slot's node holds adds one slot. None means no limit: the data are not known yet, or every
+        partition is on some present node.
+        """
         if cluster.data is None:
             return None
         if self._idles(cluster, cluster.data):
@@ -231,15 +250,18 @@ class MopPolicy(Policy):
         return len(cluster.slots) + apart if apart else None
 
     def nodes(self, cluster: Cluster) -> Collection[str] | None:
-        """Return the nodes that hold data; if slots are few, only those with remaining work of the present epochs."""
+        """Return the nodes on which slots are useful, or None for any node.
+
+        These are the nodes that hold data. If the present slots do not cover all partitions, these are only the nodes whose partitions
+        jobs must still be trained or evaluated on in their present epochs.
+        """
         return self._places.nodes(cluster)
 
     def review(self, terms: ExperimentView) -> str:
-        """Return the tuner's remarks on the terms, and a warning if the last epoch is incomplete.
+        """Return the tuner's remarks on the terms of an experiment, and a warning if its last epoch is incomplete; empty: no remarks.
 
         Raises:
-            ValueError: There are no partitions, the tuner rejects the terms, or the exact scheduler's dependency is not
-                installed.
+            ValueError: There are no partitions, the tuner rejects the terms, or `scheduler` is `milp` and scipy is not installed.
         """
         if self._exact is not None and importlib.util.find_spec("scipy") is None:
             raise ValueError("scheduler milp needs scipy where the scheduler runs: pip install 'hopyard[mop]'")
@@ -253,32 +275,35 @@ class MopPolicy(Policy):
         return "; ".join(said for said in (self._search.review(terms), short if left else "") if said)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Return the tuner's rungs."""
+        """Return the rungs of the tuner (the inner policy), with positions in units; None: it has none.
+
+        The result is empty while the data are unknown.
+        """
         return self._search.rungs(cluster, cluster.data) if cluster.data is not None else ()
 
     # -------------------------------------------------------------------------------------------------------- the tuner
 
     def _hear(self, cluster: Cluster, call: Call) -> None:
-        """Pass a call to the tuner and let it decide."""
+        """Pass an up-call to the tuner (the inner policy) and carry out the tuner's decisions, if the partitions are known."""
         if cluster.data is not None and cluster.data.train:
             self._search.hear(call, cluster.data)
             self._turn(cluster, cluster.data)
 
     def _hear_and_begin(self, cluster: Cluster, call: Call) -> None:
-        """Pass a call to the tuner and start what it wants, because slots may be idle and no other up-call may follow."""
+        """Pass an up-call to the tuner (the inner policy) and allocate idle slots at once, because no other up-call may follow."""
         if cluster.data is not None:
             self._search.hear(call, cluster.data)
         self.allocate_jobs(cluster)
 
     def _turn(self, cluster: Cluster, data: Data) -> None:
-        """Let the tuner decide; with a barrier only when all jobs have finished their epoch."""
+        """Let the tuner process its queued up-calls and decide. With a barrier, do nothing while any job has work left in its epoch."""
         if not (self._barrier and self._under_way):
             told: set[str] = set()
-            # End jobs before the tuner asks for new ones, so that a learning generator knows their results.
+            # End jobs before the tuner creates new ones, so that a generator that learns from results has theirs.
             self._search.turn(cluster, data, lambda: self._end(cluster, data, told))
 
     def _idles(self, cluster: Cluster, data: Data) -> bool:
-        """Return whether there is no work now and none can follow."""
+        """Return whether the policy has no work now, and neither jobs in creation nor the tuner can lead to further work."""
         if cluster.count(JobState.CREATING) or any(self._busy(job, data) for job in self._open(cluster)):
             return False
         waits = (job for job in cluster.idle_jobs() if self._search.wanted(job, len(data.train)) > job.position)
@@ -287,11 +312,15 @@ class MopPolicy(Policy):
     # ------------------------------------------------------------------------------------------------------------ epochs
 
     def _look(self, cluster: Cluster, data: Data) -> bool:
-        """Update which jobs are within an epoch; return whether any has newly finished one."""
+        """Update whether some jobs have work left in their epochs, and record finished epochs for the tuner.
+
+        Returns:
+            True if any job has finished an epoch, including its evaluation, since the last call.
+        """
         self._under_way = new = False
         for job in self._open(cluster):
             goal = self._goals.get(job.id, 0)
-            if job.position < goal:  # The loss of snapshots may have set it back to an earlier epoch.
+            if job.position < goal:  # Perhaps it returned to an earlier epoch, because its snapshots were lost.
                 self._goals[job.id] = goal = min(goal, _end_of_epoch(job, len(data.train)))
             if self._busy(job, data):
                 self._under_way = True
@@ -300,13 +329,21 @@ class MopPolicy(Policy):
         return new
 
     def _busy(self, job: JobView, data: Data) -> bool:
-        """Return whether a job is within an epoch that it is wanted for, or must be evaluated at its end."""
+        """Return whether a job has work left in its present epoch: training that the tuner wants, a run, or an evaluation."""
         goal = self._goals.get(job.id, 0)
         trains = job.position < min(goal, self._search.wanted(job, len(data.train)))
         return trains or job.state.live or bool(self._parts_left(job, data))
 
     def _end(self, cluster: Cluster, data: Data, told: set[str]) -> None:
-        """Complete fully trained jobs and terminate those that the tuner ended, except those already in `told`."""
+        """Complete or terminate the jobs that the tuner has ended.
+
+        A job that the tuner completed is completed once it is fully trained and evaluated; until then it continues.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+            told: Jobs that an earlier call in this turn has ended; they are skipped, and newly ended jobs are added.
+        """
         for name, ended in self._search.ended():
             if name in told or not cluster.waits(name):
                 continue
@@ -322,7 +359,10 @@ class MopPolicy(Policy):
             self._forget(name)
 
     def _begin(self, cluster: Cluster, data: Data) -> None:
-        """Start the next epoch of jobs that are wanted further; with a barrier all at the same time."""
+        """Set the end of the next epoch for each job that the tuner wants trained further, so that units start.
+
+        With a barrier, do nothing while any job has work left in its epoch.
+        """
         if self._barrier and (self._under_way or cluster.count(JobState.CREATING)):
             return
         epoch, before = len(data.train), dict(self._goals)
@@ -333,7 +373,7 @@ class MopPolicy(Policy):
         self._epochs += self._goals != before
 
     def _open(self, cluster: Cluster) -> list[JobView]:
-        """Return the jobs of running experiments that train or wait."""
+        """Return the jobs that have not ended, are created and not HELD, and belong to running experiments."""
         running = {name for name, experiment in cluster.experiments.items() if experiment.running}
         return [
             job
@@ -350,11 +390,11 @@ class MopPolicy(Policy):
             self._pilot.forget(job)
 
     def _waiting(self, cluster: Cluster, data: Data) -> list[JobView]:
-        """Return waiting jobs that are wanted further."""
+        """Return the idle jobs that the tuner wants trained beyond their present positions."""
         return [job for job in cluster.idle_jobs() if self._search.wanted(job, len(data.train)) > job.position]
 
     def _left(self, job: JobView, data: Data) -> Collection[str]:
-        """Return the partitions that a job must still be trained or evaluated on in its epoch."""
+        """Return the names of the partitions that a job must still be trained on in its epoch; after training, be evaluated on."""
         names, epoch = {each.name for each in data.train if each.nodes}, len(data.train)
         if job.position >= min(self._goals.get(job.id, 0), self._search.wanted(job, epoch)):
             return self._parts_left(job, data)
@@ -366,14 +406,17 @@ class MopPolicy(Policy):
     # -------------------------------------------------------------------------------------------------------- evaluation
 
     def _parts_left(self, job: JobView, data: Data) -> list[str]:
-        """Return the partitions on which a job at the end of its epoch must still be evaluated."""
+        """Return the names of the partitions on which a job must still be evaluated; empty unless it is at the end of its epoch."""
         if job.position == 0 or job.position != self._goals.get(job.id):
             return []
         done = self._visits.evaluated(job)
         return [each.name for each in data.evaluate if each.name not in done]
 
     def _evaluate(self, cluster: Cluster, data: Data) -> None:
-        """Start evaluations first, because they are short and others wait for them."""
+        """Start an evaluation on each idle slot whose node holds a partition that an idle job must be evaluated on.
+
+        The caller does this before it starts training units, because evaluations are short and the tuner waits for their results.
+        """
         if not data.evaluate:
             return
         holders = {each.name: each.nodes for each in data.evaluate}
@@ -391,7 +434,7 @@ class MopPolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- training
 
     def _train(self, cluster: Cluster, data: Data) -> None:
-        """Start units on idle slots as the scheduler decides."""
+        """Start training units on idle slots: on gangs if few configurations train, otherwise by the scheduler's rule."""
         wanted = {job.id: self._search.wanted(job, len(data.train)) for job in self._open(cluster)}
         jobs = [job for job in self._open(cluster) if job.position < min(self._goals.get(job.id, 0), wanted[job.id])]
 
@@ -406,5 +449,5 @@ class MopPolicy(Policy):
 
 
 def _end_of_epoch(job: JobView, epoch: int) -> int:
-    """Return the position at which the job's present epoch ends."""
+    """Return the position at which the job's present epoch ends, for epochs of `epoch` units; at most its maximum position."""
     return min((job.position // epoch + 1) * epoch, job.max_position)

@@ -1,4 +1,4 @@
-"""Builds the scheduling problem from the policy's view, and translates between names and indices."""
+"""Builds the scheduling problem from the policy's view, and translates between names and the indices of the problem."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ Step = tuple[str, str, str]
 
 
 class Round:
-    """The remaining units of some jobs in their present epochs. A round is used until something unexpected happens.
+    """A schedule of the remaining units of some jobs in their present epochs.
+
+    A round is used until jobs, slots, ends of units or measured times differ from those that it expects; then the caller makes
+    a new one.
 
     Args:
         cluster: The view with the slots.
         data: The partitions and their nodes.
         jobs: Jobs with remaining units.
         goals: The position at which the present epoch of each job ends.
-        wanted: The position up to which each job is wanted, as far as known.
+        wanted: The position up to which the tuner wants each job trained, as far as known.
         visits: The history of visits, with running units.
         estimates: Estimates of costs and speeds; the round adds measurements.
-        make: Creates the scheduler's rule.
+        make: Creates the scheduler's rule for a problem.
 
     Attributes:
-        jobs: The names of the jobs, by index.
-        slots: The names of the slots, by index.
+        jobs: The ids of the jobs, by index.
+        slots: The ids of the slots, by index.
         partitions: The names of the partitions, by index.
     """
 
@@ -93,13 +96,15 @@ class Round:
     def goes_on(
         self, slots: Collection[str], jobs: Sequence[JobView], goals: Mapping[str, int], able: Collection[str]
     ) -> bool:
-        """Return whether everything is as expected; if so, mark the jobs that may start a unit.
+        """Return whether this round can still be used; if so, mark the jobs that have become able to start a unit.
+
+        The round can be used if jobs, slots, epoch ends, and visited and running partitions are as it expects.
 
         Args:
             slots: All slots.
             jobs: Jobs with remaining units.
             goals: The position at which the present epoch of each job ends.
-            able: Jobs that may start a unit.
+            able: The ids of the jobs that may start a unit.
         """
         if list(slots) != self.slots or [job.id for job in jobs] != self.jobs:
             return False
@@ -120,15 +125,23 @@ class Round:
         """Yield the units that start now: slot, job, partition.
 
         Args:
-            idle: Idle slots.
-            now: The time.
+            idle: The ids of the idle slots.
+            now: The time in seconds (`Cluster.now`).
         """
         numbers = [number for number, slot in enumerate(self.slots) if slot in idle]
         for slot, unit in self._online.start(numbers, now) if numbers else ():
             yield self.slots[slot], self.jobs[unit.config], self.partitions[unit.partition]
 
     def ended(self, slot: str, seconds: float) -> bool:
-        """Record the end of a unit and its seconds; return whether it was expected."""
+        """Record the end of a unit.
+
+        Args:
+            slot: The id of the slot.
+            seconds: The duration of the unit.
+
+        Returns:
+            True if the round expected a unit to run on this slot.
+        """
         number = self.slots.index(slot) if slot in self.slots else -1
         if number not in self._online.running:
             return False
@@ -137,7 +150,7 @@ class Round:
 
     @property
     def known(self) -> bool:
-        """Whether all jobs and slots have measurements."""
+        """Whether all jobs and slots of the round have measured times."""
         return self._estimates.know(self.jobs, self.slots)
 
     @property
@@ -146,11 +159,18 @@ class Round:
         return self._online.follows
 
     def left(self, now: float) -> VisitProblem:
-        """Return the remaining problem."""
+        """Return the problem with the units that remain at the time `now`, in seconds (`Cluster.now`)."""
         return self._online.left(now)
 
     def schedule(self, steps: Sequence[Step]) -> VisitSchedule:
-        """Return a plan in the indices of this round, without unknown jobs and slots. Times only express the order."""
+        """Convert a plan to the indices of this round. Units of unknown jobs and slots are left out.
+
+        Args:
+            steps: The units of the plan, in order of start.
+
+        Returns:
+            A schedule whose times are the places of the units in that order, not seconds.
+        """
         jobs, slots = ({name: number for number, name in enumerate(names)} for names in (self.jobs, self.slots))
         return VisitSchedule(
             tuple(
@@ -161,13 +181,23 @@ class Round:
         )
 
     def follow(self, plan: VisitSchedule, now: float) -> None:
-        """Follow a plan with all remaining units, until times differ too much from the expected ones."""
+        """Follow a plan, until measured times differ too much from the expected ones.
+
+        Args:
+            plan: A schedule that contains all remaining units.
+            now: The time in seconds (`Cluster.now`).
+        """
         self._online.follow(Following(self._online.left(now), plan))
 
     def _done(self, job: JobView, goal: int) -> frozenset[int]:
-        """Return the partitions that a job must not be trained on in its epoch, or is being trained on.
+        """Return the indices of the partitions that a job must not start on in its present epoch.
 
-        A job that was set back trains the same partition as before at its position, if a node holds it.
+        These are the partitions that it was trained on or is being trained on. A job that returned to an earlier snapshot repeats
+        the partition that it trained at its position before, if a node holds it: then all other partitions are returned.
+
+        Args:
+            job: The job.
+            goal: The position at which its present epoch ends.
         """
         running = self._visits.running.get(job.id)
         done = self._visits.visited(job, (goal - 1) // len(self.partitions) * len(self.partitions))

@@ -1,4 +1,8 @@
-"""Connects a tuner, which decides how many epochs configurations are wanted."""
+"""Connects a tuner, the inner policy that decides how many epochs each configuration trains, to the policy `mop`.
+
+The tuner's positions are epochs; those of `mop` and the cluster are training units. The *target* of a job is the position up to which
+the tuner wants it trained now.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,16 @@ AHEAD: Final = 2
 
 
 class TunerSlots:
-    """A tuner and its places for configurations. The tuner counts epochs, all others count units.
+    """A tuner and the number of configurations that it may train at a time. Converts between the tuner's epochs and training units.
 
     Args:
         tuner: The name of a policy, or a mapping with `name` and its parameters; None: all configurations train to
-            their ends.
-        places: The number of configurations that train at a time; None: see `MOST` and `AHEAD`.
+            their maximum position.
+        places: The number of configurations that train at a time; None: `MOST`, or with a tuner `AHEAD` for each partition.
         trains: The class of the outer policy.
+
+    Attributes:
+        tuner: The tuner, as a policy object.
 
     Raises:
         ValueError: There is no such tuner.
@@ -43,25 +50,33 @@ class TunerSlots:
 
     @property
     def copies(self) -> bool:
-        """Whether the tuner forks configurations that it has stopped."""
+        """Whether the tuner forks configurations whose virtual runs it has stopped."""
         return self._tuning.copies
 
     @property
     def busy(self) -> int:
-        """The number of configurations that it trains now."""
+        """The number of configurations that the tuner trains now."""
         return self._tuning.busy
 
     # ----------------------------------------------------------------------------------------------------------- turns
 
     def passes(self, job: str, position: int) -> bool:
-        """Record that a configuration finished an epoch, including evaluation; return whether this is new."""
+        """Record that a configuration finished an epoch, including evaluation.
+
+        Args:
+            job: The id of the configuration's job.
+            position: The end position of the epoch, in units.
+
+        Returns:
+            True if this epoch end was not recorded before.
+        """
         new = position > self._passed.get(job, 0)
         if new:
             self._passed[job] = position
         return new
 
     def hear(self, call: Call | Verdict, data: Data) -> None:
-        """Queue an up-call or a refusal for the tuner's next turn."""
+        """Queue an up-call, or the refusal of a command, for the tuner's next turn. Positions in it are converted to epochs."""
         epoch = len(data.train)
         if isinstance(call, PredictionReady):
             call = prediction_in_epochs(call, epoch)
@@ -70,7 +85,7 @@ class TunerSlots:
         self._tuning.hear(call)
 
     def owns(self, ticket: str) -> bool:
-        """Return whether the tuner asked the question with this ticket."""
+        """Return whether the tuner made the request with this ticket."""
         return self._tuning.owns(ticket)
 
     def turn(self, cluster: Cluster, data: Data, settle: Callable[[], None]) -> None:
@@ -79,54 +94,65 @@ class TunerSlots:
         Args:
             cluster: The view, in units.
             data: The partitions and their nodes.
-            settle: See `Tuning.turn`.
+            settle: Carries out the tuner's decisions; called before each up-call and at the end.
 
         Raises:
-            RuntimeError: The tuner does not settle.
+            RuntimeError: The tuner makes further requests without end.
         """
         self._turned, view = True, self._view(cluster, data)
         self._tuning.turn(view, _Progress(view, cluster.jobs, self._passed, len(data.train)), settle)
 
-    # ------------------------------------------------------------------------------------------------- what comes of them
+    # ---------------------------------------------------------------------------------------------------------- decisions
 
     def wanted(self, job: JobView, epoch: int) -> int:
-        """Return the position up to which a job is wanted now; 0: it is not wanted."""
+        """Return the target of a job in units; 0: the tuner does not want it trained now.
+
+        Args:
+            job: The job.
+            epoch: The number of units in an epoch.
+        """
         state = self._tuning.states.get(job.id)
         if state is None:
             return 0
-        if state.ended is JobState.COMPLETED:  # It may have lost its last training.
+        if state.ended is JobState.COMPLETED:  # The job may have lost the snapshot of its last training.
             return job.max_position
         return min(state.errand.until * epoch, job.max_position) if state.errand is not None else 0
 
     def stops_at(self, job: str, position: int, epoch: int) -> bool:
-        """Return whether the tuner may fork a job at a position that it is about to reach."""
+        """Return whether a unit that ends at a position must save a snapshot there, because the tuner may fork the job from it.
+
+        Args:
+            job: The id of the job.
+            position: The end position of the unit, in units.
+            epoch: The number of units in an epoch.
+        """
         state = self._tuning.states[job]
         return self.copies and state.errand is not None and position == state.errand.until * epoch
 
     def ended(self) -> Iterator[tuple[str, JobState]]:
-        """Yield the jobs that have ended for the tuner but not yet themselves, with their final states."""
+        """Yield the id and final state of each job that the tuner has ended but whose real job has not ended yet."""
         for state in self._tuning.states.values():
             if state.ended is not None and not state.over:
                 yield state.id, state.ended
 
     def forget(self, job: str) -> None:
-        """Drop the record of a job that will not run again."""
+        """Delete the record of finished epochs of a job that will not run again."""
         self._passed.pop(job, None)
 
-    # ------------------------------------------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------------------------------------------------ queries
 
     def idles(self, cluster: Cluster, data: Data) -> bool:
-        """Return whether the tuner wants nothing beyond what it trains."""
+        """Return whether the tuner has had its first turn and does not want more configurations trained than it trains now."""
         wanted = self._tuning.demand(self._view(cluster, data))
         return self._turned and wanted is not None and wanted <= self.busy
 
     def rungs(self, cluster: Cluster, data: Data) -> tuple[Rung, ...] | None:
-        """Return the tuner's rungs, with positions in units; None: it has none."""
+        """Return the tuner's rungs, with positions in units; None: the tuner has no rungs."""
         found = self._tuning.rungs(self._view(cluster, data))
         return found and tuple(replace(rung, position=rung.position * len(data.train)) for rung in found)
 
     def review(self, terms: ExperimentView) -> str:
-        """Return the tuner's remarks on the terms.
+        """Return the tuner's remarks on the terms of an experiment, introduced by how the tuner counts; empty: it has no remarks.
 
         Raises:
             ValueError: The tuner rejects the terms.
@@ -149,7 +175,14 @@ class TunerSlots:
 
 
 class _Progress:
-    """The progress of configurations at the moment of a turn, in epochs."""
+    """The progress of configurations during one turn of the tuner, in epochs; implements `Progress`.
+
+    Args:
+        cluster: The view in epochs.
+        jobs: The real jobs, with positions in units.
+        passed: The position in units up to which each job has finished epochs, including evaluation.
+        epoch: The number of units in an epoch.
+    """
 
     def __init__(self, cluster: InEpochs, jobs: Mapping[str, JobView], passed: Mapping[str, int], epoch: int) -> None:
         self._cluster, self._jobs, self._passed, self._epoch = cluster, jobs, passed, epoch
@@ -157,11 +190,11 @@ class _Progress:
     moves = 0
 
     def moved(self, trial: str, since: int) -> bool:
-        """Return True: progress is checked each time; see `Progress`."""
+        """Return True, because progress is not tracked by change counters here: the tuner checks each trial in every turn."""
         return True
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """Return the number of epochs that a trial has finished, and whether its training has finished."""
+        """Return the number of epochs that a trial has finished and been evaluated on, and whether its training is complete."""
         job = self._jobs[trial]
         if job.state is JobState.COMPLETED:
             return max(job.position // self._epoch, 1), True
@@ -169,9 +202,9 @@ class _Progress:
         return max(passed, job.fork_position // self._epoch), False
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """Return a trial's curve, with a point for each epoch."""
+        """Return a trial's learning curve, with one point for each epoch."""
         return self._cluster.curve(trial)
 
     def saved(self, trial: str, position: int) -> str | None:
-        """Return the trial itself if it has a snapshot after this number of epochs; None: it has not."""
+        """Return the trial's own id if it has a snapshot after `position` epochs, otherwise None."""
         return trial if position in self._cluster.snapshots(trial) else None

@@ -1,7 +1,7 @@
 """Starts training units.
 
-A unit runs on one slot or, as a gang, on several slots at the same time. Units on one slot are chosen by a `Round`, a
-schedule that is used until jobs, slots or times differ from those that it expects.
+A unit runs on one slot or, as a gang, several units of a job run on several slots at the same time. Units on one slot are chosen by a
+`Round`, a schedule of the remaining units that is used until jobs, slots or times differ from those that it expects.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hopyard_policies.mop.schedule.problem import VisitProblem
 from hopyard_policies.mop.visit_history import RunningUnit, VisitHistory
 
 Saves = Callable[[str, int], bool]
-"""Returns whether a run of a job must save a snapshot for forks at a position."""
+"""Takes a job id and the end position of a run. Returns whether the run must save a snapshot there for forks."""
 
 Left = Callable[[JobView], Collection[str]]
-"""Returns the partitions on which a job must still be trained or evaluated in its present epoch."""
+"""Takes a job. Returns the names of the partitions on which it must still be trained or evaluated in its present epoch."""
 
 
 class Training:
-    """Starts training units and tracks them.
+    """Starts training units and tracks them until their runs end.
 
     Args:
         randomized: Use the randomized scheduler of the Cerebro paper.
@@ -55,16 +55,16 @@ class Training:
         epochs: int,
         saves: Saves,
     ) -> None:
-        """Start units on idle slots, one on each.
+        """Start one unit on each idle slot for which the present schedule has one.
 
         Args:
             cluster: The view of the up-call.
             data: The partitions and their nodes.
-            jobs: Jobs with units left in their epochs.
+            jobs: Jobs with remaining units in their epochs.
             goals: The position at which the present epoch of each job ends.
-            wanted: The position up to which the search wants each job trained, as far as known.
-            epochs: A number that changes when an epoch begins.
-            saves: Returns whether a job may be forked at a position.
+            wanted: The position up to which the tuner wants each job trained, as far as known.
+            epochs: The number of times that an epoch began; a change invalidates plans of the exact scheduler.
+            saves: Returns whether a run must save a snapshot for forks at a position.
         """
         able = {job.id for job in cluster.idle_jobs()}
         if self._round is None or not self._round.goes_on(cluster.slots, jobs, goals, able):
@@ -82,15 +82,17 @@ class Training:
     def start_together(
         self, cluster: Cluster, data: Data, jobs: Sequence[JobView], ends: Mapping[str, int], left: Left, saves: Saves
     ) -> None:
-        """Start units on gangs: in order of their positions, each job on all slots that it can use at the same time.
+        """Start gangs: jobs in order of their positions, each on all slots that it can use at the same time.
+
+        The first gang of an untested program is a trial run. Nothing starts while a trial run is pending.
 
         Args:
             cluster: The view of the up-call.
             data: The partitions and their nodes.
-            jobs: Jobs with units left in their epochs.
+            jobs: Jobs with remaining units in their epochs.
             ends: The position up to which each job is trained in its present epoch.
             left: Returns the partitions on which a job must still be trained or evaluated in its present epoch.
-            saves: Returns whether a job may be forked at a position.
+            saves: Returns whether a run must save a snapshot for forks at a position.
         """
         self._round = None
         if self._gangs.waits:
@@ -112,7 +114,12 @@ class Training:
             self._begin(cluster, visit, saves)
 
     def ended(self, run: RunEnd, now: float) -> None:
-        """Record the end of a training run. Discard the present round if the run ended otherwise than the round expects."""
+        """Record the end of a training run. Discard the present schedule unless it expected that end.
+
+        Args:
+            run: The ended run.
+            now: The present time in seconds (`Cluster.now`).
+        """
         began = self._visits.running.get(run.job)
         if began is not None and len(began.slots) > 1 and run.reason is RunEndReason.FAILED:
             self._gangs.failed(run.job)
@@ -121,7 +128,7 @@ class Training:
             self._round = None
 
     def anew(self) -> None:
-        """Discard the present round, because its inputs have changed."""
+        """Discard the present schedule, because its inputs have changed. The next `start` makes a new one."""
         self._round = None
 
     def _expected(self, unit: RunningUnit, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""The partitions that each job has visited, in order and by position, and the partitions of its evaluations."""
+"""The history of each job: the partitions that it was trained on, by position, and the partitions that it was evaluated on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopyard.policy import JobView, Partition, RunEnd
 
 @dataclass(frozen=True, slots=True)
 class RunningUnit:
-    """A running training unit, or several at the same time on a gang.
+    """A running training unit of one job, or several units of the job that run at the same time on a gang.
 
     Attributes:
-        position: The job's position at the start.
-        partitions: The partitions, one for each unit.
+        position: The job's position at the start of the run.
+        partitions: The names of the partitions, one for each unit.
         slots: The slot of each partition; the first is that of rank 0.
-        began: The start time in seconds since the epoch.
+        began: The start time, in seconds (`Cluster.now`).
     """
 
     position: int
@@ -26,11 +26,15 @@ class RunningUnit:
 
 
 class VisitHistory:
-    """What each job was trained on, by position at the start of the run, what it was evaluated on, and what is running.
+    """Records what each job was trained on, by the position at the start of the run, what it was evaluated on, and what is running.
 
-    A run trains one unit or, on a gang, several at the same time, which form one step of the history. Everything
-    follows from the commands of the policy and the ends of runs. A job that returns to an earlier snapshot needs no
-    special handling: only entries before its position count, and later entries show what it trained the first time.
+    A run trains one unit or, on a gang, several at the same time, which form one entry of the history. Everything
+    follows from the commands of the policy and the ends of runs. When a job returns to an earlier snapshot, nothing has to
+    be deleted: only entries before its position are read as its past, and later entries tell which partitions it trained
+    there the first time.
+
+    Attributes:
+        running: The running unit or units of each job, by job id.
     """
 
     def __init__(self) -> None:
@@ -43,18 +47,22 @@ class VisitHistory:
         self.running[job] = unit
 
     def end(self, run: RunEnd) -> RunningUnit | None:
-        """Record the end of a training run; return its unit if the training was kept."""
+        """Record the end of a training run.
+
+        Returns:
+            The unit or units of the run if the job's position advanced; None: the training was lost, or the run is unknown.
+        """
         unit = self.running.pop(run.job, None)
         if unit is None:
             return None
         trained = self._trained.setdefault(run.job, {})
         visited = unit.partitions[: run.resume_position - unit.position]  # A program may have saved in between.
         if run.resume_position <= unit.position:
-            trained.setdefault(unit.position, unit.partitions)  # Its snapshot may return with its node.
+            trained.setdefault(unit.position, unit.partitions)  # Available again if its node returns.
             return None
         if trained.get(unit.position) != visited:
-            # It trained differently than the first time: later entries are no guide any more, and what was evaluated
-            # there was another model.
+            # The job trained other partitions here than before its return: later entries, and evaluations at later
+            # positions, belong to another model.
             self._trained[run.job] = trained = {at: name for at, name in trained.items() if at < unit.position}
             evaluated = self._evaluated.pop(run.job, {})
             self._evaluated[run.job] = {at: parts for at, parts in evaluated.items() if at <= unit.position}
@@ -62,28 +70,32 @@ class VisitHistory:
         return unit
 
     def forget(self, job: str) -> None:
-        """Drop the running unit of a job that will not run again or whose unit did not start."""
+        """Delete the running unit of a job, because the unit did not start or the job will not run again. Its history remains."""
         self.running.pop(job, None)
 
     def evaluate(self, job: str, position: int, part: str) -> None:
-        """Record an evaluation of a job on a part at a position."""
+        """Record that a job was evaluated on the partition `part` of the evaluation data at a position."""
         self._evaluated.setdefault(job, {}).setdefault(position, set()).add(part)
 
     def evaluated(self, job: JobView) -> Collection[str]:
-        """Return the parts on which a job was evaluated at its present position."""
+        """Return the names of the evaluation partitions on which a job was evaluated at its present position."""
         return self._evaluated.get(job.id, {}).get(job.position, ())
 
     def visited(self, job: JobView, epoch: int) -> set[str]:
-        """Return the partitions that a job has visited since its epoch began at a position."""
+        """Return the names of the partitions that a job was trained on since its epoch began, at position `epoch`."""
         trained = self._trained.get(job.id, {})
         return {name for position in range(epoch, job.position) for name in trained.get(position, ())}
 
     def again(self, job: JobView) -> tuple[str, ...]:
-        """Return what a job trained at this position before it was set back, to train the same again; several: on a gang."""
+        """Return the partitions that a job trained at its present position before it returned to an earlier snapshot.
+
+        The job trains the same partitions again. Several names: they are trained at the same time on a gang. Empty: the job has not
+        trained at this position yet.
+        """
         return self._trained.get(job.id, {}).get(job.position, ()) if job.position < job.high_water else ()
 
     def order(self, job: str) -> Sequence[str]:
-        """Return the partitions that a job was trained on, in order, to repeat its training."""
+        """Return the names of the partitions that a job was trained on, ordered by position. A repeated training uses this order."""
         trained = self._trained.get(job, {})
         return [name for position in sorted(trained) for name in trained[position]]
 

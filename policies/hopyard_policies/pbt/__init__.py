@@ -1,4 +1,4 @@
-"""Population based training."""
+"""Population based training (PBT): the worst jobs of a population are replaced by changed copies of the best."""
 
 from hopyard_policies.pbt.policy import PbtPolicy
 

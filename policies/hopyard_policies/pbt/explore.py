@@ -1,4 +1,4 @@
-"""Exploration of PBT: perturbs or resamples inherited hyperparameters within the space."""
+"""Exploration of PBT: changes the hyperparameters that a copy inherits, within the space."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def explored(
     """Return a configuration near an inherited one.
 
     Each hyperparameter is independently resampled with probability `resample`, otherwise perturbed (see `perturbed`).
-    Parameters that conditions enable are sampled; parameters that conditions disable are omitted. If the result
-    violates a constraint, the whole configuration is drawn again.
+    If the conditions of the space enable further parameters for the new values, these are sampled; parameters that the
+    conditions disable are omitted. If the result violates a constraint, the whole configuration is drawn again.
 
     Args:
         space: The search space.
@@ -41,7 +41,7 @@ def explored(
         rng: The source of random numbers.
 
     Returns:
-        The new configuration; a copy of `inherited` if the constraints allow hardly any other.
+        The new configuration; a copy of `inherited` if hardly any draw satisfies the constraints.
     """
     values = space.flat(inherited)
 
@@ -61,10 +61,15 @@ def explored(
 
 
 def perturbed(parameter: Parameter, value: JsonValue, rng: random.Random) -> JsonValue:
-    """Return a value near another one of the same parameter.
+    """Return a value near a given value of a parameter.
 
     A number is multiplied by 0.8 or 1.2 and clipped to its bounds. A number with steps moves to the nearest step, by at
     least one. A choice moves to one of its two neighbours in the list. A constant stays.
+
+    Args:
+        parameter: The parameter.
+        value: The given value, within the parameter's domain.
+        rng: The source of random numbers.
     """
     up = below(rng, 2) == 1
     if isinstance(parameter, LogUniform) or (isinstance(parameter, Uniform) and parameter.step is None):
@@ -80,7 +85,13 @@ def perturbed(parameter: Parameter, value: JsonValue, rng: random.Random) -> Jso
 
 
 def _stepped(parameter: IntUniform | LogInt | Uniform, index: int, up: bool) -> int:
-    """Return the index of the step nearest to the perturbed value, different from `index`."""
+    """Return the index of the step nearest to the perturbed value, at least one step from `index`.
+
+    Args:
+        parameter: The parameter, with steps.
+        index: The index of the given value.
+        up: Whether the value is multiplied by 1.2 instead of 0.8.
+    """
     value, origin = parameter.at(index), parameter.at(0)
     wanted = value * FACTORS[up]
     nearest = round((wanted - origin) / (parameter.at(1) - origin))
@@ -91,10 +102,10 @@ def _stepped(parameter: IntUniform | LogInt | Uniform, index: int, up: bool) -> 
 
 
 def closure(space: Space, named: Iterable[str]) -> frozenset[str]:
-    """Return the parameters that must keep their values so that the named ones do.
+    """Return the names of all parameters that must stay unchanged so that the named ones do.
 
-    The name of a group stands for all its parameters. The parameters that a frozen parameter's conditions refer to are
-    frozen too, because the parameter might appear or disappear otherwise.
+    The name of a group is the name of all its parameters. The parameters that a frozen parameter's conditions refer to are
+    frozen too, because their change might enable or disable the frozen parameter.
 
     Raises:
         ValueError: A name is not in the space.

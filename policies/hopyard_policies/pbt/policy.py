@@ -1,4 +1,7 @@
-"""Population based training: the worst members are replaced by changed copies of the best."""
+"""The policy `pbt` (population based training): the worst members are replaced by changed copies of the best.
+
+A *member* is a job of a population. A member *passes* a boundary when it reports at or beyond it.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,9 @@ class PbtPolicy(Policy):
     """Population based training (Jaderberg et al., 2017), as the ASHA paper runs it (appendix A.3).
 
     Jobs form populations of `population` members, with configurations of the experiment's generator. At each multiple
-    of `interval` a member saves and is compared with the population's latest results. Two members are compared at the
-    last boundary that both have passed, so training longer is no advantage. A member in the worst fraction `truncation`
-    is replaced by a copy of a better one, drawn uniformly from the best fraction:
+    of `interval`, a boundary, a member saves and is compared with the population's latest results. Two members are compared
+    at the last boundary that both have passed, so training longer is no advantage. A member in the worst fraction
+    `truncation` is replaced by a copy of a better one, drawn uniformly from the best fraction:
 
     * **exploit**: a new job is forked from the newest snapshot of the better member, and the worse member is
       terminated;
@@ -49,19 +52,19 @@ class PbtPolicy(Policy):
       the weights do not fit.
 
     The copy continues from the snapshot's position, and its curve begins with that of its parent: a job is complete at
-    `max_iterations` along its lineage.
+    `max_iterations`, including the training of its parents.
 
     No member trains more than `lag` ahead of the slowest member of its population; it waits at a boundary. Slots
-    serve the oldest population first, and in it the member furthest behind. If a slot would be idle, another
-    population starts, as long as the experiment may have more jobs. Copies do not count as jobs of the experiment:
-    `stop.jobs` limits the initial members of all populations together.
+    serve the oldest population first, and in it the member with the least training. If a slot would be idle, another
+    population starts, as long as the experiment may have more jobs. `stop.jobs` limits the initial members of all
+    populations together; copies are not included.
 
     With a `kill_threshold` (the value of random guessing), a member that is not better at its first boundary is
-    replaced by a new configuration, until at least half of the population is better. Each replacement counts as a job
-    of the experiment.
+    replaced by a new configuration, until at least half of the population is better. Each replacement is one of the
+    `stop.jobs` jobs of the experiment.
 
-    A member that fails leaves its population smaller. A copy that lost its parent's snapshot before its first save is
-    made again.
+    If a member fails, its population has one member less. If the snapshot of a copy's parent is lost before the copy first
+    saves, another copy replaces it.
 
     Args:
         population: Members of a population, in 2..10000.
@@ -75,7 +78,7 @@ class PbtPolicy(Policy):
         ValueError: An argument is out of range.
     """
 
-    # Runs end at boundaries, the only places where it decides.
+    # Runs end at boundaries, the only positions at which the policy decides.
     every_iteration = False
     ends_jobs = False
     copies = True
@@ -110,15 +113,18 @@ class PbtPolicy(Policy):
         self._frozen = tuple(frozen)
         self._populations: list[Population] = []
         self._seats: dict[str, Population] = {}
-        self._barren: set[tuple[str, int]] = set()  # snapshots that could not be forked
+        self._barren: set[tuple[str, int]] = set()  # snapshots, by job and position, that could not be forked
         self._made: set[tuple[int, str, int, str]] = set()  # copies so far: population, parent, position, configuration
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start members that may continue; if slots remain, start a new population."""
+        """Start idle members that do not exceed the lag, and create missing ones.
+
+        If no member is missing and slots remain beyond those for startable members and members in creation, start a new population.
+        """
         for job in cluster.idle_jobs():
-            if job.id not in self._seats:  # It was replaced, but its run had ended before the decision.
+            if job.id not in self._seats:  # The job was replaced, but its run ended before the decision arrived.
                 cluster.terminate_job(job.id)
         startable, slots = self._startable(cluster), cluster.idle_slots()
         for job, slot in zip(startable, slots, strict=False):
@@ -129,7 +135,7 @@ class PbtPolicy(Policy):
             self._begin(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """At a boundary, save and release the member, or replace it."""
+        """At a boundary, end the member's run with a snapshot, or replace the member and terminate it."""
         job, population = cluster.jobs[event.job], self._seats.get(event.job)
         if population is None:
             return TERMINATE
@@ -150,7 +156,7 @@ class PbtPolicy(Policy):
         return CONTINUE
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Replace a copy that failed because its snapshot was lost."""
+        """Replace a copy that failed because its parent's snapshot was lost; remove any other failed member from its population."""
         job, population = cluster.jobs[run.job], self._seats.get(run.job)
         if population is None or job.state is not JobState.FAILED:
             return
@@ -159,11 +165,11 @@ class PbtPolicy(Policy):
             self._leave(job.id)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Shrink the population: the generator has no more configurations."""
+        """Remove the member from its population, because the generator has no configuration for it."""
         self._leave(exhausted.job)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Handle a refused creation or fork: another member takes its place."""
+        """Handle a refused creation or fork of a member: create another member, or make another copy, in its place."""
         command = verdict.command
         if not isinstance(command, CreateJob | ForkJob) or command.job not in self._seats:
             return
@@ -175,15 +181,15 @@ class PbtPolicy(Policy):
             self._leave(command.job)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the slots in use plus those for members that may continue and members yet to be created."""
+        """Return the number of slots in use plus one for each idle member that may start and each member yet to be created."""
         coming = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         return cluster.busy_slots() + len(self._startable(cluster)) + coming
 
     def review(self, terms: ExperimentView) -> str:
-        """Check the terms of the experiment.
+        """Check the terms of an experiment. There are no remarks, so the result is empty.
 
         Raises:
-            ValueError: The interval is unknown, or `frozen` contains a name that is not in the space.
+            ValueError: The space or the interval is unknown, or `frozen` contains a name that is not in the space.
         """
         self._terms(terms)
         return ""
@@ -191,10 +197,11 @@ class PbtPolicy(Policy):
     # -------------------------------------------------------------------------------------------------------- populations
 
     def _terms(self, terms: ExperimentView) -> frozenset[str]:
-        """Return the parameters that copies inherit unchanged.
+        """Return the names of the parameters that copies inherit unchanged.
 
         Raises:
-            ValueError: No population can start under these terms.
+            ValueError: No population can start under these terms: the space or the interval is unknown, or a frozen name is
+                not in the space.
         """
         if terms.space is None:
             raise ValueError(
@@ -206,7 +213,7 @@ class PbtPolicy(Policy):
         return closure(terms.space, self._frozen)
 
     def _begin(self, cluster: Cluster) -> None:
-        """Start a population in the experiment that has the fewest for its weight."""
+        """Start a population in the running experiment with the fewest populations for its weight, if any may have more jobs."""
         able = [terms for terms in cluster.experiments.values() if terms.running and terms.jobs_left]
         if not able:
             return
@@ -220,9 +227,12 @@ class PbtPolicy(Policy):
         self._fill(cluster)
 
     def _fill(self, cluster: Cluster) -> bool:
-        """Create missing members while the experiments may have more jobs; return whether any was or will be created.
+        """Create missing members of all populations, as far as their experiments may have more jobs.
 
         Members of a large population are created in batches, as slots start the earlier ones.
+
+        Returns:
+            True if any member is missing that was created now or can be created later.
         """
         able = room(cluster, AT_ONCE - cluster.count(JobState.PENDING))
         left = {terms.id: terms.jobs_left for terms in cluster.experiments.values() if terms.running}
@@ -246,13 +256,13 @@ class PbtPolicy(Policy):
         return population
 
     def _tidy(self, cluster: Cluster, population: Population) -> None:
-        """Remove members that failed or were terminated."""
+        """Remove failed and terminated members from a population."""
         for job in [job for job in population.members if job in cluster.jobs]:
             if cluster.jobs[job].state in (JobState.FAILED, JobState.TERMINATED):
                 self._leave(job)
 
     def _startable(self, cluster: Cluster) -> list[JobView]:
-        """Return waiting members that may continue: oldest population first, then those furthest behind."""
+        """Return idle members whose next boundary is within the lag: oldest population first, then by least training."""
         slowest: dict[int, int] = {}
         found: list[tuple[int, int, JobView]] = []
         for job in cluster.idle_jobs():
@@ -267,7 +277,7 @@ class PbtPolicy(Policy):
         return [job for _, _, job in sorted(found, key=lambda each: each[:2])]
 
     def _slowest(self, cluster: Cluster, population: Population) -> int:
-        """Return the last boundary of the slowest member. A position that a lost run had reached counts."""
+        """Return the position of the last boundary that the slowest open member has passed, perhaps with a run that was lost."""
         reached = [
             job.high_water
             for member in population.members
@@ -278,14 +288,18 @@ class PbtPolicy(Policy):
     # --------------------------------------------------------------------------------------------------------- adaptation
 
     def _result(self, cluster: Cluster, job: str) -> float:
-        """Return the last value of the metric that a job reported."""
+        """Return the last value of the metric that a job reported, so that larger is better; minus infinity if there is none."""
         terms = cluster.experiment
         points = reversed(cluster.curve(job))
         found = next((point.metrics[terms.metric] for point in points if terms.metric in point.metrics), math.nan)
         return terms.rated(found)
 
     def _is_drawn_again(self, cluster: Cluster, population: Population, job: str) -> bool:
-        """Return whether a member that is no better than random guessing is replaced by a new configuration."""
+        """Return whether a member at its first boundary must be replaced by a new configuration.
+
+        This is so if it is not better than the kill threshold, half of the population already is in that state, and the experiment
+        may have more jobs. If less than half is, the member is recorded as one of them and stays.
+        """
         terms = cluster.experiments[population.experiment]
         if terms.kill_threshold is None or population.results[job][0] > terms.rated(terms.kill_threshold):
             return False
@@ -300,12 +314,11 @@ class PbtPolicy(Policy):
         Args:
             cluster: The view of this up-call.
             population: The population.
-            replaced: The member to replace. The source must be better than it; with `anew` any other of the best will
-                do.
+            replaced: The member to replace. The copied member must be better; with `anew` it may be any other of the best.
             anew: Whether `replaced` is itself a copy that could not start.
 
         Returns:
-            Whether a copy was made. False if no suitable member has a snapshot, or if all drawn copies equal earlier
+            True if a copy was made. False if no suitable member has a snapshot, or if all drawn copies equal earlier
             ones, which would repeat their training.
         """
         sources = [
@@ -335,7 +348,11 @@ class PbtPolicy(Policy):
         return True
 
     def _source(self, cluster: Cluster, job: str) -> tuple[str, int] | None:
-        """Return the newest snapshot that a job can be forked from: its own, or else its parent's."""
+        """Return the newest snapshot from which a copy of a job can be forked: its own, else its parent's at the position of its fork.
+
+        Returns:
+            The job that has the snapshot, and the position; None: no usable snapshot exists.
+        """
         view = cluster.jobs[job]
         found = [(job, at) for at in cluster.snapshots(job) if view.fork_position < at < view.max_position]
         if not found and view.parent and view.fork_position in cluster.snapshots(view.parent):

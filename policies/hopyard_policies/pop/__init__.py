@@ -1,4 +1,4 @@
-"""POP (HyperDrive, section 3): confidence and expected remaining time of jobs, and the division of slots."""
+"""POP (HyperDrive, section 3): divides slots between jobs by their predicted probabilities of reaching the target."""
 
 from hopyard_policies.pop.expected_remaining_time import Outlook, epochs_left, outlook_of
 from hopyard_policies.pop.policy import PopPolicy

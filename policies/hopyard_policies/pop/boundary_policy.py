@@ -1,4 +1,7 @@
-"""Base class of policies that ask a predictor about jobs at boundaries."""
+"""Base class of policies that request a prediction for a job at each boundary.
+
+A *boundary* of these policies is a position at which a job is judged. The *aim* is the value of the metric that predictions refer to.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,19 @@ _BOUNDARY: Final = 10
 
 
 class LookingPolicy(ElasticPolicy):
-    """Asks the predictor about a job at each boundary; at the first report after the answer the job continues or is suspended.
+    """Requests a prediction for a job at each boundary; at the first report after the answer the job continues or is suspended.
 
-    The job trains while the prediction is pending. Subclasses define the boundaries, use the answers, decide which jobs
-    keep their slots and order the waiting jobs. `_books` lists the dictionaries keyed by job; entries of ended jobs
+    The job trains while the prediction is pending. Subclasses define the boundaries, use the predictions, decide which jobs
+    continue on their slots, and order the waiting jobs. `_books` lists the dictionaries keyed by job; entries of ended jobs
     are removed.
+
+    Args:
+        step: Distance of the dynamic target from the best value (see `aim`), in the metric's unit, at least 0.
+        ahead: Number of jobs created in advance of free slots, in 1..10000.
+        elastic: The parameter `elastic` of `ElasticPolicy`; None: one slot for each job.
+
+    Raises:
+        ValueError: An argument is out of range.
     """
 
     # It decides only at boundaries and while a prediction is pending, where runs wait.
@@ -60,26 +71,26 @@ class LookingPolicy(ElasticPolicy):
 
     @abstractmethod
     def _boundary(self, cluster: Cluster, passed: int) -> int:
-        """Return the first boundary after `passed`; 0 stands for the start."""
+        """Return the position of the first boundary after the position `passed`; 0 is the start of the job."""
 
     @abstractmethod
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
-        """Use the prediction for a job that has not ended."""
+        """Process the prediction for a job that has not ended."""
 
     @abstractmethod
     def _stays(self, cluster: Cluster, job: JobView) -> bool:
-        """Return whether a job keeps its slot now that its prediction is known."""
+        """Return whether a job continues on its slot, now that its prediction has arrived or failed; otherwise it is suspended."""
 
     @abstractmethod
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Return the waiting jobs, in the order in which they get slots."""
+        """Return the idle jobs that can be trained further, in the order in which they get slots."""
 
     def _urgency(self, job: JobView) -> float:
         """Return the value of finishing this job a second earlier (> 0), relative to other jobs; used by elastic jobs."""
         return 1.0
 
     def _books(self) -> tuple[dict[str, Any], ...]:
-        """Return the dictionaries that are keyed by job."""
+        """Return the dictionaries that are keyed by job, so that the entries of ended jobs can be removed."""
         return self._passed, self._asked, self._undecided
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
@@ -99,7 +110,10 @@ class LookingPolicy(ElasticPolicy):
         self._create(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Ask for a prediction at boundaries; decide when the answer is known."""
+        """Request a prediction at a boundary; at the first report after the answer, return whether the job continues or is suspended.
+
+        A job for which `is_poor` is true at a boundary is terminated.
+        """
         job = cluster.jobs[event.job]
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
@@ -119,7 +133,7 @@ class LookingPolicy(ElasticPolicy):
         return Decision.proceed(event.position + 1 if job.id in self._undecided else self._allowed(cluster, job))
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Handle the answer to the latest question about a job."""
+        """Process a prediction if it answers the latest request for its job; ignore other predictions and errors."""
         if self._asked.get(prediction.job) != prediction.ticket:
             return
         del self._asked[prediction.job]
@@ -128,18 +142,18 @@ class LookingPolicy(ElasticPolicy):
             self._learn(cluster, job, prediction.result)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Drop the pending question of a refused prediction."""
+        """If the engine refused a prediction request, delete the record of the pending request."""
         if isinstance(verdict.command, Predict) and self._asked.get(verdict.command.job) == verdict.command.ticket:
             del self._asked[verdict.command.job]
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the slots in use plus those that waiting jobs and jobs yet to be created need."""
+        """Return the number of slots in use plus one for each waiting job and each job yet to be created; elastic jobs can use more."""
         return self._useful(cluster, cluster.queued() + cluster.count(JobState.CREATING) + cluster.experiment.jobs_left)
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
     def aim(self, cluster: Cluster) -> float | None:
-        """Return the metric value that predictions refer to; None: nothing is predicted yet.
+        """Return the metric value for which predictions are requested; None: there is none yet, so no prediction is requested.
 
         This is the experiment's target. Without one it is the dynamic target of HyperDrive, section 9: the best value
         so far, improved by `step`.
@@ -161,7 +175,7 @@ class LookingPolicy(ElasticPolicy):
     # ----------------------------------------------------------------------------------------------------------- helpers
 
     def _allowed(self, cluster: Cluster, job: JobView) -> int:
-        """Return how far a run of the job trains without a decision."""
+        """Return the position up to which a run of the job trains without a decision."""
         if job.id in self._asked or job.id in self._undecided:
             return min(job.position + 1, job.max_position)
         return min(self._boundary(cluster, self._passed.get(job.id, 0)), job.max_position)
@@ -170,7 +184,7 @@ class LookingPolicy(ElasticPolicy):
         cluster.start_job(job.id, slots, until=job.max_position, allowed=self._allowed(cluster, job))
 
     def _start_elastically(self, cluster: Cluster, elastic: Elastic, waiting: list[JobView]) -> None:
-        """Start as many jobs on gangs as there are slots, and widen running jobs if no job waits."""
+        """Start as many jobs on gangs as there are slots; if no job waits, move running jobs to wider gangs."""
         unmade = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         able = elastic.first(waiting)
         now = able[: len(elastic.slots(cluster))]
@@ -193,20 +207,20 @@ class LookingPolicy(ElasticPolicy):
 
 
 def left(cluster: Cluster, job: JobView) -> float:
-    """Return the seconds until the job's experiment reaches its time limit; infinite without a limit."""
+    """Return the seconds until the job's experiment reaches its time limit, on the engine's clock; infinite without a limit."""
     end = cluster.experiments[job.experiment].end_at if job.experiment else cluster.experiment.end_at
     return end - cluster.now if end is not None else math.inf
 
 
 def trained(cluster: Cluster, job: str) -> tuple[float, float]:
-    """Return a job's training time in seconds and its mean time for a report; 0 before its first report."""
+    """Return a job's training time in seconds, and the mean seconds between its reports; (0, 0) before its first report."""
     seconds = [point.seconds for point in cluster.curve(job)]
     total = math.fsum(seconds)
     return total, total / len(seconds) if seconds else 0.0
 
 
 def never_above(cluster: Cluster, job: str) -> bool:
-    """Return whether the experiment has a kill threshold that the job has never exceeded."""
+    """Return whether the experiment has a kill threshold and the job has not reported any value that is better."""
     experiment = cluster.experiment
     threshold = experiment.kill_threshold
     if threshold is None:
@@ -216,6 +230,6 @@ def never_above(cluster: Cluster, job: str) -> bool:
 
 
 def longest(cluster: Cluster) -> int:
-    """Return the largest max position; for endless jobs, 15 times the paper's boundary for supervised learning."""
+    """Return the experiment's maximum position, or 150 without one: 15 times the paper's boundary for supervised learning."""
     most = cluster.experiment.max_position
     return most if most < ENDLESS else FRACTION * _BOUNDARY

@@ -1,4 +1,4 @@
-"""Confidence and expected remaining time of a job (HyperDrive, section 3.1)."""
+"""Confidence and expected remaining time of a job (HyperDrive, section 3.1). An epoch is the training up to the next report."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _ROUNDING: Final = 1e-9
 
 
 class Outlook(NamedTuple):
-    """Prospects of a job.
+    """The predicted prospects of a job.
 
     Attributes:
         confidence: p, the probability that the job reaches the target before the experiment's time limit, in [0, 1].
-        remaining: ERT, the expected seconds until then; from 0 to the time left.
+        remaining: ERT, the expected seconds until the job reaches the target; from 0 to the time left.
     """
 
     confidence: float
@@ -22,9 +22,9 @@ class Outlook(NamedTuple):
 
 
 def epochs_left(seconds: float, epoch: float) -> int:
-    """Return M, the number of whole epochs of `epoch` seconds (> 0) that fit into `seconds` (section 3.1.1).
+    """Return M, the number of whole epochs of `epoch` seconds (> 0) that fit into `seconds` (section 3.1.1); at least 0.
 
-    A quotient within rounding error of an integer counts as that integer: (0.3 - 0.1) / 0.1 is 2.
+    A quotient within rounding error of an integer is that integer: (0.3 - 0.1) / 0.1 is 2.
     """
     quotient = seconds / epoch
     nearest = round(quotient)
@@ -33,7 +33,13 @@ def epochs_left(seconds: float, epoch: float) -> int:
 
 
 def epochs_within(epochs: int, left: float, epoch: float) -> int:
-    """Return how many of the future epochs fit into the time left; all of them without a time limit."""
+    """Return how many of `epochs` future epochs fit into the time left; all of them without a time limit.
+
+    Args:
+        epochs: The number of future epochs.
+        left: Seconds until the time limit; infinite: no limit.
+        epoch: Mean seconds of an epoch; 0: unknown, so all epochs fit.
+    """
     return min(epochs, epochs_left(max(left, 0.0), epoch)) if math.isfinite(left) and epoch > 0 else epochs
 
 
@@ -41,7 +47,7 @@ def outlook_of(reaches: Sequence[float], left: float, epoch: float) -> Outlook:
     """Return confidence and expected remaining time, given the probabilities at future epochs.
 
     The probability p_m that epoch m is the first to reach the target is the increase of the running maximum of P(y(m)
-    >= target) at m: a job that has reached the target counts as successful whatever follows. The sums end at M, the
+    >= target) at m: a job that has reached the target is successful, whatever it reports later. The sums end at M, the
     time limit of the experiment. ERT follows equations 2 and 3 without normalization, limited to the time left. It is
     meaningful only together with the confidence: for a job without any chance it is 0.
 

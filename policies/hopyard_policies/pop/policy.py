@@ -1,4 +1,4 @@
-"""POP: promising jobs have slots of their own, opportunistic jobs share the others, poor jobs are terminated."""
+"""The policy `pop`: each promising job has a slot, opportunistic jobs share the remaining slots, poor jobs are terminated."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ class PopPolicy(LookingPolicy):
     This is POP as HyperDrive describes it (sections 3 and 5.3).
 
     At each multiple of `evaluation_boundary` a job is terminated if it has never exceeded the experiment's
-    `kill_threshold`. For any other job the policy asks the predictor while the job trains. The probabilities at future
+    `kill_threshold`. For any other job the policy requests a prediction while the job trains. The probabilities at future
     epochs give a confidence p and an expected remaining time ERT (`pop.expected_remaining_time`). The confidences of
-    all jobs give the number of slots for promising jobs and the threshold (`pop.slots`). At the next report after the
-    answer:
+    all jobs give the number of slots for promising jobs and the threshold (`pop.slots`). Jobs with p at the threshold or
+    above are promising; these slots go to those with the highest p, then the shortest ERT. At the next report after the
+    prediction:
 
     * a job with p below `least_confidence` is terminated;
-    * a promising job with a slot continues. Slots go to jobs with higher p, then shorter ERT;
+    * a promising job with a slot continues;
     * any other job is suspended if another one waits for its slot: a promising job with a slot, a new configuration,
       or a suspended job. Among suspended jobs, promising jobs without a slot come first; the others take turns.
 
     Promising jobs are labelled with p. No slot is idle while a job could train on it. A job whose prediction failed
-    or is pending keeps its last outlook; without one it is opportunistic.
+    or is pending has its latest confidence and ERT; without any it is opportunistic.
 
     The target is the experiment's. Without one (the dual problem: the best result within `stop.max_time`) it is dynamic
     (section 9): the best value so far, improved by `step`. p is the probability that a single report reaches the
@@ -42,11 +43,11 @@ class PopPolicy(LookingPolicy):
         evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1; None: a fifteenth of the
             longest job (the paper recommends 5 to 10 %).
         least_confidence: Jobs with a smaller confidence are terminated; in [0, 1].
-        slots_per_job: k, the number of slots that one promising job counts for, at least 1.
+        slots_per_job: k, the number of slots reserved for each promising job when slots are divided, at least 1.
         step: Distance of the dynamic target from the best value, in the metric's unit, at least 0.
         ahead: Number of jobs created in advance of free slots, in 1..10000.
         elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job. Free
-            slots go to the jobs with the largest p first. A promising job still counts as `slots_per_job`.
+            slots go to the jobs with the largest p first. `slots_per_job` applies to elastic jobs, too.
 
     Raises:
         ValueError: An argument is out of range.
@@ -75,18 +76,18 @@ class PopPolicy(LookingPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start promising jobs with slots first, then new jobs, then suspended ones in turn."""
+        """Start promising jobs with slots first, then new jobs, then suspended ones in turn; create jobs in advance."""
         self._divide(cluster)
         super().allocate_jobs(cluster)
 
     def confidences(self, cluster: Cluster) -> dict[str, float]:
-        """Return p of each open job with a known outlook."""
+        """Return the confidence p of each open job for which it is known, by job id."""
         return {job.id: self._outlooks[job.id].confidence for job in cluster.open_jobs() if job.id in self._outlooks}
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
     def is_poor(self, cluster: Cluster, job: JobView) -> bool:
-        """Return whether a job at a boundary is terminated because it has never exceeded the kill threshold."""
+        """Return whether a job at a boundary is terminated: it has never exceeded the experiment's kill threshold."""
         return never_above(cluster, job.id)
 
     def outlook(self, cluster: Cluster, job: JobView, reaches: Sequence[float]) -> Outlook:
@@ -101,7 +102,7 @@ class PopPolicy(LookingPolicy):
         _, epoch = trained(cluster, job.id)
         return outlook_of(reaches, left(cluster, job), epoch)
 
-    # ------------------------------------------------------------------------------------------------------------- looks
+    # ------------------------------------------------------------------------------------------------------- predictions
 
     def _boundary(self, cluster: Cluster, passed: int) -> int:
         every = self._every or max(longest(cluster) // FRACTION, 1)
@@ -111,7 +112,7 @@ class PopPolicy(LookingPolicy):
         return *super()._books(), self._outlooks
 
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
-        """Update a job's outlook; terminate the job if its confidence is too low."""
+        """Update a job's confidence and expected remaining time; terminate the job if its confidence is too low."""
         outlook = self._outlooks[job.id] = self.outlook(cluster, job, prediction.reaches)
         if outlook.confidence < self._least:
             cluster.terminate_job(job.id)
@@ -127,7 +128,7 @@ class PopPolicy(LookingPolicy):
     # -------------------------------------------------------------------------------------------------------------- slots
 
     def _divide(self, cluster: Cluster) -> None:
-        """Recompute which jobs are promising and which of them have a slot."""
+        """Recompute which jobs are promising and which of them have a slot, and label promising jobs with their confidence."""
         jobs = {job.id: job for job in cluster.open_jobs() if job.state is not JobState.HELD}
         known = {name: self._outlooks[name] for name in jobs if name in self._outlooks}
         division = divide((outlook.confidence for outlook in known.values()), cluster.share, self._per_job)
@@ -142,7 +143,7 @@ class PopPolicy(LookingPolicy):
                 cluster.label_job(name, label)
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Return the waiting jobs, in the order in which they get slots."""
+        """Return the idle jobs in the order in which they get slots: promising ones with slots, new ones, then suspended ones."""
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         ranks = {name: rank for rank, name in enumerate(self._promising)}
         return sorted(
@@ -150,7 +151,7 @@ class PopPolicy(LookingPolicy):
         )
 
     def _turn(self, job: JobView) -> tuple[float, float]:
-        """Return the sort key of suspended jobs: promising jobs without a slot by p, then ERT; the others in turn."""
+        """Return the sort key of a suspended job: promising jobs without a slot by p, then ERT; the others after them, all equal."""
         return (
             (-self._outlooks[job.id].confidence, self._outlooks[job.id].remaining)
             if job.id in self._labels

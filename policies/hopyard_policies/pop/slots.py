@@ -10,7 +10,7 @@ _ROUNDING: Final = 1e-9
 
 
 class SlotDivision(NamedTuple):
-    """The division of slots.
+    """The division of slots between promising and opportunistic jobs.
 
     Attributes:
         promising: Number of slots for promising jobs.

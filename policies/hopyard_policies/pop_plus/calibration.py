@@ -1,4 +1,7 @@
-"""Calibrates predicted probabilities and the value of new configurations from the jobs of the experiment so far."""
+"""Calibrates predicted probabilities and the worth of new configurations from the jobs of the experiment so far.
+
+The *worth* of a second of a job is the probability of reaching the target that a second of its slot time gains.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from hopyard_policies.pop_plus.expected_gain import Prospect
 PRIOR: Final = 0.1
 """Prior probability that a configuration reaches the target."""
 DOUBT: Final = 0.5
-"""Weight of the prior in the calibration: this much probability is assumed to be both predicted and confirmed."""
+"""Weight of the prior in the calibration: added to the sums of the predicted and of the confirmed probabilities."""
 REMEMBERED: Final = 200
-"""Number of ended jobs that are kept, the latest ones."""
+"""Maximum number of ended jobs whose predictions are stored, the latest ones."""
 
 
 @dataclass(slots=True)
@@ -21,12 +24,12 @@ class Track:
     """The predictions for one job.
 
     Attributes:
-        chances: The predicted probability at each prediction.
-        first: The worth of a second at the first prediction.
         before: Seconds of training before the first prediction.
-        since: Seconds of training from the first to the latest prediction.
-        full: Seconds to train the job from the beginning to its end.
+        first: The worth of a second at the first prediction.
         prospect: The latest prospect.
+        full: Seconds to train the job from the beginning to its end.
+        since: Seconds of training from the first to the latest prediction.
+        chances: The predicted probability at each prediction.
         ended: Whether the job ended without reaching the target.
     """
 
@@ -40,7 +43,11 @@ class Track:
 
 
 class Experience:
-    """The predictions for all jobs and their outcomes."""
+    """Stores the predictions for all jobs and their outcomes, and calibrates the worth of a second from them.
+
+    Attributes:
+        tracks: The predictions by job id; of ended jobs only the latest ones.
+    """
 
     def __init__(self) -> None:
         self.tracks: dict[str, Track] = {}
@@ -52,7 +59,7 @@ class Experience:
 
         Args:
             job: The job's id.
-            prospect: The predicted prospect.
+            prospect: The prospect that follows from the prediction.
             trained: Seconds that the job has trained.
             full: Seconds to train it from the beginning to its end.
         """
@@ -76,26 +83,31 @@ class Experience:
         self._fresh = None
 
     def known(self, job: str) -> bool:
-        """Return whether a job has a prediction."""
+        """Return whether any prediction for a job is stored."""
         return job in self.tracks
 
     def worth(self, job: str, lead: float = 0.0) -> float:
-        """Return the worth of a second of a job with a prediction, with its probability calibrated."""
+        """Return the worth of a second of a job with a stored prediction, with its probability calibrated.
+
+        Args:
+            job: The job's id.
+            lead: Seconds of slot time before its training continues, such as for loading.
+        """
         self._settle()
         track = self.tracks[job]
         return self._trusted(track) * track.prospect.worth(lead)
 
     def fresh(self) -> float:
-        """Return the worth of a second of a new configuration.
+        """Return the worth of a second of a new configuration; infinite before the first prediction.
 
-        A new configuration is trained to its first prediction, and further only if that is among the best so far. The
-        worth is the maximum over all thresholds between first predictions. The estimate includes one more job with the
-        prior probability, trained to its end.
+        It is assumed that a new configuration is trained to its first prediction, and further only if the worth is then at least a
+        threshold. The result is the maximum over all thresholds between first predictions. The estimate includes one more job with
+        the prior probability, trained to its end.
         """
         return self._settle()
 
     def _settle(self) -> float:
-        """Recompute the calibration after new predictions and return the worth of a new configuration."""
+        """Recompute the calibration if there are new predictions; return the worth of a second of a new configuration."""
         if self._fresh is not None:
             return self._fresh
         tracks = self.tracks.values()

@@ -1,4 +1,4 @@
-"""Expected gain of training a job."""
+"""The expected gain of training a job: the probability of reaching the target, and the training time that it costs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ class Prospect(NamedTuple):
 
     Attributes:
         chance: The probability that it reaches the target, in [0, 1].
-        seconds: The expected training time until then, >= 0, including training without success.
+        seconds: The expected training time until it reaches the target or ends, >= 0.
     """
 
     chance: float
     seconds: float
 
     def worth(self, lead: float = 0.0) -> float:
-        """Return the probability gained per second of slot time, with `lead` seconds of delay before training starts."""
+        """Return the probability of reaching the target that is gained per second of slot time.
+
+        Args:
+            lead: Seconds of slot time before the training starts, such as for loading.
+        """
         return self.chance / max(self.seconds + lead, _INSTANT)
 
 
@@ -28,10 +32,10 @@ _INSTANT = 1e-9
 
 
 def prospect_of(reaches: Sequence[float], left: float, epoch: float) -> Prospect:
-    """Return the prospect of a job, given the probabilities at future epochs.
+    """Return the prospect of a job, given the probabilities at future epochs. An epoch is the training up to the next report.
 
     As in `outlook_of`, the probability of success is the running maximum of P(y(m) >= target), and epochs after the
-    experiment's time limit do not count.
+    experiment's time limit are ignored.
 
     Args:
         reaches: P(y(m) >= target) for m = 1, 2, ...

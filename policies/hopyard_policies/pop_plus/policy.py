@@ -1,4 +1,4 @@
-"""pop_plus: slots train the jobs with the highest expected gain per second."""
+"""The policy `pop_plus`: slots train the jobs with the highest expected gain per second."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _SLIM: Final = 0.01
 class PopPlusPolicy(LookingPolicy):
     """Trains the jobs, existing or new, with the highest probability of reaching the target per second of slot time.
 
-    The policy asks the predictor about a job at `first_look`. The next questions follow when the job has trained as
-    long again, or an eighth of the longest job, whichever is less. The answer gives the probability that the job
-    reaches the target, and the expected training time until it does or ends. Their ratio is the worth of the job.
-    Probabilities are scaled by how often earlier predictions of this experiment came true. The worth of a new
-    configuration follows from all first predictions and their outcomes (`pop_plus.calibration`).
+    The policy requests a prediction for a job at `first_look`. The next request follows when the job has trained as
+    long again, or an eighth of the longest job, whichever is less. The prediction gives the probability that the job
+    reaches the target, and the expected training time until it reaches the target or ends. Their ratio is the worth of a
+    second of the job. Probabilities are scaled by how often earlier predictions of this experiment came true. The worth of a
+    new configuration follows from all first predictions and their outcomes (`pop_plus.calibration`).
 
-    At the report after an answer, a job is suspended if a waiting job is worth more: a suspended job, reduced by the
+    At the report after a prediction, a job is suspended if a waiting job is worth more: a suspended job, reduced by the
     measured cost of suspending and resuming, or a new one. No job is terminated, so a suspended job may continue later.
     The probabilities of a job that has never exceeded the experiment's `kill_threshold` are multiplied by 0.3. No
-    slot is idle while a job could train on it. A job without a successful prediction counts as new.
+    slot is idle while a job could train on it. A job without a successful prediction has the worth of a new one.
 
     The target is the experiment's. Without one (the best result within `stop.max_time`) it is dynamic: the best value
     so far, improved by `step`.
@@ -47,8 +47,8 @@ class PopPlusPolicy(LookingPolicy):
         step: Distance of the dynamic target from the best value, in the metric's unit, at least 0.
         ahead: Number of jobs created in advance of free slots, in 1..10000.
         elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job. Free
-            slots go to the jobs with the highest probabilities first. The worth of a job counts its own seconds, on
-            any number of slots.
+            slots go to the jobs with the highest probabilities first. The worth of a job is computed from its own seconds,
+            whatever its number of slots.
 
     Raises:
         ValueError: An argument is out of range.
@@ -65,7 +65,7 @@ class PopPlusPolicy(LookingPolicy):
         need_whole("first_look", first_look if first_look is not None else 1)
         self._first = first_look
         self._experience = Experience()
-        # time and position of the start of a run that has not reported yet
+        # By job: the time and position of the start of a run that has not reported yet.
         self._began: dict[str, tuple[float, int]] = {}
         self._left: dict[str, float] = {}  # Time of the last suspend command of a job.
         self._starting = Mean()
@@ -74,7 +74,7 @@ class PopPlusPolicy(LookingPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Ask for a prediction at boundaries; decide when the answer is known."""
+        """Measure the cost of starting at a run's first report, then decide like `LookingPolicy`: predictions at boundaries."""
         began = self._began.pop(event.job, None)
         if began is not None:
             trained_since = (point.seconds for point in cluster.curve(event.job) if point.position > began[1])
@@ -85,14 +85,14 @@ class PopPlusPolicy(LookingPolicy):
         return decision
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Measure the cost of suspending."""
+        """Measure the seconds from the command to suspend a run to its end."""
         super().on_run_end(cluster, run)
         self._began.pop(run.job, None)
         left_at = self._left.pop(run.job, None)
         if left_at is not None and run.reason is RunEndReason.SUSPENDED:
             self._leaving.add(cluster.now - left_at)
 
-    # ------------------------------------------------------------------------------------------------------------- looks
+    # ------------------------------------------------------------------------------------------------------- predictions
 
     def _boundary(self, cluster: Cluster, passed: int) -> int:
         most = longest(cluster)
@@ -103,7 +103,7 @@ class PopPlusPolicy(LookingPolicy):
         return *super()._books(), self._began, self._left
 
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
-        """Update a job's prospect from its prediction."""
+        """Update the prospect of a job from its prediction, and label the job with its probability of reaching the target."""
         seconds, epoch = trained(cluster, job.id)
         credit = _POOR if never_above(cluster, job.id) else 1.0
         prospect = prospect_of([credit * chance for chance in prediction.reaches], left(cluster, job), epoch)
@@ -123,7 +123,7 @@ class PopPlusPolicy(LookingPolicy):
     # ------------------------------------------------------------------------------------------------------------ slots
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Return the waiting jobs: highest worth first, then jobs that have not started, then by creation."""
+        """Return the idle jobs in the order in which they get slots: highest worth first, then new jobs, then by creation."""
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         return sorted(idle, key=lambda job: (-self._worth(job), job.attempt > 0, job.ordinal))
 
@@ -131,30 +131,42 @@ class PopPlusPolicy(LookingPolicy):
         waiting = [self._worth(other) for other in self._waiting(cluster)]
         to_come = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         waiting = sorted([*waiting, *[self._experience.fresh()] * min(to_come, len(cluster.slots))], reverse=True)
-        # Slots that are free or soon will be serve the first of them.
+        # The first of them get the slots that are idle or will be idle soon.
         free = cluster.count(JobState.SUSPENDING) + len(cluster.idle_slots())
         return len(waiting) <= free or waiting[free] <= self._worth(job, stays=True)
 
     def _urgency(self, job: JobView) -> float:
-        """Return the probability that a second saved is a second gained on the way to the target; used by elastic jobs."""
+        """Return the probability that the job reaches the target, at least 0.01; the prior probability before a prediction.
+
+        This is the value of a second saved, by which elastic jobs get slots.
+        """
         track = self._experience.tracks.get(job.id)
         return max(track.prospect.chance, _SLIM) if track is not None else PRIOR
 
     def _worth(self, job: JobView, stays: bool = False) -> float:
-        """Return the worth of a second of a job, on its present slot (`stays`) or after a switch."""
+        """Return the worth of a second of a job.
+
+        Args:
+            job: The job.
+            stays: Whether it continues on its present slot. Otherwise the measured cost of suspending and starting is included.
+        """
         if not self._experience.known(job.id):
             return self._experience.fresh()
         return self._experience.worth(job.id, 0.0 if stays else self._starting.value + self._leaving.value)
 
 
 class Mean:
-    """A running mean; 0 before the first value."""
+    """A running mean of the values passed to `add`; 0 before the first value.
+
+    Attributes:
+        value: The mean.
+    """
 
     def __init__(self) -> None:
         self.value = 0.0
         self._count = 0
 
     def add(self, value: float) -> None:
-        """Add a value."""
+        """Add a value to the mean."""
         self._count += 1
         self.value += (value - self.value) / self._count

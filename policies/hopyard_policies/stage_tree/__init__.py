@@ -1,1 +1,1 @@
-"""Stage trees (Hippo): the common prefix of several trials is trained once."""
+"""Stage trees (Hippo): the training that several trials have in common at their beginning is done once."""

@@ -13,10 +13,10 @@ def bill(books: Books, cluster: Cluster, branches: Mapping[int, TreeBranch], beg
     """Submit `bill_run` for each run whose set of paying experiments has changed.
 
     Args:
-        books: The runs, and what was submitted for them before.
+        books: The runs, with the last submitted bill of each; updated.
         cluster: Receives the commands.
         branches: The branches of the stage tree.
-        begun: Trials whose runs start in this answer.
+        begun: Trials whose runs start in the present decision.
     """
     for run in books.runs.values():
         job = cluster.jobs[run.trial]

@@ -1,4 +1,9 @@
-"""One decision of the policy `stage_tree`: which runs continue, which are suspended, and what starts on idle slots."""
+"""One decision of the policy `stage_tree`: which runs continue, which are suspended, and what starts on idle slots.
+
+A *trial* is a configuration that a tuner or a client wants trained; it is *open* until it has ended. A *stage* is a piece of training
+that some trials need and that one run does without a stop. The *critical path* of a stage is the longest chain of stages that begins
+with it, in seconds of training. A *branch* is the part of the search plan with the trials that are equal at their first position.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,14 @@ from hopyard_policies.stage_tree.tree import RunningTrial, Stage
 
 
 class _Start(NamedTuple):
-    """A run to start: its first stage, the length of its way, the trial that runs, and the position it should reach."""
+    """A run to start.
+
+    Attributes:
+        stage: The first stage that the run trains.
+        way: The length of the stage's critical path in seconds.
+        trial: The trial whose job runs.
+        goal: The position that the run should reach.
+    """
 
     stage: Stage
     way: float
@@ -34,21 +46,21 @@ class _Start(NamedTuple):
 
 
 def own_snapshots(cluster: Cluster, job: str) -> list[int]:
-    """Return the positions of a job's own snapshots, without the one that it was forked from.
+    """Return the positions of the snapshots that a job saved itself, without the snapshot from which it was forked.
 
-    The job may also be one of an earlier experiment.
+    The job may also belong to an earlier experiment.
     """
     view = cluster.jobs.get(job)
     return [p for p in cluster.snapshots(job) if view is None or not view.parent or p != view.fork_position]
 
 
 class Dispatch:
-    """Makes one decision, on the view of one up-call.
+    """Makes one decision of the policy from the view of one up-call. An instance is used for one call of `decide`.
 
     Args:
         books: The state of the policy; updated.
         cluster: The view; receives the commands.
-        event: The run that waits for a decision; None: no run waits.
+        event: The boundary at which a run waits for a decision; None: no run waits.
     """
 
     def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
@@ -71,7 +83,7 @@ class Dispatch:
         self._quantum = self._worth_while()
 
     def decide(self) -> Decision:
-        """Submit all commands; return the decision for the event's run."""
+        """Submit all commands of this decision; return the decision for the run of the event, CONTINUE if there is no event."""
         matched, waiting = self._match()
         highest = self._contended(waiting, len(self._cluster.idle_slots()) - len(matched))
         for run in self._books.runs.values():
@@ -94,10 +106,14 @@ class Dispatch:
             return self._leave(self._event)
         return Decision.proceed(decisions[self._event.job])
 
-    # -------------------------------------------------------------------------------------------------- what there is
+    # --------------------------------------------------------------------------------------------------------- inputs
 
     def _gather(self, running: Collection[str]) -> None:
-        """Collect the inputs of each branch. Branches without a trial get no entry."""
+        """Collect the inputs of each branch of the search plan. A branch without an open trial or a run gets no entry.
+
+        Args:
+            running: The ids of the running experiments.
+        """
         self._parts = list(self._books.parts())
         for experiment, part in self._parts:
             for number, trials in part.open.items():
@@ -118,19 +134,19 @@ class Dispatch:
         return found
 
     def _passed(self) -> dict[int, Nodes]:
-        """Return the nodes that lie on the paths of open trials, by branch."""
+        """Return the nodes of the search plan that are on the paths of open trials, by number of the branch."""
         return {number: branch.open_nodes for number, branch in self._branches.items()}
 
     def _branch(self, trial: str) -> TreeBranch:
         return self._branches[self._plan.branch(trial)]
 
     def _running(self, run: RequestedRun) -> RunningTrial:
-        """Describe a run and the positions that it will still pass."""
+        """Describe a run for the stage tree: its trial, its position, and the position up to which it trains."""
         job = self._jobs[run.trial]
         called_off = job.state is JobState.SUSPENDING and not (run.leaving or job.parked)
         stands = run.leaving or job.state is JobState.SUSPENDING or (self._is_event(run) and self._at_until)
         until = job.position if stands else max(run.until, job.position)
-        # Suspended by others: it saves here or at its next report, so its trial may be wanted as before.
+        # The engine or a person suspends the run: it saves here or at its next report. Its trial may still be needed.
         if called_off:
             until = min(job.position + 1, self._plan[run.trial].limit)
         return RunningTrial(run.trial, job.position, until, called_off or job.position in run.saves)
@@ -143,7 +159,7 @@ class Dispatch:
         return self._event is not None and run.trial == self._event.job
 
     def _goes_on(self, run: RequestedRun) -> bool:
-        """Return whether a run can still receive commands: it has started and is not ending."""
+        """Return whether a run can still receive commands: it has started, and this policy has not ended it."""
         return not run.leaving and self._jobs[run.trial].state in (JobState.STARTING, JobState.RUNNING)
 
     def _available(self, trial: str, position: int) -> bool:
@@ -152,7 +168,7 @@ class Dispatch:
         return position in self._saved[trial]
 
     def _worth_while(self) -> float:
-        """Return the quantum: how much longer another stage's way must be for a run to yield to it.
+        """Return the quantum in seconds: how much longer another stage's critical path must be for a run to give up its slot.
 
         With T seconds of work left for each slot, a switch every q seconds causes T/q switches, and the last runs
         end up to q apart. The sum of both costs is least at the square root of T times the cost of a switch.
@@ -163,9 +179,14 @@ class Dispatch:
     # ---------------------------------------------------------------------------------------------- trials that have ended
 
     def _end_trials(self) -> None:
-        """End the jobs of trials that have ended for the tuner. Positions that must be trained again for this are requested again."""
+        """End the jobs of trials that the tuner has ended.
+
+        A completed trial's job is answered with the results of the job that trained its positions. If its own training was lost after
+        its last report, its position is requested again. The job of a terminated trial is terminated once no other trial needs its
+        snapshots. Trials that still wait receive known results if these may reach the target of their experiment (see `_tell`).
+        """
         every = (state for _, state in self._books.trials())
-        # Trials that wait for further training matter only if another experiment's results may reach their target.
+        # Trials that wait for further training are read only if results of another experiment may reach their target.
         for state in every if self._targets else [state for _, part in self._parts for state in part.resting]:
             if state.over or not self._idle(state.id):
                 continue
@@ -176,14 +197,14 @@ class Dispatch:
                 reached, by = self._plan.known(state.id, position)
                 if by != state.id and reached >= position:
                     self._cluster.answer_job(state.id, by, position)
-                else:  # It was lost after its last report.
+                else:  # The training was lost after the last report.
                     self._input(self._plan.branch(state.id)).again.append((state.id, position))
             elif state.ended is JobState.TERMINATED and not self._serves(state.id):
                 self._tell(state)
                 self._cluster.terminate_job(state.id)
 
     def _reported(self, state: TrialState) -> int:
-        """Return the position of a trial that its tuner knows, up to its limit; a report may lie beyond the limit."""
+        """Return the position of a trial that its tuner knows, at most the trial's limit; a report may be beyond the limit."""
         return min(state.position, self._plan[state.id].limit)
 
     def _idle(self, trial: str) -> bool:
@@ -194,9 +215,9 @@ class Dispatch:
         return trial not in self._books.runs and self._cluster.waits(trial)
 
     def _tell(self, state: TrialState) -> None:
-        """Give a job without a run the results that other jobs' runs have trained for its trial.
+        """Answer a job without a run with the results that other jobs have produced for its trial, without completing it.
 
-        If the trial is still waiting for further training, this is done only for the target of its experiment: a run of
+        If the trial is still waiting for further training, this is done only if its experiment has a target, because a run of
         another experiment does not check that target.
         """
         job, position = self._jobs[state.id], self._reported(state)
@@ -212,7 +233,10 @@ class Dispatch:
                 self._cluster.answer_job(state.id, by, position, completes=False)
 
     def _serves(self, trial: str) -> bool:
-        """Return whether other trials may start from a trial's present or coming snapshots. Terminating its job would delete them."""
+        """Return whether another trial may start from a snapshot of a trial's job, or from one that its run is about to save.
+
+        If so, the job must not be terminated, because that would delete its snapshots.
+        """
         number = self._plan.branch(trial)
         if number not in self._inputs:
             return False
@@ -226,13 +250,17 @@ class Dispatch:
                     return True
         return False
 
-    # ------------------------------------------------------------------------------------------------------ runs under way
+    # -------------------------------------------------------------------------------------------------------- current runs
 
     def _govern(self, run: RequestedRun, highest: float) -> None:
-        """Suspend a run that is no longer needed, else add its save points.
+        """Suspend or terminate a run that is no longer needed; otherwise update its end position and add its save points.
 
-        A run is shortened if it goes further than needed, or to the position where another way becomes longer by a
-        quantum.
+        A run is shortened to the position up to which it is needed, or to the position where another critical path becomes longer
+        than its own by a quantum (see `_worth_while`).
+
+        Args:
+            run: The run.
+            highest: The longest critical path without a slot, in seconds; see `_contended`.
         """
         position = self._jobs[run.trial].position
         branch = self._branch(run.trial)
@@ -260,13 +288,19 @@ class Dispatch:
         run.saves |= saves
 
     def _dropped(self, trial: str) -> bool:
-        """Return whether a trial's job can be terminated: its tuner has terminated it and nothing needs its snapshots."""
+        """Return whether a trial's job can be terminated: its tuner has terminated it and no trial needs its run or its snapshots."""
         state = self._books.state(trial)
         ended = state is not None and state.ended is JobState.TERMINATED
         return ended and trial not in self._branch(trial).needed and not self._serves(trial)
 
     def _saves(self, trial: str, start: int, until: int) -> set[int]:
-        """Return the positions where a run should save: where open trials branch off, and at every `save_every` units."""
+        """Return the positions where a run should save: where open trials branch off or may be forked, and every `save_every` units.
+
+        Args:
+            trial: The trial that runs.
+            start: The position after which save points may lie.
+            until: The last position that may be a save point.
+        """
         found = {end for end in self._branch(trial).parts(trial) if start < end <= until}
         for other, position in self._copied:
             node = self._plan.node(other, position)
@@ -278,7 +312,13 @@ class Dispatch:
         return found
 
     def _event_goes_on(self, event: IterationFinish, waiting: float, highest: float) -> bool:
-        """Return whether the event's run continues; if so, submit how far."""
+        """Return whether the run that waits at a boundary continues; if so, submit its new end position and save points.
+
+        Args:
+            event: The boundary.
+            waiting: The longest critical path of the stages that found no idle slot, in seconds.
+            highest: The longest critical path without a slot, in seconds; see `_contended`.
+        """
         run, position = self._books.runs[event.job], event.position
         if not event.at_until:
             if self._branch(run.trial).needed.get(run.trial, 0) <= position:
@@ -288,7 +328,7 @@ class Dispatch:
         state = self._books.state(run.trial)
         assert state is not None
         errand = state.errand
-        if self._tuners.copies and position in state.stops:  # It saves as it leaves.
+        if self._tuners.copies and position in state.stops:  # The run saves when it ends, so the tuner can fork it.
             return False
         way = self._way_on(run.trial, position)
         if errand is None or way is None or len(self._cluster.slots) > self._cluster.share:
@@ -302,7 +342,7 @@ class Dispatch:
         return True
 
     def _way_on(self, trial: str, position: int) -> Stage | None:
-        """Return the stage with which a parked run would continue; None: its trial is not wanted further."""
+        """Return the stage with which a run parked at a position would continue; None: its trial needs no further training."""
         for point in self._branch(trial).tree.roots():
             if point.run == trial and point.position == position:
                 for child in point.children:
@@ -311,7 +351,7 @@ class Dispatch:
         return None
 
     def _leave(self, event: IterationFinish) -> Decision:
-        """Decide that the event's run leaves its slot."""
+        """Mark the run of the event as ending. Return the decision that ends it, so that its slot becomes idle."""
         self._books.runs[event.job].leaving = True
         if self._dropped(event.job):
             return TERMINATE
@@ -320,7 +360,12 @@ class Dispatch:
     # ---------------------------------------------------------------------------------------------------------- new runs
 
     def _match(self) -> tuple[list[tuple[SlotView, _Start]], list[float]]:
-        """Match stages to idle slots; return the matches and the lengths of the ways that must wait."""
+        """Match stages that can start to idle slots, longest critical path first.
+
+        Returns:
+            The matches: slots with the runs to start on them. The lengths in seconds of the critical paths of stages for which no
+            idle slot was left.
+        """
         slots = list(self._cluster.idle_slots())
         matched, waiting = [], []
         for ready in self._ready:
@@ -334,11 +379,11 @@ class Dispatch:
         return matched, waiting
 
     def _able(self, trial: str, stage: Stage) -> bool:
-        """Return whether a trial's job can train a stage."""
+        """Return whether a trial's job can train a stage: it is idle, and its own configuration is in force from the stage's start."""
         return self._idle(trial) and self._plan[trial].begins <= stage.start.position
 
     def _has_runner(self, stage: Stage) -> bool:
-        """Return whether any trial's job can train a stage."""
+        """Return whether the job of any trial that needs a stage can train it."""
         stack = [stage.end]
         while stack:
             point = stack.pop()
@@ -348,7 +393,10 @@ class Dispatch:
         return False
 
     def _runner(self, ready: Ready) -> _Start | None:
-        """Return the trial that trains a stage and what follows: of the waiting trials behind it, the one with the longest way."""
+        """Return the run that trains a stage and what follows; None: no job can train it.
+
+        Of the trials that need the stage and whose jobs are idle, the one with the most seconds of training is chosen.
+        """
         stage = ready.stage
         best: tuple[float, int] | None = None
         found = None
@@ -365,7 +413,7 @@ class Dispatch:
         return found
 
     def _nearest(self, slots: list[SlotView], start: _Start) -> SlotView:
-        """Return the slot on which the starting state was created, else one on its node, else the first."""
+        """Return the slot that last ran the job whose state is loaded, else a slot on its node, else the first of `slots`."""
         maker = start.stage.start.save or start.trial
         last = self._books.slots.get(maker, "")
         held = self._cluster.slots.get(last)
@@ -375,12 +423,29 @@ class Dispatch:
         return next((m for m in slots if held is not None and m.node == held.node), slots[0])
 
     def _contended(self, waiting: list[float], spare: int) -> float:
-        """Return the longest way that gets no slot; 0: all get one. Ways that branch off continuing runs count too."""
+        """Return the longest critical path, in seconds, for which no idle slot is left; 0: each has a slot.
+
+        Critical paths that branch off the paths of continuing runs also need slots.
+
+        Args:
+            waiting: The critical paths of stages that found no idle slot, in seconds.
+            spare: The number of slots that remain idle.
+        """
         behind = [way for branch in self._branches.values() for way in branch.behind]
         return max(sorted([*waiting, *behind], reverse=True)[max(spare, 0) :], default=0.0)
 
     def _far(self, trial: str, position: int, goal: int, left: float, highest: float) -> int:
-        """Return the position at which a run asks again: its goal, or where another way becomes longer by a quantum."""
+        """Return the position at which a run parks for the next decision.
+
+        This is its goal, or the position where another critical path becomes longer than its own by a quantum (see `_worth_while`).
+
+        Args:
+            trial: The trial that runs.
+            position: The position of the run.
+            goal: The position that the run should reach.
+            left: The length of the run's own critical path in seconds.
+            highest: The longest critical path without a slot, in seconds; see `_contended`.
+        """
         if highest <= 0:
             return goal
         unit = self._times.unit(trial)
@@ -408,7 +473,7 @@ class Dispatch:
         )
 
     def _next_decisions(self) -> dict[str, int]:
-        """Return, for each run, the next position at which a tuner decides on a trial; the end of the run if there is none before."""
+        """Return, by trial of each run, the next position at which a tuner decides; the end of the run if there is none before it."""
         found = {}
         for run in self._books.runs.values():
             job = self._jobs[run.trial]

@@ -1,7 +1,8 @@
 """The stage tree by branches, reused between decisions.
 
 Trials whose hyperparameters differ at the first position are on different branches of the search plan and do not affect
-each other. A branch is recomputed only when its inputs have changed.
+each other. A branch is recomputed only when its inputs have changed. The critical path of a stage is the longest chain of stages that
+begins with it, in seconds of training.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class Part:
     """The trials of one experiment, grouped by branch.
 
     Attributes:
-        open: Trials that have not ended.
-        errands: Trials that the experiment wants trained further.
-        resting: Trials whose jobs have not ended, and that have ended for the tuner or are not wanted further now.
+        open: By branch, the trials that have not ended.
+        errands: By branch, the trials that the experiment wants trained further.
+        resting: Trials whose jobs have not ended, and that their tuner has ended or does not want trained further now.
     """
 
     open: dict[int, list[str]] = field(default_factory=dict)
@@ -52,15 +53,15 @@ class Part:
 
 @dataclass(slots=True)
 class Inputs:
-    """All inputs of a branch except the time of a unit.
+    """All inputs of a branch except the seconds of a unit. The branch is recomputed when they differ from those before.
 
     Attributes:
         open: Trials that have not ended.
         errands: Trials that running experiments want trained further.
-        again: Positions that must be trained again.
+        again: Positions of completed trials that must be trained again, because their training was lost.
         runs: Runs of trials on the branch.
         changes: The number of changes of this branch in the search plan.
-        saved: Snapshots of the jobs that have any on this branch.
+        saved: The snapshots of each job that has any on this branch.
     """
 
     open: list[str] = field(default_factory=list)
@@ -72,7 +73,7 @@ class Inputs:
 
 
 class Ready(NamedTuple):
-    """A stage that can start now. They sort by critical path, longest first, then by the rank of requests.
+    """A stage that can start now. Instances sort by critical path, longest first, then by the rank of requests.
 
     Attributes:
         less: The length of the critical path in seconds, negated so that the longest sorts first.
@@ -105,7 +106,7 @@ class TreeBranch:
     Attributes:
         open_nodes: Nodes on the paths of open trials.
         tree: The stages.
-        needed: For each needed run, the position up to which it is needed.
+        needed: By trial of each run that some request needs, the position up to which it is needed.
         left: Seconds of training that remain.
         behind: Lengths in seconds of the critical paths that branch off the paths of current runs.
     """
@@ -139,16 +140,21 @@ class TreeBranch:
         ]
 
     def lasts(self, times: CostModel) -> bool:
-        """Return whether `times` still gives the unit times with which this branch was computed."""
+        """Return whether the seconds of a unit by `times` are those from which this branch was computed, so that it is still valid."""
         return all(times.unit(trial) == seconds for trial, seconds in self._units.items())
 
     @property
     def begins(self) -> Rank | None:
-        """The rank of the first request whose training can start from scratch now; None: there is none."""
+        """The rank of the first request whose training can start from scratch (position 0) now; None: there is none."""
         return next((each.asked for each in self._ready if not each.stage.start.position), None)
 
     def ready(self, begins: Rank | None) -> list[Ready]:
-        """Return the stages that can start now. `begins`: the rank that stages from scratch get, the first one on any branch."""
+        """Return the stages that can start now.
+
+        Args:
+            begins: The rank given to stages that start from scratch, the first one on any branch, so that they sort alike; None:
+                keep the rank of each.
+        """
         if begins is None or begins == self.begins:
             return self._ready
         return [each if each.stage.start.position else each._replace(asked=begins) for each in self._ready]
@@ -175,7 +181,13 @@ class TreeBranch:
         return found
 
     def next_decision(self, trial: str, position: int, until: int) -> int:
-        """Return the next position beyond `position` at which a tuner decides on a trial that passes it; at most `until`."""
+        """Return the next position at which a tuner decides on a trial that passes it.
+
+        Args:
+            trial: The trial whose path is followed.
+            position: Only later positions are returned.
+            until: The result if there is no such position before it.
+        """
         dues = (due for node in self._plan.leaf(trial).path() for due in self._dues.get(id(node), ()))
         return min([until, *(due for due in dues if due > position)])
 
@@ -192,7 +204,7 @@ class TreeBranch:
         return wanted
 
     def wanted(self, trial: str) -> dict[str, int]:
-        """Return, by experiment, the position up to which each experiment wants the path of a trial trained."""
+        """Return up to which position each experiment wants the training on a trial's path, by id of the experiment."""
         found: dict[str, int] = {}
         for node in self._plan.leaf(trial).path():
             found.update((name, to) for name, to in self._wanted.get(id(node), {}).items() if name not in found)
@@ -207,7 +219,7 @@ def in_order(branches: Collection[TreeBranch]) -> list[Ready]:
 
 
 class Forest:
-    """All branches of a search plan.
+    """The stage tree: all branches of a search plan, cached between decisions.
 
     Args:
         plan: The search plan.
@@ -229,7 +241,7 @@ class Forest:
         return known[2]
 
     def grow(self, inputs: Mapping[int, Inputs], available: Available, times: CostModel) -> dict[int, TreeBranch]:
-        """Return the current branches, recomputing those whose inputs have changed.
+        """Return the current branches by number, recomputing those whose inputs have changed.
 
         Args:
             inputs: The inputs of each branch; a missing branch has nothing to train.

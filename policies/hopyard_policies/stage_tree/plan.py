@@ -1,7 +1,8 @@
 """The search plan: a tree of the common prefixes of trials, with what was trained and saved (Hippo, section 3.2).
 
 A node is a range of positions that the same trials pass. Two trials share a node where their training is the same;
-where they diverge, the node ends. Nodes are never removed. A new trial splits the node within which it diverges.
+where they diverge, the node ends. Nodes are never removed. A new trial splits the node within which it diverges. The path of a trial is
+the sequence of nodes from the root to its last node.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from hopyard.policy.vocabulary import Hyperparameters
 from hopyard_policies.stage_tree.prefix_equality import Sameness
 
 Available = Callable[[str, int], bool]
-"""Returns whether a job's snapshot at a position can be loaded now."""
+"""Takes a job id and a position. Returns whether the job's snapshot at that position can be loaded now."""
 
 
 @dataclass(eq=False, slots=True)
 class StageNode:
-    """A range of positions, from `start` (exclusive) to `end`, that the same trials train.
+    """A range of positions, from `start` (exclusive) to `end` (inclusive), in which the same trials train the same.
 
     Attributes:
         start: The end of its parent.
@@ -26,10 +27,10 @@ class StageNode:
         parent: The node before it; None for the root, which is position 0.
         children: The nodes after it, in order of creation.
         heads: The children by the values in force at their first position.
-        member: A trial that passes it.
+        member: A trial whose path contains the node.
         saves: The jobs with a snapshot, by position.
-        reached: The position up to which it was trained; `start`: not at all.
-        by: The job that trained it.
+        reached: The position up to which any job trained it; `start`: not at all.
+        by: The job that trained it; empty: none.
     """
 
     start: int
@@ -43,7 +44,7 @@ class StageNode:
     heads: dict[Hashable, list[StageNode]] = field(default_factory=dict)
 
     def path(self) -> list[StageNode]:
-        """Return the nodes from here back to the root, without the root."""
+        """Return the nodes from this one back to the root, without the root."""
         found, node = [], self
         while node.parent is not None:
             found.append(node)
@@ -61,8 +62,8 @@ class Trial:
 
     Attributes:
         id: The id of its job.
-        pieces: (end position, configuration in force up to it), ascending; the last ends at `limit`.
-        family: Trials of different families share nothing, such as those of experiments that train differently.
+        pieces: (end position, configuration in force up to it), ascending; the last piece ends at `limit`.
+        family: Trials of different families never share training, such as those of experiments that train differently.
     """
 
     id: str
@@ -71,33 +72,41 @@ class Trial:
 
     @property
     def limit(self) -> int:
-        """The position at which it is complete."""
+        """The position at which the trial is complete."""
         return self.pieces[-1][0]
 
     @property
     def begins(self) -> int:
-        """The position from which its own job can train it; the part before was trained with another configuration."""
+        """The position from which the trial's own job can train it; the part before was trained with another configuration."""
         return self.pieces[-2][0] if len(self.pieces) > 1 else 0
 
     def longer(self, job: str, limit: int) -> Trial:
-        """Return a trial that trains like this one, up to another limit."""
+        """Return a trial of the job `job` that trains the same as this one up to this one's limit and ends at `limit`."""
         return Trial(job, (*self.pieces[:-1], (limit, self.pieces[-1][1])), self.family)
 
     def forked(self, job: str, position: int, hyperparameters: Hyperparameters, limit: int) -> Trial:
-        """Return a trial forked from this one at a position."""
+        """Return a trial that is forked from this one.
+
+        Args:
+            job: The id of the new trial's job.
+            position: The position of the fork; up to it the trial trains as this one.
+            hyperparameters: The configuration in force after the fork.
+            limit: The position at which the new trial is complete.
+        """
         before = tuple((min(end, position), given) for end, given in self.pieces if end < position)
         within = next(given for end, given in self.pieces if end >= position)
         return Trial(job, (*before, (position, within), (limit, hyperparameters)), self.family)
 
 
 class SearchPlan:
-    """All trials, with what was trained and saved along their paths.
+    """The tree of all trials, with what was trained and saved along their paths.
 
     Args:
-        sameness: Computes how long the training of two configurations is the same.
+        sameness: Computes up to which position the training of two configurations is the same.
 
     Attributes:
         moves: A counter, increased when any trial is trained further.
+        root: The root of the tree, at position 0.
     """
 
     def __init__(self, sameness: Sameness) -> None:
@@ -122,7 +131,7 @@ class SearchPlan:
         return self._trials[trial]
 
     def add(self, trial: Trial) -> None:
-        """Add a trial to the tree; split the node in which it diverges."""
+        """Add a trial to the tree. The node in which it diverges from other trials is split there."""
         self._trials[trial.id] = trial
         branch = self._branches[trial.id] = self._heads.setdefault(self._head(trial, 0), len(self._heads))
         if branch == len(self._changes):
@@ -156,7 +165,7 @@ class SearchPlan:
         return trial.family, self._sameness.head(given, position)
 
     def _common(self, one: Trial, other: Trial) -> int:
-        """Return the position up to which two trials are the same."""
+        """Return the position up to which the training of two trials is the same."""
         if one.family != other.family:
             return 0
         at = first = second = 0
@@ -173,7 +182,7 @@ class SearchPlan:
         return until
 
     def _split(self, node: StageNode, at: int) -> StageNode:
-        """Split a node; return the upper part. The lower part keeps the node's identity."""
+        """Split a node at a position; return the new upper part, up to `at`. The lower part is the given object, with its children."""
         assert node.parent is not None
         upper = StageNode(node.start, at, node.parent, node.member, [node])
         upper.saves = {p: who for p, who in node.saves.items() if p <= at}
@@ -189,7 +198,7 @@ class SearchPlan:
         return upper
 
     def leaf(self, trial: str) -> StageNode:
-        """Return the last node of a trial."""
+        """Return the last node on a trial's path."""
         return self._leaves[trial]
 
     def node(self, trial: str, position: int) -> StageNode:
@@ -201,11 +210,11 @@ class SearchPlan:
         return node
 
     def branch(self, trial: str) -> int:
-        """Return the number of a trial's branch; trials on different branches share nothing."""
+        """Return the number of a trial's branch. Trials that differ at their first position are on different branches."""
         return self._branches[trial]
 
     def changes(self, branch: int) -> int:
-        """Return a counter, increased when the branch gets a trial or a snapshot. Lost snapshots are not counted."""
+        """Return a counter, increased when the branch gets a trial or a snapshot. The loss of a snapshot does not increase it."""
         return self._changes[branch]
 
     def savers(self, branch: int) -> Iterable[str]:
@@ -213,14 +222,14 @@ class SearchPlan:
         return self._savers[branch]
 
     def passes(self, trial: str, node: StageNode) -> bool:
-        """Return whether a trial passes a node."""
+        """Return whether a node is on a trial's path."""
         way: StageNode | None = self._leaves[trial]
         while way is not None and way is not node:
             way = way.parent
         return way is not None
 
     def common(self, one: str, other: str) -> int:
-        """Return the position up to which two trials are the same."""
+        """Return the position up to which the paths of two trials are the same; 0: they share no node."""
         mine = {id(node) for node in self._leaves[one].path()}
         node: StageNode | None = self._leaves[other]
         while node is not None and id(node) not in mine:
@@ -230,7 +239,7 @@ class SearchPlan:
     # --------------------------------------------------------------------------------------------------------- progress
 
     def stir(self, trial: str) -> None:
-        """Note that the progress of a trial has changed in another way, for example that it is complete."""
+        """Increase `moves` for a trial whose state changed without further training, for example because it is complete."""
         self.moves += 1
         self._moved[self._branches[trial]] = self.moves
 
@@ -239,7 +248,7 @@ class SearchPlan:
         return self._moved.get(self._branches[trial], 0) > since
 
     def trained(self, trial: str, position: int) -> None:
-        """Record that a trial's own job has trained it up to a position."""
+        """Record that the trial's own job has trained it up to a position (inclusive)."""
         for node in self._leaves[trial].path():
             reached = min(position, node.end)
             if reached > node.reached:
@@ -249,7 +258,7 @@ class SearchPlan:
                 return
 
     def saved(self, trial: str, position: int) -> None:
-        """Record that a trial's job has a snapshot at a position (> 0)."""
+        """Record that a trial's own job has a snapshot at a position (> 0)."""
         noted = self._noted.setdefault(trial, set())
         if position in noted:
             return
@@ -260,7 +269,15 @@ class SearchPlan:
         self._savers[branch][trial] = None
 
     def known(self, trial: str, limit: int) -> tuple[int, str]:
-        """Return how far, up to `limit`, any job has trained what a trial trains, and that job (empty: none)."""
+        """Return how far any job has trained the path of a trial.
+
+        Args:
+            trial: The trial.
+            limit: The largest position to return.
+
+        Returns:
+            The position, and the job that trained it; (0, ""): no job has trained any part of the path.
+        """
         node: StageNode | None = self._leaves[trial]
         while node is not None:
             if node.reached > node.start and node.start < limit:
@@ -269,7 +286,7 @@ class SearchPlan:
         return 0, ""
 
     def saves(self, node: StageNode, available: Available) -> Iterator[tuple[int, str]]:
-        """Yield the snapshots in a node that can be loaded: position and the first owner. Lost snapshots are removed."""
+        """Yield the snapshots in a node that can be loaded: position and first job that has one. Delete lost ones from the node."""
         for position, owners in list(node.saves.items()) if node.saves else ():
             for owner in [owner for owner in owners if not available(owner, position)]:
                 owners.remove(owner)

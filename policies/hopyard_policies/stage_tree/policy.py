@@ -1,4 +1,8 @@
-"""The policy `stage_tree`: trains common prefixes of trials once."""
+"""The policy `stage_tree`: training that several trials have in common at their beginning is done once.
+
+A *trial* is a configuration that a tuner or a client wants trained; a *stage* is a piece of training that some trials need and that one
+run does without a stop. An up-call leads to a *decision*: which runs continue or end, and which stages start on idle slots.
+"""
 
 from __future__ import annotations
 
@@ -56,20 +60,20 @@ from hopyard_policies.stage_tree.tuners import Tuners
 _OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob, BillRun, KeepSnapshots)
 
 _LAST_SECONDS = 1.0
-"""Seconds after the first request of a call when the policy stops waiting for the last one."""
+"""Seconds after the first request of a client's call after which the policy decides without the call's last request."""
 
 
 class StageTreePolicy(Policy):
     """Trains common prefixes of trials once (Hippo): one run trains each stage of their tree, others start from its snapshot.
 
-    A tuner, which is another policy, decides how far trials are wanted. It sees one virtual slot for each trial;
-    starting a trial there creates a request. This policy decides how to serve the requests and computes the stage tree
-    again in each up-call: everything wanted, without what is trained and saved or being trained.
+    A tuner, which is another policy, decides up to which position each trial is trained. It sees one virtual slot for each
+    trial; starting a trial there creates a request. This policy decides how to serve the requests and computes the stage tree
+    again in each up-call: everything requested, without what is trained and saved or being trained.
 
-    Stages are ordered by level: the time of the longest way from a stage to an end behind it. A run trains the whole
-    way of one trial, saves where other trials branch off, and yields when another stage's level is higher by more than
-    a quantum. The quantum grows with the cost of a switch, so with expensive snapshots the order approaches the paper's
-    critical paths.
+    Stages are ordered by level: the longest training time from a stage to the end of any path through it. A run trains the
+    whole path of one trial, saves where other trials branch off, and gives up its slot when another stage's level is higher by
+    more than a quantum. The quantum grows with the cost of a switch, so with expensive snapshots the order approaches the
+    paper's critical paths.
 
     Args:
         tuner: The name of a policy, or a mapping with `name` and its parameters.
@@ -79,7 +83,7 @@ class StageTreePolicy(Policy):
         save_every: Save every so many units, at least 1, so that later trials find a snapshot near the position where
             they branch off; None: save only where known trials branch off.
         train_best_further: Units, at least 0, by which the best completed trial is trained beyond its end when the
-            tuner has finished. It continues as a separate job.
+            tuner has finished. A separate job continues its training; 0: none does.
 
     Raises:
         ValueError: An argument is out of range, or there is no such tuner.
@@ -105,7 +109,7 @@ class StageTreePolicy(Policy):
                 f"train_best_further is {train_best_further!r}; it must be a whole number of units in 0..{ENDLESS - 1}"
             )
         self._further = train_best_further
-        self._best: dict[str, str] = {}  # Jobs that train a best trial further, and that trial.
+        self._best: dict[str, str] = {}  # By job that trains a best trial further: that trial.
         self._chosen: set[str] = set()  # Experiments for which the best trial was chosen.
         self._timers: set[str] = set()
         requests = Requests()
@@ -116,18 +120,18 @@ class StageTreePolicy(Policy):
         self.ends_jobs = False
         self.generator = first.generator
         self._share = self.shares = share
-        # Forks need existing snapshots; everything else can train from an earlier one.
+        # A fork needs the snapshot at its position; other trials can train again from an earlier snapshot.
         self.rebuilds = share and not self._tuners.copies
         self._books = Books(self._new_plan(), self._tuners, requests, save_every, Keeping(self.rebuilds))
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Make a decision: slots are idle, or a requested snapshot exists."""
+        """Make a decision, because slots are idle or a requested snapshot exists."""
         self._turn(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Decide whether the run continues or leaves its slot."""
+        """Make a decision at a boundary of a run; return whether the run continues, and up to which position, or leaves its slot."""
         job = cluster.jobs[event.job]
         run = self._books.runs.get(event.job)
         if run is None or run.leaving or job.state is JobState.SUSPENDING or event.report.finished:
@@ -161,10 +165,10 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
-        """Add a client's trial. It is answered at once if its training has been done already.
+        """Add a client's trial to the search plan. If its training has been done already, it is answered at once.
 
-        The decision is made with the last request of a call. If that is lost because the scheduler died, a timer
-        triggers the decision.
+        A client's call may contain several requests; the decision is made with the last one. If the last one is lost because the
+        scheduler fails, a timer triggers the decision.
         """
         self._begin(cluster)
         job = cluster.jobs[request.job]
@@ -176,17 +180,17 @@ class StageTreePolicy(Policy):
             self._timers.add(cluster.wake_at(cluster.now + _LAST_SECONDS))
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Pass the call to the tuner."""
+        """Pass the up-call to the tuner that it concerns, and make a decision."""
         self._tuners.hear(cluster, exhausted)
         self._turn(cluster)
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Pass the call to the tuner."""
+        """Pass the prediction to the tuner that requested it, and make a decision."""
         self._tuners.hear(cluster, prediction)
         self._turn(cluster)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-        """Pass the timer to the tuner, unless it is the one for lost requests."""
+        """Pass the timer to the tuner that set it, unless it is this policy's timer for lost requests, and make a decision."""
         if timer.ticket in self._timers:
             self._timers.remove(timer.ticket)
         else:
@@ -194,7 +198,7 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Handle the answer to an amendment, or pass an answer to the tuner."""
+        """Handle the answer to an amendment of a run, or pass the answer to the tuner that made the request; make a decision."""
         if self._tuners.owns(answer.ticket):
             self._tuners.hear(cluster, answer)
         elif answer.ticket in self._books.amends:
@@ -203,7 +207,7 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Undo the effect of a refused command."""
+        """Undo the effect of a refused command of this policy, or pass the refusal to the tuner that submitted the command."""
         command = verdict.command
         if isinstance(command, StartJob):
             self._books.runs.pop(command.job, None)
@@ -216,24 +220,27 @@ class StageTreePolicy(Policy):
             self._tuners.hear(cluster, verdict)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Make a decision: the share may have grown."""
+        """Make a decision, because more slots may be usable."""
         self._turn(cluster)
 
     def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
-        """Update the known snapshots, which may have been lost or found with a slot."""
+        """Update the known snapshots, which may have been lost or have become available with a slot, and make a decision."""
         for job in cluster.open_jobs():
             self._look(cluster, job)
         self._turn(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Apply changed terms: longer trials, earlier results of an experiment that joined; pass the change to the tuner."""
+        """Apply the changed terms of an experiment, pass the change to its tuner, and make a decision.
+
+        The search plan is rebuilt if trials become longer. The results of earlier experiments are added if an experiment joined.
+        """
         self._replan(cluster)
         if change.change == "joined":
             self._load(cluster)
         elif change.change == "extended":
             self._chosen.discard(change.experiment or cluster.experiment.id)
             for trial in [trial for trial in self._books.runs if not cluster.jobs[trial].state.live]:
-                # It ended without `RunEnd`, because the search was over.
+                # The run ended without a `RunEnd` up-call, because the search was over.
                 self._books.over(trial, cluster.jobs[trial].high_water)
         self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
         self._tuners.stir()
@@ -241,14 +248,14 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the slots in use plus those for stages that could start and for trials to come."""
+        """Return the number of slots in use, plus those for stages that could start and for trials that tuners could create."""
         return self._books.could_use
 
     def review(self, terms: ExperimentView) -> str:
-        """Return the tuner's remarks on the terms.
+        """Return the tuner's remarks on the terms of an experiment; empty: no remarks.
 
         Raises:
-            ValueError: The tuner rejects the terms, or `train_best_further` is given without a max position.
+            ValueError: The tuner rejects the terms, or `train_best_further` is given without a maximum position.
         """
         most = ENDLESS - 1 - self._further
         if self._further and terms.max_position > most:
@@ -258,11 +265,11 @@ class StageTreePolicy(Policy):
         return self._tuners.first.review(terms)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Return the rungs of all tuners."""
+        """Return the rungs of all tuners; None: at least one tuner has no rungs."""
         return self._tuners.rungs(cluster)
 
     def stages(self, cluster: Cluster) -> tuple[StageView, ...]:
-        """Return the whole tree, including finished stages."""
+        """Return the whole stage tree for display, including finished stages."""
         return tree_view.stages(self._books, cluster)
 
     # --------------------------------------------------------------------------------------------------------- the plan
@@ -271,7 +278,7 @@ class StageTreePolicy(Policy):
         return SearchPlan(BySequences() if self._share else NothingShared())
 
     def _replan(self, cluster: Cluster) -> None:
-        """Rebuild the plan if trials may be trained further than before, because equal trials may diverge there."""
+        """Rebuild the search plan if any maximum position has changed, because trials that were equal may diverge beyond it."""
         jobs = [job for job in cluster.jobs.values() if job.id in self._books.plan]
         if all(self._books.plan[job.id].limit == job.max_position for job in jobs):
             return
@@ -287,7 +294,7 @@ class StageTreePolicy(Policy):
             self._load(cluster)
 
     def _load(self, cluster: Cluster) -> None:
-        """Add to the plan what earlier experiments have trained and saved, as far as it is missing."""
+        """Add the trials and snapshots of earlier experiments to the search plan, except those that it contains."""
         plan = self._books.plan
         for job in cluster.earlier.values():
             if job.id not in plan:
@@ -299,7 +306,7 @@ class StageTreePolicy(Policy):
                     plan.saved(job.id, position)
 
     def _look(self, cluster: Cluster, job: JobView) -> None:
-        """Record how far a job has trained and what it has saved."""
+        """Record in the search plan how far a job has trained and which snapshots it has saved."""
         plan = self._books.plan
         if job.id not in plan:
             return
@@ -310,7 +317,7 @@ class StageTreePolicy(Policy):
                 plan.saved(job.id, position)
 
     def _trial(self, cluster: Cluster, job: JobView) -> Trial:
-        """Return the trial of a job; a copy begins like the trial that it was forked from."""
+        """Return the trial of a job. A forked trial begins like its parent, a best trial that is trained further like the best one."""
         if job.id in self._best:
             return self._books.plan[self._best[job.id]].longer(job.id, job.max_position)
         state = self._tuners.state(job.id)
@@ -320,15 +327,26 @@ class StageTreePolicy(Policy):
         return self._alone(cluster, job)
 
     def _alone(self, cluster: Cluster, job: JobView) -> Trial:
-        """Return a trial that starts from scratch. Experiments that train alike form one family, unless trials are forked."""
+        """Return a trial that starts from scratch.
+
+        Its family is that of all experiments that train alike, or only its own experiment if the tuners fork trials.
+        """
         terms = cluster.experiments.get(job.experiment)
         plan = terms.plan if terms is not None and not self._tuners.copies else ""
         return Trial(job.id, ((job.max_position, job.hyperparameters),), plan or job.experiment)
 
-    # ---------------------------------------------------------------------------------------------------------- a turn
+    # ----------------------------------------------------------------------------------------------------------- turns
 
     def _turn(self, cluster: Cluster, event: IterationFinish | None = None) -> Decision:
-        """Update the known progress, let the tuners decide, and dispatch."""
+        """Update the known progress, let the tuners decide, and submit the commands of one decision (see `Dispatch`).
+
+        Args:
+            cluster: The view of the up-call; receives the commands.
+            event: The boundary at which a run waits; None: no run waits.
+
+        Returns:
+            The decision for the run of the event; CONTINUE without an event.
+        """
         jobs = cluster.jobs
         for trial in self._books.runs:
             self._look(cluster, jobs[trial])
@@ -341,7 +359,13 @@ class StageTreePolicy(Policy):
         return Dispatch(self._books, cluster, event).decide()
 
     def _train_further(self, cluster: Cluster, progress: Progress, terms: ExperimentView) -> None:
-        """Create a job that continues the best trial of an experiment beyond its end."""
+        """Create a job that continues the best completed trial of an experiment beyond its end, if any trial is completed.
+
+        Args:
+            cluster: The view of the up-call; receives the command.
+            progress: The known progress of trials.
+            terms: The experiment.
+        """
         best, winner, metric = -math.inf, "", terms.metric
         for state in self._tuners.states_of(terms.id).values():
             if state.ended is not JobState.COMPLETED or state.position < state.limit:
@@ -360,7 +384,7 @@ class StageTreePolicy(Policy):
 
 
 class _Progress:
-    """The progress of trials at the moment of an up-call."""
+    """The progress of trials at the moment of an up-call, by any job that trained them; implements `Progress`."""
 
     def __init__(self, books: Books, cluster: Cluster) -> None:
         self._plan, self._completed = books.plan, books.completed
@@ -377,7 +401,7 @@ class _Progress:
         return self._plan.moved(trial, since)
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """Return the position that a trial has reached, by any job, and whether its training has finished."""
+        """Return the position up to which any job has trained what a trial trains, and whether the trial's training has finished."""
         reached, by = self._plan.known(trial, self._plan[trial].limit)
         done = self._complete(trial)
         if not done and by and self._complete(by) and self._jobs[by].position <= reached:
@@ -388,7 +412,10 @@ class _Progress:
         return job in self._completed and self._jobs[job].state is JobState.COMPLETED
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """Return a trial's curve, at least up to the reached position, without reports of other trainings."""
+        """Return a trial's curve, at least up to the position that it has reached, without reports of other trainings.
+
+        The reports come from the job that trained the trial's path furthest.
+        """
         reached, by = self._plan.known(trial, self._plan[trial].limit)
         if by not in self._curves:
             self._curves[by] = self._cluster.curve(by) if by else ()
@@ -398,7 +425,7 @@ class _Progress:
         return [point for point in found if point.position <= reached]
 
     def saved(self, trial: str, position: int) -> str | None:
-        """Return a job with a snapshot of the trial's state at a position (> 0); None: there is none."""
+        """Return the id of a job with a snapshot of the trial's state at a position (> 0); None: there is none."""
         owners = self._plan.node(trial, position).saves.get(position, ())
         # Only jobs of this experiment can be forked.
         return next((o for o in owners if o in self._jobs and position in self._cluster.snapshots(o)), None)

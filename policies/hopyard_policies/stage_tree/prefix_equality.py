@@ -1,4 +1,4 @@
-"""Compares configurations: up to which position their training is the same."""
+"""Compares configurations: computes up to which position the training of two configurations is the same."""
 
 from __future__ import annotations
 
@@ -14,30 +14,36 @@ from hopyard.sequences.rational import token
 class Sameness(Protocol):
     """Computes up to which position the training of two configurations is the same.
 
-    The result is symmetric, and for three configurations the two smallest results are equal, so configurations form a
-    tree.
+    The result is symmetric. For three configurations, the two smallest of the three pairwise results are equal, so configurations
+    form a tree of common prefixes.
     """
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
-        """Return the largest position p in 0..until with equal state at p: all values in force at 0..p-1 are equal."""
+        """Return the largest position in 0..until up to which two configurations train the same.
+
+        For the result p, all values in force at the positions 0..p-1 are equal, so the states at p are equal.
+        """
         ...
 
     def head(self, given: Hyperparameters, position: int) -> Hashable:
-        """Return a key for the values in force at a position; configurations that are the same beyond it have equal keys."""
+        """Return a key for the values in force at a position. Two configurations that train the same beyond it have equal keys."""
         ...
 
 
 class BySequences:
-    """Compares value by value: sequences as functions of the position, other values as a whole. Caches parsed values."""
+    """Compares configurations value by value: sequences as functions of the position, other values as a whole.
+
+    Parsed values are cached.
+    """
 
     def __init__(self) -> None:
         self._read: dict[int, tuple[Hyperparameters, dict[str, Sequence]]] = {}
         self._known: dict[str, Sequence] = {}
-        # The sequences in `_known` live as long, so their ids stay valid.
+        # By id of a sequence; the ids remain valid, because `_known` refers to the sequences.
         self._values: dict[int, dict[int, Hashable]] = {}
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
-        """See `Sameness`."""
+        """Return the largest position in 0..until up to which two configurations train the same; see `Sameness`."""
         mine, theirs = self._sequences(one), self._sequences(other)
         if mine.keys() != theirs.keys():
             return 0
@@ -47,7 +53,7 @@ class BySequences:
         return until
 
     def head(self, given: Hyperparameters, position: int) -> Hashable:
-        """See `Sameness`."""
+        """Return a key for the values in force at a position; see `Sameness`."""
         return tuple((name, self._value(sequence, position)) for name, sequence in self._sequences(given).items())
 
     def _value(self, sequence: Sequence, position: int) -> Hashable:
@@ -65,7 +71,12 @@ class BySequences:
         return known[1]
 
     def _flat(self, given: Hyperparameters, group: str) -> Iterator[tuple[str, Sequence]]:
-        """Yield all values, including those in groups, as sequences; equal values are the same object."""
+        """Yield the names and sequences of all values, including those in groups. Equal values are the same sequence object.
+
+        Args:
+            given: A configuration, or a group of values within it.
+            group: The prefix of the names: the names of the enclosing groups, each followed by a dot.
+        """
         for name in sorted(given):
             value = given[name]
             if isinstance(value, Mapping) and not is_written(value):
@@ -78,12 +89,15 @@ class BySequences:
 
 
 class NothingShared:
-    """Shares nothing: only identical configuration objects are the same, so that forks begin like their parents."""
+    """A `Sameness` by which no two trials share training, except that a fork shares its parent's up to the fork.
+
+    Only identical configuration objects are the same; a fork refers to its parent's object.
+    """
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
-        """See `Sameness`."""
+        """Return 0: different configuration objects share no training."""
         return 0
 
     def head(self, given: Hyperparameters, position: int) -> Hashable:
-        """See `Sameness`."""
+        """Return the identity of the configuration object."""
         return id(given)

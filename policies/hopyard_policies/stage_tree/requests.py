@@ -1,4 +1,4 @@
-"""Trials wanted in addition to the tuner's: requests of clients, and best trials that train further."""
+"""Trials that are trained in addition to those of the tuners: requests of clients, and best trials that are trained further."""
 
 from __future__ import annotations
 
@@ -10,37 +10,46 @@ from hopyard_policies.inner_policy.trials import Errand, TrialState
 
 
 class Requests:
-    """The additional trials. Each is a job that completes at its max position; the tuner does not see it."""
+    """The additional trials. Each is a job that completes at its maximum position; the tuner does not see it.
+
+    Attributes:
+        states: The state of each additional trial, by job id.
+    """
 
     def __init__(self) -> None:
         self.states: dict[str, TrialState] = {}
         self._experiments: dict[str, str] = {}
 
     def add(self, job: JobView) -> None:
-        """Request that a job is trained to its end."""
+        """Request that a job is trained to its maximum position."""
         self.states[job.id] = TrialState(job.id)
         self._experiments[job.id] = job.experiment
         self._look(self.states[job.id], job)
 
     def expect(self, job: str) -> None:
-        """Announce a job that is about to be created; `add` follows."""
+        """Register a job that is about to be created, so that the tuner does not see it. Call `add` when it exists."""
         self.states[job] = TrialState(job, over=True)
 
     def trials(self) -> dict[str, list[TrialState]]:
-        """Return all trials by experiment."""
+        """Return the states of all additional trials, by experiment."""
         found: dict[str, list[TrialState]] = {}
         for job, experiment in self._experiments.items():
             found.setdefault(experiment, []).append(self.states[job])
         return found
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """Yield the trials that are not trained yet, with their errands."""
+        """Yield the states of the additional trials that are not fully trained yet, with their errands (virtual runs)."""
         for state in self.states.values():
             if state.errand is not None:
                 yield state, state.errand
 
     def turn(self, jobs: Mapping[str, JobView], progress: Progress) -> None:
-        """Update the trials: trained by any job, or paused or ended by a person."""
+        """Update the trials: complete those that any job has trained; pause or end those whose jobs a person paused or ended.
+
+        Args:
+            jobs: The real jobs, by id.
+            progress: The known progress of trials.
+        """
         for state in self.states.values():
             if state.over:
                 continue

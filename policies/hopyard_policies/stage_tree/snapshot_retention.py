@@ -1,4 +1,4 @@
-"""Decides which snapshots of ended jobs are kept: those on the path of a trial that has not ended."""
+"""Decides which snapshots of ended jobs are kept: those on the path of a trial that has not ended (an open trial)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hopyard_policies.stage_tree.plan import Nodes, SearchPlan
 class Keeping:
     """Submits `keep_snapshots` for a job when it ends, and again when the set of needed snapshots changes.
 
-    It is inactive if trials are forked, because forks use snapshots of ended jobs, and if nothing is shared.
+    A snapshot is needed if it is on the path of an open trial. No command is submitted if trials are forked, because forks use
+    snapshots of ended jobs, or if trials share no training.
 
     Args:
         active: Whether commands are submitted.
@@ -24,7 +25,7 @@ class Keeping:
         self._said: dict[str, set[int]] = {}
 
     def ended(self, job: str) -> None:
-        """Note that a job has ended, or that its snapshots have changed."""
+        """Record that a job has ended. The next `say` submits its needed snapshots."""
         self._ended.add(job)
 
     def say(
@@ -34,7 +35,7 @@ class Keeping:
         passed: Mapping[int, Nodes],
         saved: Callable[[Cluster, str], Iterable[int]],
     ) -> None:
-        """Submit `keep_snapshots` where the set has changed.
+        """Submit `keep_snapshots` for each ended job whose set of needed snapshots has changed.
 
         Args:
             cluster: Receives the commands.
@@ -55,7 +56,7 @@ class Keeping:
         jobs = cluster.jobs
         for job in sorted((name for name in concerned if name in jobs), key=lambda name: jobs[name].ordinal):
             if not jobs[job].state.ended:
-                self._said.pop(job, None)  # It continues, so the earlier command no longer holds.
+                self._said.pop(job, None)  # The job runs again, so the earlier command has no effect any more.
             elif job in plan:
                 self._look(cluster, plan, job, saved(cluster, job))
 
@@ -64,7 +65,7 @@ class Keeping:
         there = {position for position in positions if 0 < position <= limit}
         passed = self._open.get(plan.branch(job), {})
         wanted = {position for position in there if id(plan.node(job, position)) in passed}
-        # A completed job keeps its last snapshot anyway.
+        # The engine keeps the last snapshot of a completed job without a command.
         if wanted != self._said.get(job, there - {limit}):
             self._said[job] = wanted
             cluster.keep_snapshots(job, wanted)

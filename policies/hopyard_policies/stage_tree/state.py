@@ -16,19 +16,19 @@ from hopyard_policies.stage_tree.tuners import Tuners
 
 @dataclass(slots=True)
 class RequestedRun:
-    """A run as it was requested.
+    """A current run of a trial, with the parameters that this policy has requested for it.
 
     Attributes:
         trial: The trial that runs.
-        slot: Its slot.
+        slot: The id of its slot.
         start: The position that it started from.
-        began: The time of its start.
+        began: The time of its start, in seconds (`Cluster.now`).
         until: The position at which it parks.
-        saves: The requested save points.
-        leaving: Whether it was told to end.
-        late: Save points that were requested too late.
+        saves: The positions at which it has been requested to save.
+        leaving: Whether this policy has decided to end it.
+        late: Save points that the run had already passed when they were requested.
         wanted: The experiments that pay for it, each with the position up to which it wants the training.
-        firm: Whether an amendment of `until` came too late; then it is not shortened again.
+        firm: Whether the run had already passed the `until` of an amendment; then it is not shortened again.
     """
 
     trial: str
@@ -45,22 +45,22 @@ class RequestedRun:
 
 @dataclass(slots=True)
 class Books:
-    """The plan, the tuners with their trials, and the current runs.
+    """The state of the policy between up-calls: the search plan, the tuners with their trials, and the current runs.
 
     Attributes:
         plan: The search plan.
         tuners: The tuners of the group.
-        requests: Additional trials.
-        save_every: Save every so many units; None: only where trials branch off.
+        requests: Additional trials, which no tuner sees.
+        save_every: The number of units between save points; None: save only where trials branch off.
         keeping: Decides which snapshots of ended jobs are kept.
-        times: Measured costs.
+        times: Measured costs of training and of runs.
         runs: Current runs by trial.
         amends: Pending amendments by ticket: trial, previous `until`, requested save points.
         slots: The slot of each trial's last run.
         trained: Start and end positions of each trial's own ended runs; other jobs may have trained the same before.
         forest: The stage tree.
         completed: Jobs known as completed; an extension of the experiment may revive them.
-        could_use: The number of slots that could be used now.
+        could_use: The number of slots that the policy can use now.
     """
 
     plan: SearchPlan
@@ -83,12 +83,12 @@ class Books:
         self.forest = Forest(self.plan)
 
     def replant(self, plan: SearchPlan) -> None:
-        """Replace the plan and reset the stage tree."""
+        """Replace the search plan and start with an empty stage tree."""
         self.plan, self.forest = plan, Forest(plan)
         self._parts.clear()
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """Yield the trials of each experiment: first those of the tuners, then the additional ones."""
+        """Yield each experiment's id and its trials grouped by branch: first the trials of tuners, then the additional ones."""
         for experiment, states in self.tuners.states.items():
             changes = self.tuners.changes(experiment)
             known = self._parts.get(experiment)
@@ -99,7 +99,7 @@ class Books:
             yield experiment, Part.of(experiment, asked, self.plan)
 
     def trials(self) -> Iterator[tuple[str, TrialState]]:
-        """Yield all trials with their experiments."""
+        """Yield the state of every trial, with the id of its experiment."""
         for experiment, states in self.tuners.states.items():
             for state in states.values():
                 yield experiment, state
@@ -108,16 +108,21 @@ class Books:
                 yield experiment, state
 
     def state(self, trial: str) -> TrialState | None:
-        """Return the state of a trial; None: it is unknown."""
+        """Return the state of a trial of a tuner or a client; None: there is no such trial."""
         return self.tuners.state(trial) or self.requests.states.get(trial)
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """Yield all trials that are wanted further, with their errands."""
+        """Yield all trials that tuners or clients want trained further, with their errands (virtual runs)."""
         yield from self.tuners.errands()
         yield from self.requests.errands()
 
     def amended(self, ticket: str, accepted: bool) -> None:
-        """Handle the answer to an amendment; if it came too late, restore the previous values."""
+        """Handle the answer to an amendment of a run. If it was not accepted, restore the previous values of the run.
+
+        Args:
+            ticket: The ticket of the amendment.
+            accepted: False if the run had already passed the amended position.
+        """
         trial, until, saves = self.amends.pop(ticket, ("", 0, set[int]()))
         run = self.runs.get(trial)
         if run is not None and not accepted:
@@ -126,7 +131,7 @@ class Books:
             run.until, run.firm = until, run.firm or not saves
 
     def over(self, trial: str, position: int) -> RequestedRun | None:
-        """Record that a trial's run has ended at a position; return it."""
+        """Record that a trial's run has ended at a position; return the run, or None if there was none."""
         for ticket in [ticket for ticket, (owner, _, _) in self.amends.items() if owner == trial]:
             del self.amends[ticket]
         run = self.runs.pop(trial, None)

@@ -1,12 +1,12 @@
 """The stage tree: what must be trained now, computed from the search plan and the requests (Hippo, Algorithm 1).
 
-Three differences from the paper's algorithm:
+A request is a trial and the position up to which it must be trained. Three differences from the paper's algorithm:
 
 * A request on the path of another one ends a stage there: (A, 15) and (A, 35) give the stages 0-15 and 15-35.
 * A request whose start is saved does not wait for a running stage, unless that trains exactly what it needs.
 * A request that a running stage will pass becomes a save point of that stage, not a stage.
 
-So no position is in two stages, and none is in a stage if it is trained and saved, or being trained.
+So no position is in two stages, and no stage contains a position that is trained and saved or is being trained.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ from dataclasses import dataclass, field
 from hopyard_policies.stage_tree.plan import Available, SearchPlan, StageNode
 
 Request = tuple[str, int]
-"""A trial and the position up to which it is wanted."""
+"""A trial and the position up to which it must be trained."""
 
 Rank = tuple[int, int, str]
 """The order in which requests are served: by position, then by trial."""
 
 UnitTime = Callable[[str], float]
-"""Returns the estimated time (> 0) of a unit of a trial."""
+"""Takes a trial. Returns the estimated seconds (> 0) for which it trains one unit, a step of its position."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
-    """A run of a trial, which has reached `position` and will train up to `until`.
+    """A run of a trial, as the stage tree sees it.
 
-    Both are equal if it is parked. `saving`: it saves the state at `position`, now or as it leaves.
+    Attributes:
+        trial: The trial that runs.
+        position: The position that the run has reached.
+        until: The position up to which it will train; equal to `position` if it is parked.
+        saving: Whether it saves the state at `position`, now or when it ends.
     """
 
     trial: str
@@ -40,7 +44,7 @@ class RunningTrial:
     saving: bool = False
 
     def passes(self, position: int) -> bool:
-        """Return whether this run will produce the state of its trial at a position."""
+        """Return whether this run will reach a position, or is at it and will save or park there."""
         return self.position < position <= self.until or (
             self.position == position and (self.saving or self.position == self.until)
         )
@@ -48,18 +52,18 @@ class RunningTrial:
 
 @dataclass(eq=False, slots=True)
 class TreePoint:
-    """A state that is needed: a position on the paths of some trials.
+    """A state that some trial needs: the result of training up to a position.
 
     Attributes:
-        node: The node that contains it; the root for position 0.
+        node: The node of the search plan that contains it; the root for position 0.
         position: The position.
-        asked: The rank of the first request that needs it.
-        save: A job that has it saved; None: none, or position 0.
-        run: The run that will reach it; None: none.
-        parent: The state from which it is trained; None: it exists or the run will reach it.
+        asked: The rank (see `Rank`) of the first request that needs it.
+        save: A job that has a snapshot of it; None: there is no snapshot, or the position is 0.
+        run: The trial whose run will reach it; None: no run will.
+        parent: The state from which it is trained; None: it exists or a run will reach it.
         children: The states that are trained from it.
-        requests: Trials that are wanted up to here.
-        level: The longest training time from it along any path.
+        requests: Trials that are requested up to here.
+        level: The longest training time in seconds from it to the end of any path below it.
     """
 
     node: StageNode
@@ -74,32 +78,32 @@ class TreePoint:
 
     @property
     def ready(self) -> bool:
-        """Whether training can start from it now."""
+        """Whether training can start from this state now: it is saved or is position 0, and no run has to reach it first."""
         return self.parent is None and self.run is None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A piece of training from one state to another, done by one run without a stop."""
+    """A piece of training from the state `start` to the state `end`, done by one run without a stop."""
 
     start: TreePoint
     end: TreePoint
 
     @property
     def length(self) -> int:
-        """The number of units."""
+        """The number of units that the stage trains."""
         return self.end.position - self.start.position
 
 
 class StageTree:
-    """The stages that must be trained to serve the requests.
+    """The stages that must be trained to serve the requests, linked to a tree by the states at their ends.
 
     Args:
         plan: The search plan.
-        requests: What is wanted and not trained yet.
+        requests: The trials that need training, with the positions up to which they need it.
         runs: Current runs by trial.
         available: Returns whether a snapshot can be loaded.
-        unit_time: Returns the time of a unit.
+        unit_time: Returns the seconds of a unit of a trial.
     """
 
     def __init__(
@@ -138,11 +142,11 @@ class StageTree:
                 self._ways[point.run] = max(way, self._ways.get(point.run, 0.0))
 
     def roots(self) -> list[TreePoint]:
-        """Return the states that exist, or that a run will reach, from which something must be trained."""
+        """Return the states that exist, or that a run will reach, and from which at least one stage starts."""
         return [point for point in self._points.values() if point.parent is None and point.children]
 
     def points(self) -> Iterable[TreePoint]:
-        """Return all needed states."""
+        """Return the states at the starts and ends of all stages, and those that exist or that runs will reach."""
         return self._points.values()
 
     def stages(self) -> list[Stage]:
@@ -150,22 +154,31 @@ class StageTree:
         return [Stage(point.parent, point) for point in self._points.values() if point.parent is not None]
 
     def ready(self) -> list[Stage]:
-        """Return the stages that can start now, longest way first."""
+        """Return the stages that can start now, longest critical path first."""
         found = [Stage(point, child) for point in self.roots() if point.ready for child in point.children]
         return sorted(found, key=lambda stage: -self.length_of(stage))
 
     def length_of(self, stage: Stage) -> float:
-        """Return the longest time from a stage's start to an end behind it: its critical path."""
+        """Return the critical path of a stage: the longest time in seconds from its start to the end of any path through it."""
         return self._seconds(stage.start.position, stage.end) + stage.end.level
 
     def length_behind(self, trial: str) -> float:
-        """Return the longest time from a trial's run to an end behind what is needed of it; 0: nothing is needed."""
+        """Return the critical path of a trial's run: the longest time in seconds to the end of any path that needs the run.
+
+        The result is 0 if no request needs the run.
+        """
         return self._ways.get(trial, 0.0)
 
     # ---------------------------------------------------------------------------------------------------------- building
 
     def _resolve(self, trial: str, position: int, asked: Rank) -> TreePoint:
-        """Return the state of a trial at a position; create it with the stages that lead to it."""
+        """Return the state of a trial at a position; if it is new, create it and the states on its path from which it is trained.
+
+        Args:
+            trial: The trial.
+            position: The position.
+            asked: The rank of the request that needs the state.
+        """
         if position == 0:
             return self._points.setdefault((id(self._plan.root), 0), TreePoint(self._plan.root, 0, asked))
         node = self._plan.node(trial, position)
@@ -188,22 +201,25 @@ class StageTree:
         return self._saves[id(node)]
 
     def _passing_run(self, node: StageNode, position: int) -> str | None:
-        """Return the run that will reach a position of a node or is parked there; of several, the first to arrive."""
+        """Return the trial whose run will reach a position of a node, or is parked there; None: no run will.
+
+        Of several, it is the run that arrives first.
+        """
         runs = [run for run in self._passing.get(id(node), ()) if run.passes(position)]
         return max(runs, key=lambda run: run.position).trial if runs else None
 
     def _before(self, node: StageNode, position: int) -> int:
-        """Return the last position before `position` where a state exists, will exist or is wanted; else the node's start."""
+        """Return the last position before `position` in a node where a state exists, will exist or is requested; else its start."""
         cuts = self._cuts.get(id(node), [])
         index = bisect_left(cuts, position)
         found = [node.start, *cuts[max(index - 1, 0) : index]]
         found += [saved for saved in self._saved(node) if saved < position]
-        # The state is available where a run parks.
+        # A state is available at a position where a run parks.
         found += [run.until for run in self._passing.get(id(node), ()) if run.until < position]
         return max(found)
 
     def _contract(self) -> None:
-        """Merge stages at states that no request needs and where nothing branches off."""
+        """Merge two stages into one where they meet at a state that no request ends at and no other stage starts from."""
         for key, point in list(self._points.items()):
             if point.parent is not None and len(point.children) == 1 and not point.requests:
                 (child,) = point.children
@@ -212,7 +228,10 @@ class StageTree:
                 del self._points[key]
 
     def _level(self, point: TreePoint) -> float:
-        """Compute the levels of a state and all behind it; iteratively, because a chain of stages may be long."""
+        """Compute and store the levels of a state and all states trained from it; return that of the state.
+
+        The computation is iterative, because a chain of stages may be long.
+        """
         order, stack = [], [point]
         while stack:
             order.append(stack.pop())

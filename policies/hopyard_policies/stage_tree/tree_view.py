@@ -11,7 +11,7 @@ from hopyard_policies.stage_tree.state import Books, RequestedRun
 
 
 def stages(books: Books, cluster: Cluster) -> tuple[StageView, ...]:
-    """Return the whole tree, parents before their children. Changes nothing."""
+    """Return the whole stage tree for display, parents before their children. This changes no state."""
     return tuple(_Showing(books, cluster).found)
 
 
@@ -38,7 +38,7 @@ class _Showing:
         self._walk()
 
     def _follow(self, run: RequestedRun) -> None:
-        """Record where a run is; it may have reported since the last up-call."""
+        """Record the position of a run in the nodes of its trial; the run may have reported since the last up-call."""
         job = self._cluster.jobs[run.trial]
         at = job.position if job.state.live else run.start
         for node in self._plan.leaf(run.trial).path():
@@ -61,7 +61,10 @@ class _Showing:
         return self._reached.get(id(node), (node.reached, node.by))
 
     def _cuts(self, node: StageNode) -> list[int]:
-        """Return the positions where a node's state changes: trained, running, parked or wanted up to there."""
+        """Return the positions at which a node is cut into stages for display, including its start and end.
+
+        Between two of them the state of the training is the same: trained, running, waiting or unwanted.
+        """
         inside = {self._known(node)[0], *self._wanted.get(id(node), ())}
         for run, at in self._runs.get(id(node), ()):
             inside |= {at, run.until}
@@ -102,7 +105,10 @@ class _Showing:
         )
 
     def _trained(self, trial: str, start: int, end: int) -> bool:
-        """Return whether a trial's own run trained a stage that other jobs had trained, because no snapshot was available."""
+        """Return whether a trial's own run trained any part of a stage, given by its start and end positions.
+
+        This happens also where another job had trained the stage, if no snapshot was available.
+        """
         spans = list(self._books.trained.get(trial, ()))
         if trial in self._books.runs:
             spans.append((self._books.runs[trial].start, self._cluster.jobs[trial].position))
@@ -116,14 +122,21 @@ class _Showing:
         return [job for job in node.saves.get(position, ()) if position in self._cluster.snapshots(job)]
 
     def _seconds(self, state: StageState, trial: str, start: int, end: int) -> float | None:
-        """Return the measured time of a stage, or the expected time if it is not done."""
+        """Return the measured seconds of a finished stage, or the expected seconds of another one; None: nothing was measured.
+
+        Args:
+            state: The state of the stage.
+            trial: The trial whose measured times are used.
+            start: The start position of the stage (exclusive).
+            end: The end position of the stage (inclusive).
+        """
         if state is not StageState.DONE:
             unit = self._books.times.unit(trial) if self._books.times.known else self._unit
             return (end - start) * unit if unit is not None else None
         return sum(point.seconds for point in self._curve(trial) if start < point.position <= end)
 
     def _first_unit(self) -> float | None:
-        """Return the seconds of a unit from the first, unfinished runs; None: none has reported."""
+        """Return the mean seconds of a unit in the current runs, before any run has ended; None: no run has reported."""
         curves = [[p for p in self._curve(run.trial) if p.position > run.start] for run in self._books.runs.values()]
         seconds = sum(point.seconds for curve in curves for point in curve)
         units = sum(

@@ -1,4 +1,7 @@
-"""The tuners of a group of experiments: one for each experiment. A tuner sees only its own experiment."""
+"""The tuners of a group of experiments: one for each experiment.
+
+A tuner is an inner policy that decides up to which position each trial is trained. It sees only its own experiment.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ from hopyard_policies.inner_policy.trials import Errand, TrialState
 
 
 class Tuners:
-    """Creates a tuner for each experiment that joins the group, and passes up-calls to the tuner concerned.
+    """The tuners (inner policies) of a group of experiments, one for each.
+
+    An up-call is passed to the tuner whose experiment it concerns.
 
     Args:
         make: Creates a tuner.
@@ -40,7 +45,7 @@ class Tuners:
         self.copies = self.first.copies
         self._all: dict[str, Tuning] = {}
 
-    # -------------------------------------------------------------------------------------------------- what they want
+    # ---------------------------------------------------------------------------------------------------------- trials
 
     def changes(self, experiment: str) -> int:
         """Return a counter, increased when the state of any trial of an experiment changes."""
@@ -60,12 +65,12 @@ class Tuners:
         return next((tuning.states[job] for tuning in self._all.values() if job in tuning.states), None)
 
     def errands(self) -> Iterator[tuple[TrialState, Errand]]:
-        """Yield the trials that tuners want trained beyond the position that they know, with their errands."""
+        """Yield the trials that tuners want trained beyond the position that they know, with their errands (virtual runs)."""
         for tuning in self._all.values():
             yield from tuning.errands()
 
     def coming(self, cluster: Cluster) -> int:
-        """Return the number of trials that could be trained in addition to the present ones. Call it after a turn."""
+        """Return the number of trials that tuners could train in addition to the present ones. Call it after a turn."""
         found = 0
         for name, tuning in self._all.items():
             if len(self._all) == 1 or cluster.experiments[name].running:
@@ -74,11 +79,14 @@ class Tuners:
         return found
 
     def rest(self, cluster: Cluster, experiment: str) -> bool:
-        """Return whether an experiment's tuner trains nothing and, under the present terms, never will. Call it after a turn."""
+        """Return whether an experiment's tuner trains nothing and will not train again under the present terms.
+
+        Call it after a turn.
+        """
         return self._all[experiment].rests(self._view(cluster, experiment))
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Return the rungs of all tuners; None: at least one tuner has no rungs."""
+        """Return the rungs of all tuners, with different brackets for different tuners; None: at least one tuner has no rungs."""
         found: list[Rung] = []
         for name in self._known(cluster):
             rungs = self._all[name].rungs(self._view(cluster, name))
@@ -96,7 +104,7 @@ class Tuners:
             self._all[name].turn(self._view(cluster, name), progress)
 
     def hear(self, cluster: Cluster, call: Call | Verdict) -> None:
-        """Queue an up-call or a refusal for the tuner concerned. The tuner receives it in its next turn."""
+        """Queue an up-call or the refusal of a command for the tuner that it concerns. The tuner receives it in its next turn."""
         known = self._known(cluster)
         tuning = self._all[known[0]] if len(known) == 1 else self._concerned(cluster, call)
         if tuning is not None:
@@ -108,11 +116,11 @@ class Tuners:
             tuning.stir()
 
     def owns(self, ticket: str) -> bool:
-        """Return whether a tuner asked the question with this ticket."""
+        """Return whether a tuner made the request with this ticket."""
         return any(tuning.owns(ticket) for tuning in self._all.values())
 
     def _concerned(self, cluster: Cluster, call: Call | Verdict) -> Tuning | None:
-        """Return the tuner that a call concerns, if there are several tuners; None: the call concerns none of them."""
+        """Return the tuner that an up-call or a refusal concerns, if there are several tuners; None: it concerns none of them."""
         subject = call.command if isinstance(call, Verdict) else call
         match subject:
             case ExperimentChange(change, experiment):

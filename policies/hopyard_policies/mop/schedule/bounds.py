@@ -1,4 +1,4 @@
-"""Lower bounds of the makespan of a schedule."""
+"""Lower bounds of the makespan of a schedule, the time from now to the end of its last unit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hopyard_policies.mop.schedule.replica_assignment import host, loads
 
 
 def lower_bound(problem: VisitProblem) -> float:
-    """Return the larger of two bounds: the longest configuration, and the work of the busiest slot.
+    """Return a lower bound of the makespan in seconds.
 
-    Without replicas a slot's work is the units that must be trained there; with replicas the result is
-    `replica_bound`.
+    Without replicas, it is the larger of two times: the longest remaining time of a configuration, and the longest time for the
+    units that one slot must train. With replicas it is `replica_bound`. Training after this epoch is ignored.
     """
     if problem.replicated:
         return replica_bound(problem)
@@ -28,16 +28,16 @@ def lower_bound(problem: VisitProblem) -> float:
 def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = None) -> float:
     """Return the bound for replicated partitions, where units may be split over all their holders (a linear program, HiGHS).
 
-    The bound is the least C such that all slots and configurations can finish within C if units were divisible.
+    The bound is the least C such that all slots and configurations could finish within C seconds if units were divisible.
     Later epochs of configurations are ignored. Configurations with equal cost and equal remaining partitions are
     merged; this does not change the result, because an optimum can be averaged over them.
 
     Args:
         problem: The scheduling problem.
-        until: Slots that fail, with the time of the failure, for the bound of a clairvoyant scheduler.
+        until: Slots that fail, with the time of the failure, for the bound of a clairvoyant scheduler; None: no slot fails.
 
     Raises:
-        RuntimeError: The solver failed, or a failing slot cannot do in time what only it can do.
+        RuntimeError: The solver failed, or a failing slot cannot finish in time the units that only it can train.
     """
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
@@ -71,7 +71,7 @@ def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = Non
     row = np.concatenate([slot_rows, slots + np.array(config_rows), np.arange(slots + len(kinds))])
     column = np.concatenate([np.arange(count), np.arange(count), np.full(slots + len(kinds), count)])
     value = np.concatenate([seconds * many, seconds, np.full(slots + len(kinds), -1.0)])
-    # The initial busy time of a slot counts only if the slot is needed.
+    # The initial busy time of a slot is part of the bound only if some partition is on this slot alone.
     needed = {problem.holders[partition][0] for _, partition in problem.units if len(problem.holders[partition]) == 1}
     busy = [problem.free_slot(slot) if slot in needed else 0.0 for slot in range(slots)]
     limits = np.array([-free for free in busy] + [-free for _, free, _ in kinds])

@@ -1,4 +1,8 @@
-"""Rules that choose the next unit of idle slots: Hopyard's rule, Cerebro's randomized rule, and following a plan."""
+"""Rules that choose the next unit of idle slots: Hopyard's rule, Cerebro's randomized rule, and following a plan.
+
+Configurations, partitions and slots are indices into the lists of a `VisitProblem`. A configuration is idle if none of its units is
+running.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ from typing import Final, Protocol
 from hopyard_policies.mop.schedule.problem import Hosting, TrainingUnit, VisitProblem, VisitSchedule
 
 EXCHANGED: Final = 4
-"""Number of unassigned configurations, longest first, for which slots may exchange their choices."""
+"""Number of unassigned configurations, in order of most remaining time, that may displace chosen ones with less remaining time."""
 
 
 class Rule(Protocol):
-    """Decides what idle slots start. It keeps track of the remaining units of its problem."""
+    """Decides which unit each idle slot starts. A rule is created for one problem and keeps track of its remaining units."""
 
     def free(self, config: int) -> None:
         """Mark a configuration as idle, so that it may start a unit. Initially none is idle."""
@@ -28,7 +32,7 @@ class Rule(Protocol):
             slots: All idle slots, ascending.
 
         Returns:
-            Pairs of slot and unit. These units are no longer remaining, and their configurations no longer idle.
+            Pairs of slot and unit. The rule removes these units from its remaining ones, and their configurations from its idle ones.
         """
 
 
@@ -36,18 +40,18 @@ class Longest:
     """Idle slots choose in order of largest remaining load; each takes the longest idle configuration that needs it.
 
     The longest configuration is the one with the most remaining time, so the critical slot and the critical
-    configuration come first. If several slots are idle and one finds no configuration, earlier ones change their
+    configuration come first. If several slots are idle and one finds no configuration, slots that chose before it change their
     choices to make room if possible. As many slots as possible therefore work, which makes equal units in rounds
     optimal. Slots also exchange choices for a longer configuration that is unassigned.
 
     With replicas, a slot that holds several partitions prefers the partition that would take longest if its fastest
-    holder failed, unless the longest configuration has as much left as the slot itself. A slot with nothing left
-    may take a unit of another slot if it holds the partition and finishes the unit before the other slot would
-    have reached its last unit.
+    holder failed, unless the longest configuration has at least as much remaining time as the slot has remaining load. A slot
+    without remaining units may take a unit of another slot if it holds the partition and finishes the unit before the other
+    slot would finish its load.
 
     Args:
         problem: The remaining problem.
-        hosting: The slot that should train each unit.
+        hosting: The slot assigned to each unit, in the order of `problem.units`.
         weights: A factor for the remaining time of each configuration; empty: 1.
     """
 
@@ -59,8 +63,8 @@ class Longest:
         self._todo: list[dict[int, list[int]]] = [{} for _ in problem.speeds]
         self._idle: list[tuple[float, int]] = []  # Idle configurations, longest remaining time first,
         self._keys: dict[int, tuple[float, int]] = {}  # and their keys in that list.
-        self._fresh: list[tuple[float, int]] = []  # Configurations that became idle since the last choice,
-        self._poor: set[int] = set()  # and slots that found nothing then.
+        self._fresh: list[tuple[float, int]] = []  # Configurations that became idle since the last call of `start`,
+        self._poor: set[int] = set()  # and slots that found no unit in that call.
         self._steals = problem.replicated
         costs, sizes, speeds = problem.costs, problem.sizes, problem.speeds
         for (config, partition), slot in zip(problem.units, hosting, strict=True):
@@ -80,14 +84,14 @@ class Longest:
                 self._held[slot].add(partition)
 
     def free(self, config: int) -> None:
-        """See `Rule`."""
+        """Mark a configuration as idle; see `Rule.free`."""
         key = (-self._remaining[config] * self._weight(config), config)
         insort(self._idle, key)
         self._keys[config] = key
         self._fresh.append(key)
 
     def start(self, slots: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
-        """See `Rule`."""
+        """Decide which idle slots start a unit now; see `Rule.start`."""
         load = self._load
         self._fresh.sort()
         if len(slots) > 1:
@@ -110,7 +114,17 @@ class Longest:
         return self._weights[config] if self._weights else 1.0
 
     def _choose(self, slot: int, chosen: dict[int, int]) -> bool:
-        """Let a slot choose an idle configuration; one that found none last time chooses among the new ones only."""
+        """Choose an idle configuration for a slot: the longest one that needs it, or one for the partition most at risk.
+
+        A slot that found none in the last call of `start` chooses only among configurations that became idle since.
+
+        Args:
+            slot: The slot.
+            chosen: The slot of each configuration chosen so far; updated.
+
+        Returns:
+            True if a configuration was chosen.
+        """
         todo, keys = self._todo[slot], self._keys
         candidates = self._fresh if slot in self._poor else self._idle
         if len(todo) * 4 < len(candidates):
@@ -126,7 +140,17 @@ class Longest:
         return True
 
     def _riskiest(self, slot: int, candidates: Sequence[tuple[float, int]]) -> tuple[float, int] | None:
-        """Return the longest candidate for the partition most at risk, among the needed ones; None: no candidate."""
+        """Return the candidate to train on a slot's partition that is most at risk, among those that some candidate needs.
+
+        The partition most at risk is the first one by `_by_risk`.
+
+        Args:
+            slot: The slot.
+            candidates: Keys of configurations, longest remaining time first.
+
+        Returns:
+            The key of the configuration; None: no candidate needs the slot.
+        """
         todo, keys = self._todo[slot], self._keys
         for partition in self._by_risk(self._held[slot]):
             for key in candidates:
@@ -135,12 +159,16 @@ class Longest:
         return None
 
     def _by_risk(self, partitions: Iterable[int]) -> list[int]:
-        """Sort partitions by the time they would take if the fastest holder failed, longest first; ties by size."""
+        """Sort partitions by the time that their work would take without their fastest holder, longest first; ties by size."""
         left, others, sizes = self._left, self._others, self._problem.sizes
         return sorted(partitions, key=lambda q: (-left[q] / others[q] if others[q] else 0.0, -sizes[q], q))
 
     def _exchange(self, chosen: dict[int, int]) -> None:
-        """Exchange choices so that a longer configuration is assigned instead of a shorter one."""
+        """Exchange choices so that an idle configuration with more remaining time is assigned instead of one with less.
+
+        Args:
+            chosen: The slot of each chosen configuration; updated.
+        """
         taken = {config: (-self._remaining[config] * self._weight(config), config) for config in chosen}
         for key in self._idle[:EXCHANGED]:
             if key[0] >= max(taken.values())[0]:
@@ -156,7 +184,18 @@ class Longest:
     def _displace(
         self, config: int, key: float, chosen: dict[int, int], taken: dict[int, tuple[float, int]], tried: set[int]
     ) -> int | None:
-        """Assign a configuration at the cost of one shorter than `key`; return that one, or None if this is impossible."""
+        """Assign a slot to a configuration by removing a chosen configuration with less remaining time (an augmenting path).
+
+        Args:
+            config: The configuration that needs a slot.
+            key: Its key: the negative remaining time. A configuration with a larger key may be removed.
+            chosen: The slot of each chosen configuration; updated.
+            taken: The keys of the chosen configurations.
+            tried: Configurations that this search has already tried to move; updated.
+
+        Returns:
+            The removed configuration; None if no configuration can be removed.
+        """
         for other, slot in list(chosen.items()):
             if config in self._todo[slot] and other not in tried:
                 tried.add(other)
@@ -175,7 +214,16 @@ class Longest:
         del self._keys[key[1]]
 
     def _make_room(self, slot: int, chosen: dict[int, int], tried: set[int]) -> bool:
-        """Assign a configuration to a slot by changing the choices of others (an augmenting path); return whether it worked."""
+        """Assign a chosen configuration to a slot that found none by changing the choices of other slots (an augmenting path).
+
+        Args:
+            slot: The slot.
+            chosen: The slot of each chosen configuration; updated.
+            tried: Configurations that this search has already tried to move; updated.
+
+        Returns:
+            True if the slot received a configuration.
+        """
         todo = self._todo[slot]
         for config, other in list(chosen.items()):
             if config in todo and config not in tried:
@@ -186,7 +234,7 @@ class Longest:
         return False
 
     def _take(self, slot: int, host: int, config: int) -> TrainingUnit:
-        """Remove a unit of a configuration from the load of `host`, so that `slot` trains it."""
+        """Remove a unit of a configuration from the units assigned to the slot `host`, so that `slot` trains it; return the unit."""
         partitions = self._todo[host][config]
         problem = self._problem
         held = partitions if slot == host else [q for q in partitions if slot in problem.holders[q]]
@@ -201,9 +249,13 @@ class Longest:
         return TrainingUnit(config, partition)
 
     def _steal(self, slot: int) -> list[tuple[int, TrainingUnit]]:
-        """Take over a unit of the most loaded slot that this one can help; return a list with at most one item."""
+        """Take over a unit of the most loaded slot that an idle slot can help.
+
+        Returns:
+            The idle slot and the unit, as the only item of a list; empty if there is no such unit.
+        """
         problem = self._problem
-        # Loads only decrease, so what it could not take over before, it cannot take over now.
+        # Loads only decrease, so a unit that this slot could not take over before cannot be taken over now.
         candidates = self._fresh if slot in self._poor else self._idle
         candidates = [key for key in candidates if key[1] in self._keys]
         for host in sorted(range(len(self._todo)) if candidates else (), key=lambda other: (-self._load[other], other)):
@@ -239,11 +291,11 @@ class Randomized:
             self._left[partition].add(config)
 
     def free(self, config: int) -> None:
-        """See `Rule`."""
+        """Mark a configuration as idle; see `Rule.free`."""
         self._idle.add(config)
 
     def start(self, slots: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
-        """See `Rule`."""
+        """Decide which idle slots start a unit now; see `Rule.start`."""
         started = []
         for slot in slots:
             units = [(c, q) for q in self._held[slot] for c in sorted(self._left[q] & self._idle)]
@@ -256,11 +308,11 @@ class Randomized:
 
 
 class Following:
-    """Follows a plan: slots start their planned units in order, and wait if the configuration runs elsewhere.
+    """Follows a plan: slots start their planned units in order, and wait while the configuration trains on another slot.
 
     Args:
         problem: The remaining problem.
-        plan: A schedule with all its units.
+        plan: A schedule that contains all remaining units of the problem.
     """
 
     def __init__(self, problem: VisitProblem, plan: VisitSchedule) -> None:
@@ -272,11 +324,11 @@ class Following:
                 self._todo[placed.slot].append(placed.unit)
 
     def free(self, config: int) -> None:
-        """See `Rule`."""
+        """Mark a configuration as idle; see `Rule.free`."""
         self._idle.add(config)
 
     def start(self, slots: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
-        """See `Rule`."""
+        """Decide which idle slots start a unit now; see `Rule.start`."""
         started = []
         for slot in slots:
             todo = self._todo[slot]

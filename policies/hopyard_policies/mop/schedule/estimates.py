@@ -13,8 +13,9 @@ DOUBT: Final = 0.3
 class Estimates:
     """Estimates costs and speeds from the times of units: seconds = cost * size / speed.
 
-    A slot without measurements has speed 1. A configuration without measurements has the mean cost of the measured
-    ones. Each unit improves the estimates of its configuration and its slot.
+    The cost belongs to a configuration, the size to a partition, the speed to a slot. A slot without measurements has speed 1. A
+    configuration without measurements has the mean cost of the measured ones. Each unit improves the estimates of its
+    configuration and its slot.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,14 @@ class Estimates:
         self._by_slot: dict[Hashable, list[tuple[Hashable, float]]] = {}
 
     def learn(self, config: Hashable, slot: Hashable, size: float, seconds: float) -> None:
-        """Add the time of a finished unit on a partition of a size (> 0)."""
+        """Add the time of a finished unit. A time that is not positive and finite is ignored.
+
+        Args:
+            config: The configuration.
+            slot: The slot on which it trained.
+            size: The size of the partition (> 0), relative to the mean.
+            seconds: The time of the unit.
+        """
         if not 0 < seconds < math.inf:
             return
         pace = math.log(seconds / size)
@@ -37,11 +45,11 @@ class Estimates:
         speeds[slot] = math.fsum(costs[which] - pace for which, pace in others) / (len(others) + DOUBT)
 
     def know(self, configs: Iterable[Hashable], slots: Iterable[Hashable]) -> bool:
-        """Return whether all of these configurations and slots have measurements."""
+        """Return whether at least one finished unit was measured for each of these configurations and on each of these slots."""
         return all(each in self._costs for each in configs) and all(each in self._speeds for each in slots)
 
     def of(self, configs: Iterable[Hashable], slots: Iterable[Hashable]) -> tuple[list[float], list[float]]:
-        """Return the costs of the configurations and the speeds of the slots."""
+        """Return the costs of the configurations (seconds for size 1 and speed 1) and the speeds of the slots, in the given orders."""
         seen = [math.exp(cost) for cost in self._costs.values()]
         usual = math.fsum(seen) / len(seen) if seen else 1.0
         costs = [math.exp(self._costs[config]) if config in self._costs else usual for config in configs]

@@ -14,7 +14,7 @@ from hopyard_policies.mop.schedule.problem import Placed, VisitProblem, VisitSch
 from hopyard_policies.mop.schedule.replica_assignment import host, loads
 
 MOST_PAIRS: Final = 200_000
-"""Maximum number of order variables; larger programs need too much memory and find nothing in hours."""
+"""Maximum number of order variables; the solver needs too much memory for larger programs and finds no plan for them in hours."""
 
 
 class NoPlanError(RuntimeError):
@@ -29,10 +29,10 @@ def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
 
     Args:
         problem: The scheduling problem.
-        seconds: The time limit; the best schedule found by then is returned.
+        seconds: The time limit in seconds; the best schedule found by then is returned.
 
     Raises:
-        NoPlanError: No schedule was found in time.
+        NoPlanError: No schedule was found in time, or the problem has too many units (`MOST_PAIRS`).
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
@@ -91,7 +91,16 @@ def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
 
 
 def _tidied(problem: VisitProblem, hosting: list[int], times: list[float], starts: np.ndarray) -> VisitSchedule:
-    """Return the units in the order found, each as early as possible: the solver's starts overlap within its tolerance."""
+    """Return a schedule in the order of the solver's starts, with each unit as early as possible.
+
+    The solver's starts are not used as they are, because units may overlap within its tolerance.
+
+    Args:
+        problem: The scheduling problem.
+        hosting: The slot of each of `problem.units`.
+        times: The seconds of each unit.
+        starts: The start that the solver found for each unit.
+    """
     configs = [problem.free_config(config) for config in range(len(problem.costs))]
     slots = [problem.free_slot(slot) for slot in range(len(problem.speeds))]
     placed = []
@@ -106,12 +115,17 @@ def _tidied(problem: VisitProblem, hosting: list[int], times: list[float], start
 class MilpSolver(Solver):
     """Plans an epoch of model hopper parallelism exactly (Cerebro, section 5.1) with a mixed-integer linear program (HiGHS).
 
-    The question is a problem (`hopyard_policies.mop.schedule.problem.to_plain`). The answer has the units in order of start (`placed`:
-    each [configuration, partition, slot]), the `makespan`, and a lower bound of the makespan of any plan (`bound`).
+    The request is a problem as JSON values (`hopyard_policies.mop.schedule.problem.to_plain`). The answer has the units in order of
+    start (`placed`: each [configuration, partition, slot]), the `makespan` in seconds, and a lower bound of the makespan of any plan
+    (`bound`).
     """
 
     def solve(self, payload: Any, seconds: float) -> Any:
-        """See `hopyard.solver.Solver`."""
+        """Solve the problem in `payload` within `seconds`; see the class and `hopyard.solver.Solver`.
+
+        Raises:
+            ValueError: The payload is not a problem, or no plan was found in time.
+        """
         need("scipy.optimize", "mop")
         problem = from_plain(payload)
         try:

@@ -1,4 +1,4 @@
-"""Planning with known times: schedulers by name."""
+"""Makes complete schedules for known times: the schedulers by name, and the choice of the default scheduler's rule."""
 
 from __future__ import annotations
 
@@ -15,25 +15,40 @@ RESTARTS: Final = 30
 """Maximum number of passes of the default scheduler; the first follows the rule, the others are perturbed."""
 
 TIGHT: Final = 0.8
-"""Minimum mean load, as a fraction of the largest, at which configurations and slots leave no slack."""
+"""Minimum mean load, as a fraction of the bound of the makespan, at which no configuration or slot may wait."""
 
 CLOSE: Final = 1.001
 """A schedule within this factor of the bound ends the search."""
 
 
 UNITS: Final = 4_000
-"""Maximum number of units placed by all passes after the first, for a decision that cannot wait."""
+"""Maximum number of units placed by all passes after the first, when idle slots wait for the decision."""
 
 
 def longest(problem: VisitProblem, rng: random.Random, restarts: int = RESTARTS) -> VisitSchedule:
-    """The default scheduler: the best of several passes of `Longest`, with randomly weighted remaining times."""
+    """Return the schedule of the default scheduler: the best of several by `Longest`, with randomly weighted remaining times.
+
+    Args:
+        problem: The scheduling problem.
+        rng: The source of random weights.
+        restarts: The maximum number of schedules to try.
+    """
     return _best(problem, host(problem), rng, restarts)[0]
 
 
 def _best(
     problem: VisitProblem, hosting: Hosting, rng: random.Random, restarts: int
 ) -> tuple[VisitSchedule, Sequence[float]]:
-    """Return the best pass and its weights."""
+    """Return the schedule with the least makespan of up to `restarts` schedules by `Longest`, and its weights.
+
+    The weights are factors for the remaining times of configurations: in the first schedule 1 (returned as empty), then random.
+
+    Args:
+        problem: The scheduling problem.
+        hosting: The slot assigned to each of `problem.units`.
+        rng: The source of random weights.
+        restarts: The maximum number of schedules.
+    """
     configs, slots = loads(problem, hosting)
     enough = CLOSE * max(configs + slots, default=0.0)
     best: tuple[VisitSchedule, Sequence[float]] = carry_out(problem, Longest(problem, hosting)), ()
@@ -49,12 +64,17 @@ def _best(
 
 
 def randomized(problem: VisitProblem, rng: random.Random) -> VisitSchedule:
-    """Cerebro's default scheduler: one pass of its Algorithm 1."""
+    """Return one random schedule by Cerebro's Algorithm 1."""
     return carry_out(problem, Randomized(problem, rng))
 
 
 def milp(problem: VisitProblem, rng: random.Random, seconds: float = 60.0) -> VisitSchedule:
-    """The mixed-integer linear program of section 5.1, with a time limit in seconds.
+    """Return the schedule found by the mixed-integer linear program of Cerebro, section 5.1. `rng` is not used.
+
+    Args:
+        problem: The scheduling problem.
+        rng: Ignored.
+        seconds: The time limit in seconds.
 
     Raises:
         milp.NoPlanError: No schedule was found in time.
@@ -74,13 +94,13 @@ SCHEDULERS: Final[Mapping[str, Callable[[VisitProblem, random.Random], VisitSche
 def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
     """Return the default scheduler's rule for approximately known times: `Longest`, or following a plan.
 
-    If configurations and slots are equal in number and load, each must always work, and there is no slack. Greedy
-    choices then take what others cannot do without, and following a plan is better.
+    If configurations and slots are equal in number and load, no configuration and no slot may wait. Greedy choices can then
+    leave a slot without a configuration that needs it, and following a plan is better.
 
     Args:
         problem: The remaining problem.
-        known: Whether times were measured. Then perturbed passes are worthwhile, and the rule gets the weights of the
-            best of them, as many as a decision can wait for.
+        known: Whether times were measured. Then the rule gets the weights of the best of several perturbed passes, limited
+            by `UNITS` so that the decision is fast.
     """
     hosting = host(problem)
     configs, slots = ([end for end in ends if end > 0] for ends in loads(problem, hosting))

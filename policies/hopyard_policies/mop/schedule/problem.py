@@ -12,14 +12,14 @@ TOLERANCE = 1e-9
 
 
 class TrainingUnit(NamedTuple):
-    """A training unit: one configuration trained on one partition, both as indices."""
+    """A training unit: one configuration trained on one partition, both as indices into the lists of a `VisitProblem`."""
 
     config: int
     partition: int
 
 
 class Placed(NamedTuple):
-    """A training unit on a slot, with its start and end."""
+    """A training unit on a slot, with its start and end in seconds."""
 
     unit: TrainingUnit
     slot: int
@@ -31,8 +31,9 @@ class Placed(NamedTuple):
 class VisitProblem:
     """Configurations that visit partitions, each exactly once, on slots that hold them (Cerebro, sections 5.1 and 5.5).
 
-    The time of a unit is the configuration's cost times the partition's size divided by the slot's speed. All
-    slots of a node hold what the node holds. Times count from now, time 0.
+    Configurations, partitions and slots are indices into the lists below. The time of a unit is the configuration's cost times
+    the partition's size divided by the slot's speed. All slots of a node hold the partitions that the node holds. Times are
+    seconds from now.
 
     Attributes:
         costs: The cost of each configuration, above 0.
@@ -58,12 +59,12 @@ class VisitProblem:
     config_after: Sequence[float] = ()
 
     def time(self, config: int, partition: int, slot: int) -> float:
-        """Return the time of a unit on a slot."""
+        """Return the seconds that a unit of a configuration and a partition takes on a slot."""
         return self.costs[config] * self.sizes[partition] / self.speeds[slot]
 
     @cached_property
     def units(self) -> tuple[TrainingUnit, ...]:
-        """The remaining units that some slot can train, by configuration, then by partition."""
+        """The remaining units, those not in `done`, whose partition some slot holds; by configuration, then by partition."""
         there = [partition for partition, slots in enumerate(self.holders) if slots]
         if not self.done:
             return tuple(TrainingUnit(config, partition) for config in range(len(self.costs)) for partition in there)
@@ -80,16 +81,16 @@ class VisitProblem:
         return any(len(slots) > 1 for slots in self.holders)
 
     def free_config(self, config: int) -> float:
-        """Return the time at which a configuration can start its next unit."""
+        """Return the time, in seconds from now, at which a configuration can start its next unit."""
         return self.config_free[config] if self.config_free else 0.0
 
     def free_slot(self, slot: int) -> float:
-        """Return the time at which a slot can start its next unit."""
+        """Return the time, in seconds from now, at which a slot can start its next unit."""
         return self.slot_free[slot] if self.slot_free else 0.0
 
 
 def to_plain(problem: VisitProblem) -> dict[str, Any]:
-    """Return a problem as JSON values for the solver."""
+    """Return a problem as JSON values for the solver, without `config_after`. `from_plain` converts them back."""
     return {
         "costs": list(problem.costs),
         "sizes": list(problem.sizes),
@@ -102,10 +103,10 @@ def to_plain(problem: VisitProblem) -> dict[str, Any]:
 
 
 def from_plain(payload: object) -> VisitProblem:
-    """The problem that `to_plain` made plain.
+    """Return the problem that `to_plain` converted to JSON values.
 
     Raises:
-        ValueError: It is none; says what is wrong.
+        ValueError: The payload is not a valid problem; the message says what is wrong.
     """
     if not isinstance(payload, Mapping):
         raise ValueError(f"a problem is an object, found {payload!r:.80}")
@@ -141,9 +142,12 @@ Hosting = Sequence[int]
 
 @dataclass(frozen=True)
 class VisitSchedule:
-    """Placed units in order of start.
+    """Units of a problem with their slots and times, in order of start.
 
-    `complete` is False if units of the problem are missing, for example because their last holder failed.
+    Attributes:
+        placed: The units.
+        complete: False if units of the problem are missing, for example because the last slot that holds their partition
+            failed.
     """
 
     placed: tuple[Placed, ...]
@@ -151,7 +155,7 @@ class VisitSchedule:
 
     @cached_property
     def makespan(self) -> float:
-        """The end of the last unit; 0 without units."""
+        """The end of the last unit, in seconds; 0 without units."""
         return max((placed.end for placed in self.placed), default=0.0)
 
 
@@ -160,10 +164,10 @@ class InvalidScheduleError(ValueError):
 
 
 def check(problem: VisitProblem, schedule: VisitSchedule) -> None:
-    """Check that a schedule satisfies every invariant of section 3.1.
+    """Check that a schedule satisfies every invariant of Cerebro, section 3.1.
 
     Each remaining unit that can be trained is there exactly once, on a slot that holds its partition. No slot and
-    no configuration has two units at a time, or one before it is free. No unit is shorter than its time.
+    no configuration has two units at a time, or a unit before it is free. No unit is shorter than its time in the problem.
 
     Raises:
         InvalidScheduleError: An invariant is violated.

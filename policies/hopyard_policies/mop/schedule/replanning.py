@@ -1,4 +1,4 @@
-"""Replans when measured times differ from the estimates, or when a slot fails."""
+"""Chooses units with a rule (`Rule`) and makes a new rule when measured times differ from the estimates, or when a slot fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHANGED: Final = 1.1
 """Replan when the ratio of two estimated costs, or of two estimated speeds, changes by this factor."""
 
 UNEXPECTED: Final = 2.0
-"""The factor while a plan is followed. It is larger, because a new plan fits the units trained so far less well."""
+"""The same limit while a plan is followed. It is larger, because a new plan must start from units that the old plan chose."""
 
 
 class Online:
@@ -26,7 +26,7 @@ class Online:
         estimates: Source of costs and speeds, updated by finished units; None: use those of the problem.
         configs: The names of configurations in the estimates; empty: their indices.
         slots: The names of slots in the estimates; empty: their indices.
-        running: Running units by slot; they are not units of the problem.
+        running: Running units by slot, which are not units of the problem; None: no unit is running.
 
     Attributes:
         visited: The partitions that each configuration has visited or is visiting.
@@ -53,7 +53,7 @@ class Online:
         self.visited = [set(done) for done in problem.done] or [set() for _ in problem.costs]
         self.idle: set[int] = set()
         self.running = dict(running or {})
-        self._ends = {slot: problem.free_slot(slot) for slot in self.running}  # The expected end of each.
+        self._ends = {slot: problem.free_slot(slot) for slot in self.running}  # The expected end of each running unit.
         self._rule: Rule | None = None
         self._given: Rule | None = None
 
@@ -83,7 +83,7 @@ class Online:
         return started
 
     def ended(self, slot: int, seconds: float) -> None:
-        """Record that the unit on a slot has finished, and the seconds that it took."""
+        """Record that the unit on a slot has finished, and the seconds that it took. Discard the rule if the estimates changed much."""
         unit = self.running.pop(slot)
         if self._estimates is not None:
             config, size = self._configs[unit.config], self._problem.sizes[unit.partition]
@@ -91,7 +91,7 @@ class Online:
             self._compare(*self._estimates.of(self._configs, self._slots))
 
     def died(self, slot: int) -> None:
-        """Record the failure of a slot. If a unit ran on it, that unit must be trained again.
+        """Record the failure of a slot. If a unit was running on the slot, that unit must be trained again.
 
         The caller must then call `free` with the configuration of that unit.
         """
@@ -112,13 +112,13 @@ class Online:
         return self._rule is not None and self._rule is self._given
 
     def follow(self, rule: Rule) -> None:
-        """Use a rule for the remaining problem until the problem changes."""
+        """Use the given rule for the remaining problem until a slot fails or the estimates change much."""
         self._rule = self._given = rule
         for config in sorted(self.idle):
             rule.free(config)
 
     def left(self, now: float) -> VisitProblem:
-        """Return the problem with the remaining units. Its times count from `now`."""
+        """Return the problem with the remaining units. Its times are seconds from `now`, which is on the same clock as in `start`."""
         configs, slots = [0.0] * len(self.visited), [0.0] * len(self._problem.speeds)
         for slot, unit in self.running.items():
             configs[unit.config] = slots[slot] = max(self._ends[slot] - now, 0.0)

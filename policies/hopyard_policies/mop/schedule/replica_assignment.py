@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hopyard_policies.mop.schedule.problem import VisitProblem
 
 POWERS = (8, 24, 72)
-"""Powers of the finish times in the objective, in order of use; with the last one, little but the latest time matters."""
+"""Powers of the finish times in the objective, in order of use; with the last one, the latest finish time dominates the sum."""
 
 SWEEPS = 6
 """Maximum number of passes over all units for each power."""
@@ -19,7 +19,8 @@ def host(problem: VisitProblem) -> list[int]:
 
     The finish time of a slot or configuration is the time at which it would finish without waiting. Units are assigned
     one by one, longest first, each to the slot for which the later finish time of slot and configuration is least. Then
-    single units are moved to other slots while that reduces the sum of all finish times raised to a power.
+    single units are moved to other slots while that reduces the sum of all finish times raised to a power (`POWERS`). If
+    assigning each partition to a single slot finishes no later, that assignment is used instead.
 
     Returns:
         The slot of each of `problem.units`.
@@ -77,7 +78,9 @@ def host(problem: VisitProblem) -> list[int]:
 
 
 def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: list[float]) -> None:
-    """Relieve the most loaded slot along a chain: it passes a unit to another slot, which passes one to a third, and so on.
+    """Relieve the most loaded slot by moves along a chain: it gives a unit to a second slot, which gives one to a third, and so on.
+
+    This is repeated while it reduces the largest load and some slot finishes later than all configurations.
 
     Args:
         problem: The problem.
@@ -92,7 +95,7 @@ def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: 
         source = max(range(len(load)), key=load.__getitem__)
         if load[source] <= max(spans):
             return  # A configuration has more work than any slot.
-        # The previous slot on the chain and the partition that is passed on.
+        # By slot: the previous slot on the chain and the partition whose unit moves from there.
         came: dict[int, tuple[int, int]] = {source: (source, 0)}
         queue = deque([source])
         while queue:
@@ -126,7 +129,11 @@ def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: 
 
 
 def _whole(problem: VisitProblem) -> list[int]:
-    """Return an assignment in which each partition is on one slot for all configurations, which is easier to schedule."""
+    """Assign each partition to one slot for all configurations, which is easier to schedule.
+
+    Returns:
+        The slot of each of `problem.units`.
+    """
     work = [0.0] * len(problem.sizes)
     for config, partition in problem.units:
         work[partition] += problem.costs[config] * problem.sizes[partition]
@@ -150,7 +157,8 @@ def loads(problem: VisitProblem, hosting: Sequence[int]) -> tuple[list[float], l
         hosting: The slot that trains each of `problem.units`.
 
     Returns:
-        The times of the configurations, including their training after this epoch, and the times of the slots.
+        The times of the configurations, including their training after this epoch, and the times of the slots; in seconds
+        from now.
     """
     after = problem.config_after or [0.0] * len(problem.costs)
     configs = [problem.free_config(config) + after[config] for config in range(len(problem.costs))]

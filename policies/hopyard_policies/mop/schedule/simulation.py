@@ -10,20 +10,20 @@ from hopyard_policies.mop.schedule.problem import Placed, TrainingUnit, VisitPro
 from hopyard_policies.mop.schedule.replanning import Online
 
 Actual = Callable[[TrainingUnit, int], float]
-"""Returns the actual time of a unit on a slot."""
+"""Takes a unit and a slot. Returns the actual training time of the unit on the slot."""
 
 
 def carry_out(problem: VisitProblem, rule: Rule) -> VisitSchedule:
-    """Simulate a rule, with each unit taking its time in the problem.
+    """Simulate a rule in virtual time; each unit takes its time in the problem.
 
-    The rule decides after all units that end at the same time have been reported.
+    When several units end at the same time, the rule decides after all of them have been reported.
 
     Args:
         problem: The problem of the rule.
-        rule: The rule; it is used up.
+        rule: The rule; it cannot be used again.
 
     Returns:
-        The schedule; incomplete if the rule had nothing left to start.
+        The schedule; incomplete if the rule did not start all units.
     """
     costs, sizes, speeds = problem.costs, problem.sizes, problem.speeds
     events = _beginning(problem)
@@ -52,13 +52,13 @@ def carry_out_online(
 
     Args:
         problem: The scheduling problem.
-        rule: The rule; it is used up.
+        rule: The rule; it cannot be used again.
         actual: Returns the actual time of a unit on a slot.
-        deaths: Failing slots with the time of failure (> 0). The unit they train then is lost and not in the
-            schedule.
+        deaths: Failing slots with the time of failure (> 0); None: no slot fails. The unit that is running on a slot when it
+            fails is lost and not in the schedule.
 
     Returns:
-        The units that finished; incomplete if no slot holds the rest.
+        The units that finished; incomplete if no slot holds the partitions of the rest.
     """
     events = _beginning(problem)
     gone = dict(deaths or {})
@@ -75,7 +75,7 @@ def carry_out_online(
             lost = running.pop(slot, None)
             if lost is None or lost.end > now:
                 rule.died(slot)
-            else:  # It ended at exactly this time.
+            else:  # The unit ended at exactly the time of the failure.
                 placed.append(lost)
                 rule.ended(slot, lost.end - lost.start)
                 rule.died(slot)
@@ -86,7 +86,7 @@ def carry_out_online(
             if config >= 0 and slot >= 0:
                 done = running.get(slot)
                 if done is None or (done.unit.config, done.end) != (config, end):
-                    continue  # It was lost with its slot.
+                    continue  # The unit was lost when its slot failed.
                 placed.append(running.pop(slot))
                 rule.ended(slot, end - done.start)
             if config >= 0:
@@ -101,7 +101,7 @@ def carry_out_online(
 
 
 def _beginning(problem: VisitProblem) -> list[tuple[float, int, int]]:
-    """Return initial events: time, configuration and slot that become free; -1: none."""
+    """Return the initial events of a simulation as a heap: time, and the configuration or slot that becomes idle then; -1: none."""
     events = [(problem.free_config(config), config, -1) for config in range(len(problem.costs))]
     events += [(problem.free_slot(slot), -1, slot) for slot in range(len(problem.speeds))]
     heapq.heapify(events)

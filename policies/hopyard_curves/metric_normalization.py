@@ -1,4 +1,4 @@
-"""Normalizes any metric to an accuracy-like scale: larger is better, about 0 to 1."""
+"""Converts values of any metric to units: a normalized scale on which 0 is the worst and 1 the best expected value."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hopyard.predictor import Question
 Floats = NDArray[np.float64]
 
 DECADES: Final = 100.0
-"""A metric whose distance from zero has fallen by this factor, without reaching zero, is treated logarithmically."""
+"""A metric has a logarithmic scale if its distance from zero has decreased by at least this factor without reaching zero."""
 MARGIN: Final = 0.5
-"""If the best value is unknown, it is assumed this fraction of the past improvement beyond the present value."""
+"""An unknown best value is estimated as the present value plus this fraction of the improvement so far."""
 REACH: Final = (-1.0, 2.0)
 """Range to which `Scale.observed` clips values, in units."""
 _LEAST: Final = float(np.finfo(np.float64).tiny)
@@ -28,15 +28,17 @@ _EXPONENT: Final = 600.0
 class Scale:
     """A monotone map between a metric and units, where 0 is the worst and 1 the best expected value.
 
-    If both bounds of the metric are known, it is HyperDrive's equation 4, reversed if smaller is better. Metrics beyond
-    `worst` and `best` are possible, but not beyond the known bounds `low` and `high` (`clipped`).
+    If both bounds of the metric are known, the map is HyperDrive's equation 4, reversed if smaller is better. The
+    metric can be beyond `worst` and `best`, so units can be outside 0..1, but it cannot be beyond `low` and `high`
+    (`clipped`).
 
     Attributes:
         worst: The metric at 0 units.
         best: The metric at 1 unit; differs from `worst`.
-        logarithmic: The map is affine in ln|metric|; `worst` and `best` have the same sign.
+        logarithmic: Whether the map is affine in ln|metric| rather than in the metric; `worst` and `best` then have the
+            same sign.
         low: The smallest possible value of the metric; -inf: unknown.
-        high: The largest possible value; inf: unknown.
+        high: The largest possible value of the metric; inf: unknown.
     """
 
     worst: float
@@ -50,14 +52,14 @@ class Scale:
         """Return the scale of a question's metric.
 
         `worst` and `best` are the bounds of the metric's range that the question gives (`low`, `high`). A bound that it
-        does not give is estimated from the curve. In the following, the sign of the metric is chosen so that larger is
-        better. The start is the first value, or the lower decile if that is lower; the top is the last value, or the upper
-        decile if that is higher.
+        does not give is estimated from `values`. In the following, the sign of the metric is chosen so that larger is
+        better. The start is the first value, or the lower decile if that is lower; the top is the last value, or the
+        upper decile if that is higher.
 
-        * If all values are within 0..1 (accuracies), `worst` is 0 and `best` is 1.
-        * If start and top are below 0, the start is at least `DECADES` times the top, and not both bounds are given
-          (perplexities, for example), the scale is logarithmic: `worst` is the start, and `best` is the top divided by
-          the square root of worst / top.
+        * If start and top are below 0, the magnitude of the start is at least `DECADES` times that of the top, and not
+          both bounds are given (perplexities, for example), the scale is logarithmic: `worst` is the start, and `best`
+          is the top divided by the square root of worst / top.
+        * Otherwise, if all values are within 0..1 (accuracies), `worst` is 0 and `best` is 1.
         * Otherwise `worst` is the start. `best` is 0 if the top is not above 0 (a negated loss), else the top plus half
           of the improvement from `worst` to the top.
 
@@ -66,7 +68,8 @@ class Scale:
 
         Args:
             question: The question to the predictor, with the mode and the known bounds of the metric.
-            values: The curve's finite values, at least one, in the order of their positions (`reports.finite`).
+            values: The finite values of the curve, at least one, in the order of their positions (`reports.finite`). A
+                predictor that reads other curves appends their values.
         """
         sign = 1.0 if question.mode == "max" else -1.0
         ends = (question.low, question.high) if sign > 0 else (question.high, question.low)
@@ -84,7 +87,7 @@ class Scale:
             if best is None:
                 best = 0.0 if top <= 0 and worst < 0 else top + MARGIN * (top - worst)
         if not worst < best:
-            # A constant curve without known ends, or known ends that contradict the metric.
+            # A constant curve without known bounds, or known bounds that contradict the metric.
             best = worst + (abs(worst) or 1.0)
         low, high = question.low, question.high
         return cls(
@@ -97,7 +100,7 @@ class Scale:
 
     @property
     def span(self) -> float:
-        """The improvement over one unit, in the metric or, if logarithmic, in ln|metric|; not 0."""
+        """The signed change of the metric (if logarithmic, of ln|metric|) from 0 to 1 unit; not 0."""
         if not self.logarithmic:
             return self.best - self.worst
         ratio = self.best / self.worst
@@ -105,11 +108,14 @@ class Scale:
 
     @property
     def rising(self) -> bool:
-        """Whether a larger metric is more units, that is, better."""
+        """Whether larger values of the metric are better."""
         return self.best > self.worst
 
     def to_unit(self, metric: ArrayLike) -> Floats:
-        """Convert the metric to units; values outside the logarithm's domain are inf (-inf does not occur)."""
+        """Convert values of the metric to units.
+
+        If the scale is logarithmic, a value that is zero or does not have the sign of `worst` is inf units.
+        """
         given = np.asarray(metric, dtype=np.float64)
         if not self.logarithmic:
             return np.asarray((given - self.worst) / self.span)
@@ -118,18 +124,27 @@ class Scale:
             return np.asarray(np.log(ratio) / self.span)
 
     def observed(self, metric: ArrayLike) -> Floats:
-        """Convert observed values to units, clipped to `REACH`, so that an outlier of 10^30 has a limited effect."""
+        """Convert observed values of the metric to units, clipped to the range `REACH` to limit the effect of outliers."""
         return np.clip(self.to_unit(metric), *REACH)
 
     def from_unit(self, units: ArrayLike) -> Floats:
-        """Convert units to the metric."""
+        """Convert values in units to the metric; the inverse of `to_unit`."""
         given = np.asarray(units, dtype=np.float64)
         if not self.logarithmic:
             return np.asarray(self.worst + given * self.span)
         return np.asarray(self.worst * np.exp(np.clip(given * self.span, -_EXPONENT, _EXPONENT)))
 
     def moments(self, mean: ArrayLike, deviation: ArrayLike) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation in the metric of a normal distribution given in units."""
+        """Convert a normal distribution in units to the metric.
+
+        Args:
+            mean: Its mean, in units.
+            deviation: Its standard deviation, in units.
+
+        Returns:
+            Mean and standard deviation of the distribution in the metric, which is log-normal if the scale is
+            logarithmic.
+        """
         middle, spread = np.asarray(mean, dtype=np.float64), np.asarray(deviation, dtype=np.float64) * abs(self.span)
         if not self.logarithmic:
             return self.from_unit(middle), spread
@@ -138,11 +153,20 @@ class Scale:
         return centre, np.abs(centre) * np.sqrt(np.expm1(variance))
 
     def clipped(self, metric: ArrayLike) -> Floats:
-        """Clip values of the metric to its known limits."""
+        """Clip values of the metric to the range from `low` to `high`."""
         return np.clip(np.asarray(metric, dtype=np.float64), self.low, self.high)
 
     def possible(self, target: float, chances: Floats) -> Floats:
-        """Return the probabilities `chances` of reaching `target`: 0 if the known limits exclude it, 1 if they imply it."""
+        """Correct the probabilities that a report is at least as good as `target` by the known bounds of the metric.
+
+        Args:
+            target: A value of the metric.
+            chances: Probabilities from a model that ignores the bounds.
+
+        Returns:
+            1 everywhere if the target is not better than the worst possible value, 0 everywhere if it is better than
+            the best possible value, else `chances`.
+        """
         worst, best = (self.low, self.high) if self.rising else (-self.high, -self.low)
         oriented = target if self.rising else -target
         if oriented <= worst:
@@ -151,7 +175,11 @@ class Scale:
 
 
 def _reached(better: Floats) -> tuple[float, float]:
-    """Return the start and the top of a curve in which larger is better (see `Scale.of`); spikes have little effect."""
+    """Return the start and the top of a curve, as `Scale.of` defines them.
+
+    Args:
+        better: The values of the curve, with the sign chosen so that larger is better.
+    """
     low, high = np.quantile(better, (_TAIL, 1 - _TAIL))
     return min(float(better[0]), float(low)), max(float(better[-1]), float(high))
 

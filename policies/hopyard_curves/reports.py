@@ -1,4 +1,4 @@
-"""The finite reports of a curve and its future positions."""
+"""The finite reports of a learning curve, and the positions of its future reports."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MOST: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class FiniteReports:
-    """The finite reports of a curve.
+    """The reports of a curve whose values are finite; see `finite`.
 
     Attributes:
-        positions: Their positions, ascending.
-        values: Their values, all finite.
+        positions: The positions of the reports in the experiment's unit, ascending.
+        values: The metric at each position, finite.
     """
 
     positions: Floats
@@ -32,10 +32,10 @@ class FiniteReports:
 
 
 def finite(curve: Curve) -> FiniteReports:
-    """Return a curve without reports that are not finite or exceed `DIVERGED`.
+    """Return the reports of a curve whose values are finite and whose magnitudes are at most `DIVERGED`.
 
     Raises:
-        NotPredictableError: No report is left.
+        NotPredictableError: The curve has no such report.
     """
     positions = np.asarray(curve.positions, dtype=np.float64)
     values = np.asarray(curve.values, dtype=np.float64)
@@ -47,14 +47,21 @@ def finite(curve: Curve) -> FiniteReports:
 
 
 def spacing(curve: Curve) -> int:
-    """Return the distance between reports: the median distance, or the first position if there is one report."""
+    """Return the usual distance between reports, in the experiment's unit, at least 1.
+
+    It is the median distance, or the first position if the curve has one report.
+    """
     if len(curve.positions) < 2:
         return max(1, curve.positions[0])
     return max(1, int(np.median(np.diff(curve.positions))))
 
 
 def future(curve: Curve, horizon: int) -> tuple[int, ...]:
-    """Return the future positions of a curve: at its spacing after its last position, and the horizon; () beyond the horizon."""
+    """Return the future positions of a curve for a prediction, ascending; the last one is the horizon.
+
+    They continue the spacing of the curve's reports after its last report. Some are skipped if there would be more than
+    about `MOST`. The result is empty if the last report is at or after the horizon.
+    """
     last = curve.positions[-1]
     if last >= horizon:
         return ()
@@ -64,6 +71,11 @@ def future(curve: Curve, horizon: int) -> tuple[int, ...]:
 
 
 def abscissae(curve: Curve, positions: NDArray[np.float64]) -> Floats:
-    """Convert positions to a count of the curve's reports: 1, 2, 3, ... for regular reports."""
+    """Convert positions to abscissae: positions as a count of the curve's reports, 1, 2, 3, ... for regularly spaced reports.
+
+    Args:
+        curve: The curve that defines the spacing and the first report.
+        positions: Positions in the experiment's unit, of past or future reports.
+    """
     step, first = spacing(curve), curve.positions[0]
     return np.asarray((positions - first) / step + max(1.0, first / step))

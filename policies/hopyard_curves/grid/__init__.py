@@ -1,4 +1,4 @@
-"""The predictor `grid`: a grid over curve shapes and noise levels, with linear parameters integrated exactly."""
+"""The predictor `grid`: a closed-form posterior over a grid of curve shapes and noise levels (see `grid.posterior`)."""
 
 from hopyard_curves.grid.mixture import Mixture
 from hopyard_curves.grid.posterior import extrapolate

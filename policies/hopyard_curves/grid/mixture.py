@@ -1,4 +1,8 @@
-"""A mixture of normal distributions at each of several positions."""
+"""The predictive distribution of a learning curve: a mixture of normal distributions at each future position.
+
+All values are in units, a normalized scale of the metric (0 = the worst, 1 = the best expected value; see
+`hopyard_curves.metric_normalization.Scale`).
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,15 @@ _REFINEMENTS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The predictive distribution of a curve.
+    """The predictive distribution of a learning curve at several future positions, in units (0 = worst, 1 = best; see `Scale`).
+
+    At each position the curve has a mixture of K normal distributions. A report is the curve plus normal noise.
 
     Attributes:
-        weights: The weight of each component; the sum is 1; shape (components,).
-        means: The mean of each component at each position; shape (components, positions).
-        variances: The variance of the curve without noise; shape (components, positions).
+        weights: The weight of each component; the sum is 1; shape (K,).
+        means: The mean of each component at each position; shape (K, positions).
+        variances: The variance of the curve in each component at each position, without the noise of reports; same
+            shape.
         noise: The variance of a report around the curve, >= 0.
     """
 
@@ -34,23 +41,27 @@ class Mixture:
     noise: float
 
     def mean(self) -> Floats:
-        """Return the expected value at each position."""
+        """Return the expected value of the curve at each position, in units; shape (positions,)."""
         return self.weights @ self.means
 
     def deviation(self) -> Floats:
-        """Return the standard deviation of the curve at each position, without the noise of reports."""
+        """Return the standard deviation of the curve at each position, in units, without the noise of reports; shape (positions,)."""
         second = self.weights @ (self.variances + self.means**2)
         return np.sqrt(np.maximum(second - self.mean() ** 2, 0.0))
 
     def exceeds(self, level: float) -> Floats:
-        """Return P(a report is at least `level`) at each position."""
+        """Return, for each position, the probability that a report there is at least `level` (in units); noise is included."""
         deviations = np.sqrt((self.variances + self.noise).astype(np.float32))
         deviates = (self.means - level).astype(np.float32)
         deviates /= deviations
         return self.weights @ quick_distribution(deviates)
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
-        """Return quantiles of the report at the last position; `levels` are ascending in (0, 1)."""
+        """Return the quantiles of the report at the last position, in units, including noise.
+
+        Args:
+            levels: The probabilities of the quantiles, ascending, each in (0, 1).
+        """
         means, variances = self.means[:, -1], self.variances[:, -1] + self.noise
         wanted = np.asarray(levels)
         centre = float(self.weights @ means)
@@ -60,6 +71,6 @@ class Mixture:
         points = _START
         for _ in range(_REFINEMENTS):
             below = self.weights @ quick_distribution((points - offsets) / deviations)
-            # First on a coarse grid, then on one that is fine where the mass is.
+            # The first pass uses a coarse grid, the second one a grid that is fine where the probability mass is.
             points = np.interp(wanted, np.maximum.accumulate(below), points).astype(np.float32)
         return np.asarray(centre + spread * points)

@@ -1,4 +1,4 @@
-"""The normal distribution function for arrays, without SciPy."""
+"""The cumulative distribution function and truncated moments of the standard normal distribution for arrays, without SciPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _FAR: Final = np.float32(8.0)
 
 
 def quick_distribution(deviates: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return P(a standard normal variable is at most each value), to 2e-4; fast, overwrites its argument."""
+    """Return, for each value z, P(Z <= z) of a standard normal variable Z, with an absolute error of at most 2e-4.
+
+    It is the fast version of `distribution`. The result overwrites the array `deviates`.
+    """
     np.clip(deviates, -_FAR, _FAR, out=deviates)
     odds = deviates * deviates
     odds *= -_CUBIC
@@ -36,9 +39,9 @@ def quick_distribution(deviates: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def distribution(deviates: Floats) -> Floats:
-    """Return P(a standard normal variable is at most each value), to 1e-7; infinities are allowed.
+    """Return, for each value z, P(Z <= z) of a standard normal variable Z, with an absolute error of about 1e-7.
 
-    In the tails, the smaller of the probability and its complement keeps its order of magnitude, down to 1e-300.
+    Values may be infinite. For small z the result has the right order of magnitude, down to 1e-300.
     """
     distance = np.abs(deviates) / sqrt(2.0)
     inverse = 1.0 / (1.0 + _SLOPE * distance)
@@ -51,10 +54,14 @@ def distribution(deviates: Floats) -> Floats:
 
 
 def truncated(bounds: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return moments of a standard normal variable truncated above at each finite bound.
+    """Return moments of a standard normal variable Z under the condition Z <= bound, for each of `bounds`.
+
+    Args:
+        bounds: Finite upper bounds; any shape.
 
     Returns:
-        The log probability of being below the bound, the negated mean, and one minus the variance.
+        Three arrays of the shape of `bounds`: ln P(Z <= bound), the negated conditional mean, and one minus the
+        conditional variance.
     """
     chances = np.maximum(distribution(bounds), 1e-300)
     density = np.exp(-0.5 * np.minimum(bounds * bounds, 1e3)) / sqrt(2 * pi)

@@ -1,18 +1,23 @@
-"""The posterior of a curve in units (0 is the worst, 1 the best), in closed form.
+"""The posterior distribution of a learning curve for the predictor `grid`, in closed form.
 
     y(x) = level + rise * shape(x) + wander(x) + noise
 
+y is a report in units (0 is the worst, 1 the best expected value; see `metric_normalization.Scale`). x is the abscissa:
+the position as a count of the curve's reports (1 for the first; see `reports.abscissae`). The horizon is the last x of
+interest.
+
 - shape: one of `shapes`, 0 at the first report and 1 at the horizon;
-- level, rise: normal, integrated exactly; the scale of the rise is on a grid. The rise is not negative, and the
-  expected end is not above the limit: each grid point is weighted by the posterior probability of these conditions and
-  uses the truncated moments;
-- wander: Brownian motion in ln x, for what a smooth shape misses: plateaus, steps of the learning rate, drift. It
-  continues beyond the last report;
+- level, rise: normal, integrated exactly; the scale (prior standard deviation) of the rise is on a grid. The rise is
+  not negative, and the expected value at the horizon is not above the limit: each grid point is weighted by the
+  posterior probability of these conditions and uses the truncated moments;
+- wander: Brownian motion in ln x, for deviations from a smooth shape: plateaus, steps of the learning rate, drift. It
+  continues after the last report;
 - noise: white, with a variance that decreases with x, so that late reports weigh more; its scale and the ratio of
   wander to noise are on a grid.
 
-A component is a shape with a scale of the rise, of noise and of wander; within it, the future is normal. The evidence
-is tempered, because all components are slightly wrong.
+A component is a combination of one shape with one scale each of the rise, of the noise and of the wander. Within a
+component, the future is normally distributed. The evidence (marginal likelihood) of a component is raised to the power
+`TEMPER`, because no component is exactly right.
 """
 
 from __future__ import annotations
@@ -65,17 +70,22 @@ _PRIOR: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Design:
-    """Everything that depends on positions only. Axes: w wanders, s shapes, n noises, r scales, i reports, f future reports.
+    """The part of the posterior that depends on the abscissae only, not on the values of the reports.
+
+    Axes of the arrays: w wanders, s shapes, n noises, r scales of the rise, i reports, f future reports.
 
     Attributes:
         precision: Inverse covariance of the reports, relative to the variance of noise; (w, i, i).
-        regression: Transposed regressors times `precision`; (w, s, 2, i).
-        covariance: Of level and rise: (level, level), (level, rise), (rise, rise); each (w, s, n, r).
-        normaliser: Of the log evidence; (w, 1, n, r) or larger.
-        pull: Weight of each report's residual in the wander beyond the last report; (w, i).
-        slope: Reduction of level and rise there, because `pull` takes part of them back; (w, s, 2).
-        future: Shapes at the future positions; (s, f).
-        wander: Variance of wander there, relative to the variance of noise; (w, f).
+        regression: Transposed regressors (1 for the level, the shape for the rise) times `precision`; (w, s, 2, i).
+        covariance: Posterior covariance of level and rise: (level, level), (level, rise), (rise, rise); each (w, s, n,
+            r).
+        normaliser: The part of the log evidence that does not depend on the values of the reports; broadcasts to (w, s,
+            n, r).
+        pull: Weight of each report's residual in the expected wander after the last report; (w, i).
+        slope: The amounts by which the coefficients of level and rise are smaller after the last report, because `pull`
+            applies to residuals that contain them; (w, s, 2).
+        future: Values of the shapes at the future abscissae; (s, f).
+        wander: Variance of the wander at the future abscissae, relative to the variance of noise; (w, f).
     """
 
     precision: Floats
@@ -90,7 +100,7 @@ class _Design:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Means and covariance of level and rise in each component."""
+    """Posterior means and covariances of level and rise (see the module) in each component; each array has axes (w, s, n, r)."""
 
     level: Floats
     rise: Floats
@@ -100,13 +110,16 @@ class _Line:
 
 
 def extrapolate(abscissae: Floats, values: Floats, future: Floats, limit: float = 1.0) -> Mixture:
-    """Return the predictive distribution of a curve at future abscissae.
+    """Return the predictive distribution of a curve at future abscissae, in units (see the module).
+
+    Spikes, and with a finite `limit` also sudden steps, are removed from the reports first.
 
     Args:
-        abscissae: Abscissae of the reports, 1 for the first; ascending, at least one.
-        values: The reports, in units.
-        future: Later abscissae, ascending; the last one is the horizon.
-        limit: Upper limit of the expected end; inf: unknown.
+        abscissae: Abscissae of the reports (their positions as a count of reports; 1 is the first); ascending, at least
+            one.
+        values: The reports, in units, in the same order.
+        future: Later abscissae, ascending, at least one; the last one is the horizon.
+        limit: Upper limit of the curve's expected value at the horizon, in units; inf: no limit.
     """
     steady = _steady(values)
     abscissae, values = abscissae[steady], values[steady]
@@ -197,7 +210,12 @@ def _design(points: bytes, counts: bytes, future: bytes) -> _Design:
 def _at_most(
     line: _Line, per_level: Floats | float, per_rise: Floats | float, bound: Floats | float
 ) -> tuple[Floats, _Line]:
-    """Condition on per_level * level + per_rise * rise <= bound; return the log probability and the truncated moments."""
+    """Condition level and rise on per_level * level + per_rise * rise <= bound, in each component.
+
+    Returns:
+        The log probability of the condition in each component, and the means and covariances of level and rise under
+        it.
+    """
     with_level = per_level * line.level_level + per_rise * line.level_rise
     with_rise = per_level * line.level_rise + per_rise * line.rise_rise
     variance = per_level * with_level + per_rise * with_rise
@@ -214,14 +232,17 @@ def _at_most(
 
 
 def _heaviest(weights: Floats) -> NDArray[np.intp]:
-    """Return the fewest components that hold `KEPT` of the weight."""
+    """Return the flat indices of the fewest components whose weights sum to at least the fraction `KEPT`, heaviest first."""
     order = np.argsort(-weights, axis=None, kind="stable")
     held = np.cumsum(weights.ravel()[order])
     return order[: int(np.searchsorted(held, KEPT)) + 1]
 
 
 def _steady(values: Floats) -> NDArray[np.bool_]:
-    """Return which reports are not spikes; the first and last two never are."""
+    """Return for each report whether it is no spike, that is, near the median of the five reports around it (`SPIKE`).
+
+    The first two and the last two reports are never spikes.
+    """
     steady = np.ones(len(values), dtype=bool)
     if len(values) >= 5:
         around = np.median(np.lib.stride_tricks.sliding_window_view(values, 5), axis=1)
@@ -231,7 +252,11 @@ def _steady(values: Floats) -> NDArray[np.bool_]:
 
 
 def _grouped(abscissae: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return means of at most `MOST` groups of neighbours, and the number of reports in each."""
+    """Average neighbouring reports, so that at most `MOST` points remain.
+
+    Returns:
+        The mean abscissa, the mean value and the number of reports of each group of neighbours.
+    """
     count = len(values)
     if count <= MOST:
         return abscissae, values, np.ones(count)
@@ -241,6 +266,9 @@ def _grouped(abscissae: Floats, values: Floats) -> tuple[Floats, Floats, Floats]
 
 
 def _noise(values: Floats) -> float:
-    """Return the variance of reports around their neighbours over the later half; 0 for fewer than three reports."""
+    """Return the variance of reports around the mean of their two neighbours, over the later half of a curve.
+
+    The result is 0 for fewer than three reports.
+    """
     bends = values[1:-1] - (values[:-2] + values[2:]) / 2
     return float(np.mean(bends[len(bends) // 2 :] ** 2) / 1.5) if len(bends) else 0.0

@@ -1,4 +1,4 @@
-"""The class of the predictor `grid`."""
+"""The predictor plugin `grid`: extrapolates one curve with the model of `grid.posterior`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GridPredictor(Predictor):
     """
 
     def predict(self, question: Question) -> Prediction:
-        """Extrapolate a curve; the seed and other curves have no effect.
+        """Extrapolate the question's curve from its own reports. The seed and other curves have no effect.
 
         Raises:
             NotPredictableError: The curve has no finite value.
@@ -59,9 +59,10 @@ class GridPredictor(Predictor):
 
 
 def _moments(scale: Scale, mixture: Mixture) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation in the metric.
+    """Convert the mean and standard deviation of a mixture from units to the metric, at each position.
 
-    On a logarithmic scale the mean is clipped to two standard deviations, because few huge values dominate it.
+    On a logarithmic scale, few huge values can dominate the mean. There the mean is clipped to the range of two
+    standard deviations around the middle (in units), and the deviation to the width of that range.
     """
     middle, spread = mixture.mean(), mixture.deviation()
     mean, deviation = scale.moments(middle, spread)
@@ -73,7 +74,10 @@ def _moments(scale: Scale, mixture: Mixture) -> tuple[Floats, Floats]:
 
 
 def _limit(scale: Scale) -> float:
-    """Return the upper limit in units: 1 if the best value is known or natural (accuracies, losses), else infinite."""
+    """Return the upper limit of the curve's expected value in units.
+
+    It is 1 if the best value of the metric is known or natural (1 for accuracies, 0 for losses), else infinite.
+    """
     known = isfinite(scale.high if scale.rising else scale.low)
     natural = not scale.logarithmic and (scale.best == 0 or (scale.worst, scale.best) == (0, 1))
     return 1.0 if known or natural else inf

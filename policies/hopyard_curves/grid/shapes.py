@@ -1,4 +1,4 @@
-"""Shapes of learning curves, from 0 at the first report to 1 at the horizon."""
+"""Shapes of learning curves for the predictor `grid`: functions that are 0 at the first report and 1 at the horizon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ ODDS: Final[Floats] = _ODDS / _ODDS.sum()
 
 
 def shapes(abscissae: Floats, horizon: float) -> Floats:
-    """Return all shapes at abscissae (1 for the first report) up to the horizon (> 1); one row for each shape, as in `ODDS`."""
+    """Return the values of all curve shapes: one row for each shape in the order of `ODDS`, one column for each abscissa.
+
+    Args:
+        abscissae: Positions as a count of reports: 1 for the first report, at most `horizon`.
+        horizon: The abscissa at which every shape is 1; > 1. At abscissa 1 every shape is 0.
+    """
     points = np.concatenate((abscissae, [1.0, horizon]))
     logs = np.log(points)
     rows = [logs if power == 0 else -np.exp(-power * logs) for power, _ in POWERS]

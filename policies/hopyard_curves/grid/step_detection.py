@@ -1,4 +1,7 @@
-"""Detects sudden rises of a curve, such as steps of the learning rate, and removes them: they do not help extrapolation."""
+"""Detects sudden rises of a curve, such as those after a change of the learning rate, and removes them.
+
+A step of this kind does not repeat, so it would mislead an extrapolation. Values are in units (0 worst, 1 best).
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,12 @@ _SECOND_DIFFERENCE: Final = 6**0.5
 
 
 def without_steps(values: Floats) -> Floats:
-    """Return the curve as if it had started on the level that its steps reached; unchanged without steps.
+    """Return a curve without its sudden rises: the reports before each step are raised by the height of the step.
+
+    A curve without steps is returned unchanged.
 
     Args:
-        values: Reports in units, in the order of their positions.
+        values: Reports in units (0 worst, 1 best; see `metric_normalization.Scale`), in the order of their positions.
     """
     reach = SIDE + GAP
     if values.size < BEFORE + reach + SIDE:

@@ -1,4 +1,8 @@
-"""The eleven curve families, in the order of their parameters in theta."""
+"""The eleven families of parametric learning curves.
+
+The order of families and of each family's parameters is their order in the model's parameter vector theta
+(`hopyard_curves.mcmc.posterior`).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A parametric curve f(x), x >= 1.
+    """A family of parametric curves f(x), where x >= 1 is the position as a count of reports (`reports.abscissae`).
 
     Attributes:
         name: The name of the family.
-        formula: What `numba_kernels.add` computes; ln is the natural logarithm.
-        start: Initial values of its parameters by name, in the order of theta.
+        formula: The formula that `numba_kernels.add` computes, in x and the parameters; ln is the natural logarithm.
+        start: The initial value of each parameter by name, in the order of the parameters in theta.
     """
 
     name: str

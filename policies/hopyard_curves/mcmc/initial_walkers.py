@@ -1,4 +1,7 @@
-"""Initial positions of walkers: each family is fitted alone; families that cannot be fitted are left out."""
+"""Finds the initial positions of walkers: fits each family of curves to the reports by itself.
+
+A walker is one state (theta) of the ensemble sampler. Families that cannot be fitted are left out of the model.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,16 @@ _THREADS: Final = ThreadpoolController()
 
 
 def started(x: Floats, values: Floats, horizon: float) -> tuple[Posterior, Floats] | None:
-    """Return the posterior of a curve and the theta around which its walkers start; None if no family fits.
+    """Fit the families to a curve, and return where its MCMC walkers start.
 
     Args:
-        x: Abscissae of the reports, ascending, >= 1.
-        values: The reports, about 0..1, larger is better.
-        horizon: The last abscissa of interest, beyond x.
+        x: Abscissae of the reports (positions as a count of reports), ascending, >= 1.
+        values: The reports in units: about 0..1, larger is better.
+        horizon: The last abscissa of interest, larger than all of x.
+
+    Returns:
+        The posterior of the curve for the families that could be fitted, and the parameter vector theta near which all
+        walkers start. None if no family could be fitted.
     """
     every = posterior(x, values, horizon, list(range(len(FAMILIES))))
     fits = {family: found for family in range(len(FAMILIES)) if (found := fit(family, every)) is not None}
@@ -39,9 +46,17 @@ def started(x: Floats, values: Floats, horizon: float) -> tuple[Posterior, Float
 
 
 def fit(family: int, about: Posterior) -> Floats | None:
-    """Fit a family by weighted least squares; None if that fails or the prior excludes the result.
+    """Fit one family to a curve by weighted least squares, and return its parameters.
 
-    Uses Levenberg-Marquardt (MINPACK); if it fails, or there are fewer reports than parameters, L-BFGS-B.
+    The method is Levenberg-Marquardt (MINPACK). If that fails, or there are fewer reports than parameters, it is
+    L-BFGS-B.
+
+    Args:
+        family: Index of the family in `FAMILIES`.
+        about: The curve with the weights of its reports.
+
+    Returns:
+        The parameters in the family's order. None if both methods fail, or if the model's prior excludes the result.
     """
     given = np.array(list(FAMILIES[family].start.values()))
     with np.errstate(all="ignore"):

@@ -1,10 +1,12 @@
-"""All compiled code of the model: compiled at first use, cached on disk.
+"""All compiled code of the model `mcmc`. Numba compiles it at first use and caches the machine code on disk.
 
 It is one file because Numba recompiles a function when its file changes, but does not notice changes in other files
-that it calls or takes constants from.
+that the function calls or takes constants from.
 
-Every power is an exponential of a product with ln x, which is computed once. A NaN (a power or logarithm of a negative
-number) is an ordinary value here; the posterior excludes it.
+Every power is computed as the exponential of a product with ln x, and ln x is computed once for each point. A NaN (a
+power or logarithm of a negative number) is not an error here; the posterior density of such parameters is zero.
+
+`hopyard_curves.mcmc.posterior` describes the model and its parameter vector theta.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _HALF_LOG_TWO_PI: Final = 0.9189385332046727
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function with NumPy's floating-point rules: a division by zero is not an error.
+    """Compile a function with Numba and return the compiled function; a division by zero gives inf or NaN as in NumPy.
 
     The machine code is cached on disk if Numba finds a writable folder.
     """
@@ -44,21 +46,25 @@ def compiled(function: _Function) -> _Function:
 
 
 def abscissae(x: ArrayLike) -> Floats:
-    """Return what the families need of each x > 0: rows x, ln x, 1/x and 1/ln(x + 1)."""
+    """Return the functions of x that the curve families use, computed once: rows x, ln x, 1/x and 1/ln(x + 1).
+
+    Args:
+        x: Positive numbers, one for each column of the result.
+    """
     given = np.asarray(x, dtype=np.float64)
     return np.stack([given, np.log(given), 1 / given, 1 / np.log(given + 1)])
 
 
 @compiled
 def add(family: int, p: Floats, at: Floats, share: float, total: Floats) -> None:
-    """Add to `total`, for every abscissa, `share` times the value of a family.
+    """Add `share` times the value of a curve family at each of n points to `total`.
 
     Args:
-        family: Index into `FAMILIES`.
-        p: The family's parameters, in order.
-        at: `abscissae` of n points.
-        share: Factor.
-        total: n sums.
+        family: Index of the family in `FAMILIES`.
+        p: The family's parameters, in its order.
+        at: The result of `abscissae` for the n points.
+        share: Factor of the family's values.
+        total: The n sums; modified.
     """
     n = at.shape[1]
     if family == 0:
@@ -102,7 +108,15 @@ def add(family: int, p: Floats, at: Floats, share: float, total: Floats) -> None
 
 @compiled
 def residuals(p: Floats, family: int, at: Floats, values: Floats, factors: Floats) -> Floats:
-    """Return factors * (f - values), for the fit of one family."""
+    """Return factors * (f - values) for the curve f of one family: the residuals that `initial_walkers.fit` minimizes.
+
+    Args:
+        p: The family's parameters, in its order.
+        family: Index of the family in `FAMILIES`.
+        at: The result of `abscissae` for the n reports.
+        values: The n reports.
+        factors: The n factors, the square roots of the weights of the reports.
+    """
     found = np.zeros(values.size)
     add(family, p, at, 1.0, found)
     for i in range(values.size):
@@ -112,7 +126,10 @@ def residuals(p: Floats, family: int, at: Floats, values: Floats, factors: Float
 
 @compiled
 def cost(p: Floats, family: int, at: Floats, values: Floats, factors: Floats) -> tuple[float, Floats]:
-    """Return the sum of squared `residuals` and its gradient by forward differences of `STEP`."""
+    """Return the sum of the squared `residuals` and its gradient by `p`, from forward differences with step `STEP`.
+
+    The arguments are those of `residuals`.
+    """
     found = _squares(residuals(p, family, at, values, factors))
     gradient, moved = np.empty(p.size), p.copy()
     for i in range(p.size):
@@ -131,15 +148,15 @@ def _squares(rest: Floats) -> float:
 
 
 class Posterior(NamedTuple):
-    """A curve and the families kept for it.
+    """The posterior density of the model for one curve: the reports, and the families that are kept in the model.
 
     Attributes:
-        kept: K indices into `FAMILIES`, ascending.
-        offsets: Start of each kept family's parameters in theta, and their end: K + 1 values.
-        at: `abscissae` of the n reports.
-        values: The n reports.
-        weights: The weight of each report.
-        ends: `abscissae` of 2 (of the horizon if that is smaller) and of the horizon.
+        kept: Indices of the K kept families in `FAMILIES`, ascending.
+        offsets: K + 1 indices into theta: where each kept family's parameters start, and where the last one's end.
+        at: The result of `abscissae` for the n reports.
+        values: The n reports, in units (0 worst, 1 best).
+        weights: The weight of each report in the likelihood.
+        ends: The result of `abscissae` for two points: 2 (or the horizon if that is smaller), and the horizon.
     """
 
     kept: Indices
@@ -152,7 +169,14 @@ class Posterior(NamedTuple):
 
 @compiled
 def plausible(family: int, p: Floats, ends: Floats, found: Floats) -> bool:
-    """Return whether priors 2 and 3 hold for a family; `found` is a buffer for two values."""
+    """Return whether the prior allows a family's parameters (conditions 2 and 3 of `hopyard_curves.mcmc.posterior`).
+
+    Args:
+        family: Index of the family in `FAMILIES`.
+        p: The family's parameters, in its order.
+        ends: `Posterior.ends`.
+        found: A buffer for two values; overwritten.
+    """
     found[:] = 0.0
     add(family, p, ends, 1.0, found)
     return 0.0 <= found[1] <= HIGHEST and not found[0] > found[1]
@@ -160,14 +184,12 @@ def plausible(family: int, p: Floats, ends: Floats, found: Floats) -> bool:
 
 @compiled
 def log_density(theta: Floats, about: Posterior, curve: Floats) -> float:
-    """Return the log posterior density up to a constant; -inf if it is zero or not a number.
-
-    Cheap checks come first.
+    """Return the log posterior density of `theta` up to a constant; -inf if the density is zero or not a number.
 
     Args:
-        theta: The parameters.
-        about: The curve and the families.
-        curve: A buffer for n values, at least two.
+        theta: The model's parameters (`hopyard_curves.mcmc.posterior`).
+        about: The curve and the kept families.
+        curve: A buffer for n values, n the number of reports, but at least two; overwritten.
     """
     families = about.kept.size
     end = about.offsets[families]
@@ -196,7 +218,7 @@ def log_density(theta: Floats, about: Posterior, curve: Floats) -> float:
 
 @compiled
 def log_densities(thetas: Floats, about: Posterior) -> Floats:
-    """Return `log_density` of each row."""
+    """Return the `log_density` of each row of `thetas`."""
     found = np.empty(thetas.shape[0])
     curve = np.empty(max(2, about.values.size))
     for row in range(found.size):
@@ -206,7 +228,16 @@ def log_densities(thetas: Floats, about: Posterior) -> Floats:
 
 @compiled
 def curves(thetas: Floats, about: Posterior, at: Floats) -> Floats:
-    """Return the expected curve of each row of parameters at the `abscissae` of m points: m values in each row."""
+    """Return the expected curve of each theta at given points.
+
+    Args:
+        thetas: Parameter vectors of the model, one in each row.
+        about: The curve and the kept families.
+        at: The result of `abscissae` for m points.
+
+    Returns:
+        One row of m values, in units, for each row of `thetas`.
+    """
     families = about.kept.size
     end = about.offsets[families]
     found = np.zeros((thetas.shape[0], at.shape[1]))
@@ -223,16 +254,19 @@ def curves(thetas: Floats, about: Posterior, at: Floats) -> Floats:
 def walk(
     about: Posterior, walkers: Floats, order: Indices, chances: Floats, burn_in: int, thin: int, kept: Floats
 ) -> None:
-    """Perform the stretch moves of all walkers.
+    """Run the ensemble sampler: perform the stretch moves (Goodman and Weare) of all W walkers, and store samples in `kept`.
+
+    A walker is one parameter vector theta.
 
     Args:
-        about: The density.
-        walkers: W rows; modified.
-        order: The walkers of each step in random order; the first half moves before the second.
-        chances: Uniform in [0, 1): for each step and walker, the random numbers of partner, stretch and acceptance.
-        burn_in: Number of initial steps that are discarded.
-        thin: Every `thin`-th later step is kept.
-        kept: A buffer for the walkers of each kept step.
+        about: The posterior density to sample.
+        walkers: W rows, the initial thetas; modified.
+        order: For each step, the indices of the walkers in random order; the first half moves before the second.
+        chances: Random numbers, uniform in [0, 1), of shape (3, steps, W): for partner, stretch and acceptance of each
+            move.
+        burn_in: Number of initial steps whose samples are not stored.
+        thin: After these, the walkers are stored after every `thin`-th step.
+        kept: The result: the walkers after each stored step; shape (stored steps, W, size of theta).
     """
     count, dimension = walkers.shape
     half = count // 2

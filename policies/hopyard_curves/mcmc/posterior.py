@@ -1,14 +1,16 @@
-"""The posterior density of the model's parameters for a curve.
+"""The posterior density of the model's parameters theta for a curve.
 
-theta = [parameters of each kept family, sigma, a weight w_k for each kept family]. The curve is the sum of the families
-with shares w_k / sum w; a report is that plus normal noise sigma; late reports weigh more (`recency`). The priors are
-flat where
+theta = [parameters of each kept family, sigma, a weight w_k for each kept family]. The expected curve is the sum of the
+families' curves f_k, each times w_k / sum w. A report is the expected curve plus normal noise with standard deviation
+sigma. Late reports have larger weights in the likelihood (`recency`). The kept families are those that could be fitted
+to the curve. The prior is flat where
 
 1. every w_k >= 0,
-2. each family alone ends in [0, 100],
-3. no family alone ends lower than at x = 2,
+2. each f_k is in [0, 100] at the horizon,
+3. no f_k is lower at the horizon than at x = 2,
 
-and zero elsewhere.
+and zero elsewhere. x is the position as a count of reports (`reports.abscissae`); values are in units (0 worst, 1
+best).
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ SIZES: Final = tuple(len(family.start) for family in FAMILIES)
 
 
 def recency(n: int) -> Floats:
-    """Return the weights of n reports: from 1 for the first to nearly 10 for the last."""
+    """Return the weights of n reports in the likelihood, in the order of positions: from 1 for the first to nearly 10 for the last."""
     return np.asarray(10.0 ** (np.arange(n) / n))
 
 
 def posterior(x: Floats, values: Floats, horizon: float, kept: list[int]) -> Posterior:
-    """Build the posterior of a curve.
+    """Build the posterior of a curve (see the module).
 
     Args:
-        x: Abscissae of its n reports, ascending, >= 1.
-        values: The reports, about 0..1, larger is better.
-        horizon: The last abscissa of interest, beyond x.
-        kept: The families to keep.
+        x: Abscissae of its n reports (positions as a count of reports), ascending, >= 1.
+        values: The reports in units: about 0..1, larger is better.
+        horizon: The last abscissa of interest, larger than all of x.
+        kept: Indices in `FAMILIES` of the families in the model, ascending.
     """
     sizes = [SIZES[family] for family in kept]
     return Posterior(

@@ -1,4 +1,4 @@
-"""Predictions from samples of the model."""
+"""Computes predictions of the predictor `mcmc` from samples of its posterior."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LARGEST: Final = 1e100
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """S samples of a curve at m future positions, in units.
+    """S samples of the expected curve at m future positions, in units (0 worst, 1 best; see `Scale`), with S noise levels.
 
-    Walkers that never reached the support of the posterior are included. Their values can be NaN, infinite or so large that a
-    square overflows; such values are ignored.
+    Some samples come from walkers outside the support of the posterior. Their values can be NaN, infinite, or so large
+    that a square overflows; these values are ignored (`usable`).
 
     Attributes:
-        curves: S rows of m expected values.
-        sigmas: The S standard deviations of a report around its curve.
+        curves: S rows of m values.
+        sigmas: For each sample, the standard deviation of a report around the expected curve.
     """
 
     curves: Floats
@@ -34,23 +34,33 @@ class Samples:
 
     @property
     def usable(self) -> NDArray[np.bool_]:
-        """S rows of m flags: whether a value takes part in a prediction."""
+        """For each value of `curves`, whether predictions use it: false for NaN and for magnitudes of at least 1e100."""
         return np.abs(self.curves) < _LARGEST  # False for NaN.
 
     def readable(self) -> bool:
-        """Return whether every position has a usable sample."""
+        """Return whether a prediction is possible: every position has a usable value in a sample with sigma > 0."""
         return bool((self.usable & (self.sigmas > 0)[:, None]).any(axis=0).all())
 
 
 def moments(samples: Samples, scale: Scale) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation of the expected curve in the metric, without the noise of reports."""
+    """Return the mean and the standard deviation of the expected curve at each position, in the metric.
+
+    The noise of reports is not included.
+
+    Args:
+        samples: The samples, in units.
+        scale: The map from units to the metric.
+    """
     usable = samples.usable
     metric = scale.clipped(scale.from_unit(np.where(usable, samples.curves, 0.0)))
     return metric.mean(axis=0, where=usable), metric.std(axis=0, where=usable)
 
 
 def chances(samples: Samples, target: float) -> Floats:
-    """Return P(a report is >= `target` units) at each position: the published "posterior_prob_x_greater_than"."""
+    """Return, for each position, the probability that a report is at least `target` (in units), including noise.
+
+    It is the function "posterior_prob_x_greater_than" of the published code.
+    """
     counted = samples.usable & (samples.sigmas > 0)[:, None]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         found = ndtr((samples.curves - target) / samples.sigmas[:, None])
@@ -58,7 +68,10 @@ def chances(samples: Samples, target: float) -> Floats:
 
 
 def last(samples: Samples) -> Floats:
-    """Return the quantiles at `LEVELS` of a report at the last position, from the quantiles of each sample."""
+    """Return the quantiles at `LEVELS` of the report at the last position, in units, including noise.
+
+    Each sample's normal distribution is represented by its own quantiles at `LEVELS`.
+    """
     curve = samples.curves[:, -1]
     counted = samples.usable[:, -1] & (samples.sigmas > 0)
     points = curve[counted, None] + samples.sigmas[counted, None] * ndtri(LEVELS)

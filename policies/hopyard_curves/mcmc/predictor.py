@@ -1,4 +1,4 @@
-"""The class of the predictor `mcmc`."""
+"""The predictor plugin `mcmc`: fits the model, samples its posterior, and computes the prediction."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ _BLIND: Final = 0.25
 class McmcPredictor(Predictor):
     """The learning-curve model of HyperDrive and of Domhan et al. (IJCAI 2015), exactly as published.
 
-    A weighted sum of eleven curve families with normal noise. An ensemble of walkers, started at least-squares fits,
-    samples its posterior. `reaches` is the published "posterior_prob_x_greater_than". The chain has not converged when
-    it ends, so the result also depends on the number of steps; it is overconfident on real curves. It is provided as a
-    reference; other predictors are faster and better calibrated.
+    The model is a weighted sum of eleven curve families with normal noise. An ensemble of walkers (Markov chains that
+    move together) samples its posterior, starting near least-squares fits. `Prediction.reaches` is the published
+    "posterior_prob_x_greater_than". The chains have not converged when they end, so the result also depends on the
+    number of steps. The model is overconfident on real curves. It is provided as a reference; other predictors are
+    faster and better calibrated.
 
-    A curve that no family fits is predicted to stay at the mean of its last five reports, with a standard deviation of
-    a quarter of the scale.
+    If no family fits a curve, the prediction is the mean of its last five reports, with a standard deviation of at
+    least a quarter of the range between the worst and the best expected value (`Scale`).
     """
 
     def __init__(
@@ -48,15 +49,16 @@ class McmcPredictor(Predictor):
         """Set the parameters. The published settings are 100 walkers and 700 steps (HyperDrive; originally 2,500).
 
         Args:
-            walkers: Number of walkers. The model uses at least twice its number of parameters (96 with all families).
-            steps: Number of steps of each walker.
+            walkers: Minimum number of walkers. At least twice the number of model parameters are used (96 with all
+                families).
+            steps: Number of steps of each walker, including `burn_in`.
             burn_in: Number of initial steps that are discarded.
-            thin: Every `thin`-th later step is used.
+            thin: Of the steps after `burn_in`, every `thin`-th one is used.
             sampler: `stretch` (compiled), or `emcee`: the same moves by the package emcee, several times slower.
-            **parameters: None are allowed.
+            **parameters: Not allowed; any other parameter raises `PredictorParameterError`.
 
         Raises:
-            PredictorParameterError: A value is invalid.
+            PredictorParameterError: A parameter is unknown, a value is invalid, or no step would be used.
             Unsupported: A package is missing; the message says what to install.
         """
         super().__init__(**parameters)
@@ -85,7 +87,11 @@ class McmcPredictor(Predictor):
         self._walkers, self._steps, self._burn_in, self._thin = walkers, steps, burn_in, thin
 
     def predict(self, question: Question) -> Prediction:
-        """Fit, sample and predict; deterministic for the question's seed."""
+        """Extrapolate the question's curve. The same question with the same seed has the same prediction.
+
+        Raises:
+            NotPredictableError: The curve has no finite value.
+        """
         reports = finite(question.curve)
         scale = Scale.of(question, reports.values)
         positions = future(question.curve, question.horizon)

@@ -1,4 +1,4 @@
-"""The predictor `pooled`: predicts a curve from the experiment's other curves."""
+"""The predictor `pooled`: predicts a curve from other curves of the experiment and of earlier experiments."""
 
 from hopyard_curves.pooled.predictor import PooledPredictor
 

@@ -1,4 +1,8 @@
-"""Aligns other runs of an experiment to the positions of one curve."""
+"""Aligns the curves of other jobs to the positions of the curve that is to be predicted.
+
+In this package a run is the curve of another job. Values are in units (0 worst, 1 best; see
+`metric_normalization.Scale`).
+"""
 
 from __future__ import annotations
 
@@ -25,16 +29,18 @@ _LEAST_NOISE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """A curve and the runs that trained further; all values in units, larger is better.
+    """A curve to predict, and the runs (curves of other jobs) that trained further, at common positions.
+
+    All values are in units (0 worst, 1 best; see `Scale`).
 
     Attributes:
         at: The curve's positions, ascending.
-        values: The curve's reports there.
+        values: The curve's reports at these positions.
         ahead: Future positions, ascending, each reached by at least one run.
         before: The runs' values at `at`, one row for each run.
-        after: The runs' values at `ahead`; 0 where a run did not reach the position.
-        reached: Whether a run reached the position.
-        configurations: The hyperparameters of the runs, and of the curve at the end.
+        after: The runs' values at `ahead`, one row for each run; 0 where a run did not reach the position.
+        reached: Whether the run of a row reached the position of a column; the shape of `after`.
+        configurations: The hyperparameters of each run, in the order of rows; the last element is that of the curve.
     """
 
     at: Floats
@@ -47,7 +53,7 @@ class Aligned:
 
     @property
     def early_noise(self) -> float:
-        """Standard deviation of the noise of a report around the present position, in units; > 0."""
+        """Standard deviation of the noise of the runs' reports around the curve's last position, in units; > 0."""
         width = self.at.size
         whole = np.column_stack((self.before, self.after))
         reached = np.column_stack((np.ones_like(self.before, dtype=bool), self.reached))
@@ -56,20 +62,21 @@ class Aligned:
 
     @property
     def late_noise(self) -> float:
-        """Standard deviation of the noise of a report over the later half of the future positions, in units; > 0."""
+        """Standard deviation of the noise of the runs' reports over the later half of `ahead`, in units; > 0."""
         late = slice(min(self.ahead.size // 2, max(0, self.ahead.size - 3)), None)
         return _noise(self.after[:, late], self.reached[:, late])
 
 
 @dataclass(frozen=True, slots=True)
 class AlignedRun:
-    """The finite reports of a run.
+    """The finite reports of one job, and how far they extend.
 
     Attributes:
-        reports: The reports.
-        end: The last position for which the run counts. A finished run counts up to its next report, exclusively, so
-            that the last positions of runs need not be equal.
-        configuration: Its hyperparameters.
+        reports: The finite reports.
+        end: The last position for which the job has data: its last report. If the job has ended, `end` is one less than
+            the position of its next report would be, so that jobs that end at slightly different positions are
+            comparable.
+        configuration: The job's hyperparameters.
     """
 
     reports: FiniteReports
@@ -78,10 +85,10 @@ class AlignedRun:
 
 
 def read(curve: Curve) -> AlignedRun:
-    """Return a curve as a run.
+    """Return the finite reports of a curve and how far they extend.
 
     Raises:
-        NotPredictableError: It has no finite report.
+        NotPredictableError: The curve has no finite report.
     """
     reports = finite(curve)
     end = float(reports.positions[-1])
@@ -91,7 +98,7 @@ def read(curve: Curve) -> AlignedRun:
 
 
 def runs(curves: Iterable[Curve]) -> list[AlignedRun]:
-    """Return the curves with a finite report as runs."""
+    """Return `read(curve)` for each of `curves` that has a finite report."""
     found = []
     for curve in curves:
         with suppress(NotPredictableError):
@@ -100,18 +107,19 @@ def runs(curves: Iterable[Curve]) -> list[AlignedRun]:
 
 
 def align(scale: Scale, curve: AlignedRun, others: Sequence[AlignedRun], future: Floats) -> Aligned | None:
-    """Align the runs that started before the curve's last report and trained beyond it.
+    """Align runs to the positions of a curve.
 
-    Values between reports are interpolated; the first report of a run also stands for earlier positions.
+    The runs used are those whose first report is not after the curve's last report and which reach the first future
+    position. Values between reports are interpolated; before its first report, a run has the value of its first report.
 
     Args:
         scale: The scale of the metric.
-        curve: The curve.
-        others: The other runs.
+        curve: The curve to predict.
+        others: The curves of other jobs.
         future: Positions after the curve's last one, ascending, at least one.
 
     Returns:
-        None if there is no such run.
+        The curve with these runs, or None if there is no such run.
     """
     positions = np.concatenate((curve.reports.positions, future))
     now = curve.reports.positions[-1]

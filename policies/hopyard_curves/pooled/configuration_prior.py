@@ -1,6 +1,8 @@
-"""Predicts the end of a curve from its configuration and the ends of finished runs.
+"""Predicts the final value of a run from its configuration and the final values of finished runs.
 
-Each hyperparameter is weighted by how well it alone predicts the known ends, so most have no weight.
+The final value ("end") is the value at a common late position, in units (0 worst, 1 best). The prediction is a kernel
+regression on the hyperparameters. Each hyperparameter is weighted by how well it alone predicts the known ends, so most
+have no weight.
 """
 
 from __future__ import annotations
@@ -24,15 +26,16 @@ _CAUTION: Final = 0.5
 
 
 def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.intp], ends: Floats) -> Floats | None:
-    """Predict the end of each configuration, leaving its own end out.
+    """Predict the end (final value, in units) of each configuration; a finished run's own end is not used for its prediction.
 
     Args:
         configurations: The configurations of all runs.
-        ended: Indices of the finished runs.
-        ends: Their ends, in that order.
+        ended: Indices of the finished runs in `configurations`.
+        ends: The ends of the finished runs, in the order of `ended`.
 
     Returns:
-        One value for each configuration; None if configurations do not predict ends.
+        One value for each configuration. None if there are fewer than `LEAST_RUNS` ends, if all are equal, or if the
+        configurations do not predict them (`LEAST_GAIN`).
     """
     if ended.size < LEAST_RUNS or np.ptp(ends) == 0:
         return None
@@ -47,7 +50,13 @@ def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.int
 
 
 def _foretold(apart: Floats, ended: NDArray[np.intp], ends: Floats) -> Floats:
-    """Return the kernel-weighted mean end of similar runs, leaving a run's own end out."""
+    """Return, for each run, the kernel-weighted mean end of the finished runs, without its own end.
+
+    Args:
+        apart: Distances of runs (rows) from finished runs (columns), in kernel widths.
+        ended: The rows of the finished runs.
+        ends: The ends of the finished runs.
+    """
     near = np.exp(-0.5 * apart**2)
     near[ended, np.arange(ended.size)] = 0.0
     mean = np.full(len(apart), ends.mean())
@@ -56,14 +65,23 @@ def _foretold(apart: Floats, ended: NDArray[np.intp], ends: Floats) -> Floats:
 
 
 def _gain(apart: Floats, ends: Floats) -> float:
-    """Return the fraction of the variance of the ends that leave-one-out predictions explain."""
+    """Return the fraction of the variance of the ends that leave-one-out predictions explain; can be negative.
+
+    Args:
+        apart: Pairwise distances of the finished runs, in kernel widths.
+        ends: The ends of the finished runs.
+    """
     told = _foretold(apart, np.arange(ends.size), ends)
     without = (ends.sum() - ends) / (ends.size - 1)
     return float(1 - np.sum((ends - told) ** 2) / np.sum((ends - without) ** 2))
 
 
 def _apart(values: Sequence[Any]) -> Floats:
-    """Return pairwise distances in 0..1: of numbers by rank; of other or missing values 0 or 1."""
+    """Return the matrix of pairwise distances, in 0..1, of the values of one hyperparameter; None is a missing value.
+
+    The distance of two numbers is the difference of their ranks divided by the count of numbers. If any value is not a
+    number, the distance is 0 for equal and 1 for different values. A missing and a present value have the distance 1.
+    """
     if not all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
         kinds = np.unique([repr(value) for value in values], return_inverse=True)[1]
         return np.asarray((kinds[:, None] != kinds).astype(np.float64))

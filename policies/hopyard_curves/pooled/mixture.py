@@ -1,4 +1,4 @@
-"""Several mixtures of normal distributions at once."""
+"""Mixtures of normal distributions, several at once, for the predictor `pooled`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _CLOSELY, _ROUGHLY = _deviates(100), _deviates(20)
 
 @dataclass(frozen=True, slots=True)
 class NormalMixtures:
-    """B mixtures of K normal distributions.
+    """B mixtures of K normal distributions each, for example one for each of B future positions.
 
     Attributes:
-        centres: Means, B x K.
-        weights: Weights, B x K; the sum of each row is 1.
+        centres: Means of the components, B x K.
+        weights: Weights of the components, B x K; the sum of each row is 1.
         spreads: Standard deviations, common to the components of a mixture: B x 1.
     """
 
@@ -41,22 +41,27 @@ class NormalMixtures:
 
     @property
     def mean(self) -> Floats:
-        """The mean of each mixture."""
+        """The mean of each mixture; shape (B,)."""
         return np.asarray((self.weights * self.centres).sum(axis=1))
 
     @property
     def variance(self) -> Floats:
-        """The variance of each mixture."""
+        """The variance of each mixture; shape (B,)."""
         away = self.centres - self.mean[:, None]
         return np.asarray((self.weights * away**2).sum(axis=1) + self.spreads[:, 0] ** 2)
 
     def above(self, point: float) -> Floats:
-        """Return P(x >= point) for each mixture."""
+        """Return, for each mixture, the probability that its variable is at least `point`; shape (B,)."""
         chances = (self.weights * distribution((self.centres - point) / self.spreads)).sum(axis=1)
         return np.asarray(np.clip(chances, 0.0, 1.0))
 
     def quantiles(self, index: int, levels: Floats) -> Floats:
-        """Return quantiles of one mixture, with each component represented by points."""
+        """Return approximate quantiles of one mixture; each component is replaced by equally weighted points.
+
+        Args:
+            index: The mixture, 0 <= index < B, or negative to count from the end.
+            levels: The probabilities of the quantiles, each in (0, 1).
+        """
         centres, weights, spread = self.centres[index], self.weights[index], float(self.spreads[index, 0])
         deviates = _CLOSELY if centres.size <= _FEW else _ROUGHLY
         points = (centres[:, None] + spread * deviates).ravel()
@@ -66,7 +71,13 @@ class NormalMixtures:
         return np.asarray(np.interp(levels, np.cumsum(shares) - shares / 2, points[order]))
 
     def crps(self, values: Floats) -> Floats:
-        """Return the continuous ranked probability score of each mixture for its value, with components taken as points."""
+        """Return the continuous ranked probability score (CRPS, smaller is better) of each mixture for the value that occurred.
+
+        Components are taken as points: `spreads` has no effect.
+
+        Args:
+            values: The value that occurred for each mixture; shape (B,).
+        """
         order = np.argsort(self.centres, axis=1)
         points, weights = (np.take_along_axis(each, order, axis=1) for each in (self.centres, self.weights))
         below = np.cumsum(weights, axis=1)[:, :-1]

@@ -1,4 +1,4 @@
-"""The class of the predictor `pooled`."""
+"""The predictor plugin `pooled`: combines the prediction from other curves with that of `grid`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hopyard_curves.pooled.regression_ensemble import DECISIVENESS, LEAST, Curve
 Floats = NDArray[np.float64]
 
 TRUST: Final = 1.0
-"""Number of similar runs at a position at which they and the curve alone have equal weight."""
+"""Number of similar runs at a position for which the prediction from runs and that of `grid` have equal weight."""
 FAITH: Final = 0.5
-"""Prior weight of earlier experiments while this one has too few runs to judge them."""
+"""Prior weight of the prediction that uses earlier experiments."""
 KNOTS: Final = 32
 """Maximum number of future positions predicted from other runs; the rest is interpolated."""
 _USUAL: Final = 100.0
@@ -30,25 +30,31 @@ _LEVELS: Final = np.array(LEVELS)
 class PooledPredictor(Predictor):
     """Predicts a curve from the experiment's other curves, running ones included, and from those of earlier experiments.
 
-    The progress of runs from the present position is regressed on their level and slope there, by several experts: with
-    long and short memory, over all runs or mainly over similar ones. Each expert is weighted by how well it predicts
-    these runs from one another. The predictive distribution is that of the residuals, so it may have several peaks.
-    With K similar runs at a position, this prediction has weight K^2 / (K^2 + 1), and `grid`, which uses this curve
-    alone, has the rest. Without other curves the result is that of `grid`.
+    A run is the curve of another job. The progress of runs from the curve's last position is regressed on their level
+    and slope there, by several experts (regressions): with long and short memory, over all runs or mainly over similar
+    ones. Each expert is weighted by how well it predicts these runs from one another. The predictive distribution is
+    that of the residuals, so it may have several peaks. With K similar runs at a position, this prediction has weight
+    K^2 / (K^2 + 1); the prediction of `grid`, which uses this curve alone, has the remaining weight. Without other
+    curves the result is that of `grid`.
 
-    Runs of earlier experiments, together with those of this one, give a second prediction. The two are mixed by how
-    well each predicts this experiment's runs from the others; while that is unknown, with equal weights.
+    Runs of earlier experiments, together with those of this one, give a second prediction. The two predictions are
+    mixed by how well each predicts this experiment's runs from the others. If too few runs exist to compare them, both
+    have the same weight.
     """
 
     reads: ClassVar[Literal["nothing", "curves"]] = "curves"
 
     def __init__(self, **parameters: Any) -> None:
-        """Create the predictor; it has no parameters."""
+        """Create the predictor. It has no parameters; any parameter raises `PredictorParameterError`."""
         super().__init__(**parameters)
         self._alone = GridPredictor()
 
     def predict(self, question: Question) -> Prediction:
-        """Combine the predictions from other runs and from the curve itself."""
+        """Predict the question's curve from the curves of other jobs and from its own reports.
+
+        Raises:
+            NotPredictableError: The curve has no finite value.
+        """
         curve = read(question.curve)
         alone = self._alone.predict(question)
         others, earlier = runs(question.others), runs(question.earlier)
@@ -71,7 +77,7 @@ class PooledPredictor(Predictor):
 
 
 def _usual(values: list[Floats]) -> Floats:
-    """Return the values of runs without extreme outliers, such as diverged runs."""
+    """Concatenate the values of runs and remove extreme outliers, such as those of diverged runs."""
     together = np.concatenate(values)
     low, middle, high = np.quantile(together, (0.25, 0.5, 0.75))
     kept = np.abs(together - middle) <= _USUAL * (high - low)
@@ -79,12 +85,17 @@ def _usual(values: list[Floats]) -> Floats:
 
 
 def _knots(positions: tuple[int, ...]) -> Floats:
-    """Return a subset of many future positions, counted from the last one."""
+    """Return every n-th future position, counted back from the last one, with the smallest n that gives at most `KNOTS`."""
     return np.array(positions[:: -max(1, -(-len(positions) // KNOTS))][::-1], dtype=np.float64)
 
 
 def _faith(without: Judgement, within: Judgement) -> float:
-    """Return the weight of the prediction with earlier runs, by how well both predict the experiment's own runs."""
+    """Return the weight (0..1) of the prediction that uses earlier experiments.
+
+    Args:
+        without: The error with which the experiment's own runs predict one another.
+        within: The error for the same runs if earlier experiments' runs are used too.
+    """
     least = max(min(without.error, within.error), LEAST)
     evidence = DECISIVENESS * without.runs * (without.error - within.error) / least
     odds = FAITH / (1 - FAITH) * exp(min(max(evidence, -_CLEAR), _CLEAR))
@@ -92,7 +103,7 @@ def _faith(without: Judgement, within: Judgement) -> float:
 
 
 def _mixture(one: Prediction, other: Prediction, weight: float) -> Prediction:
-    """Mix two predictions; `weight` is the probability of the second."""
+    """Return the mixture of two predictions with the same positions; `weight` is the probability of `other`."""
     mean, deviation, reaches = (
         [np.array(getattr(each, name)) for each in (one, other)] for name in ("mean", "deviation", "reaches")
     )
@@ -142,7 +153,13 @@ def _combined(
 
 
 def _mixed(first: Floats, second: Floats, weight: float) -> Floats:
-    """Return the quantiles at `LEVELS` of a mixture of two distributions given by theirs; `weight` is that of the second."""
+    """Return the quantiles at `LEVELS` of a mixture of two distributions.
+
+    Args:
+        first: The quantiles of the first distribution at `LEVELS`.
+        second: The quantiles of the second distribution at `LEVELS`.
+        weight: The weight of the second distribution, in [0, 1].
+    """
     points = np.concatenate((first, second))
     weights = np.repeat((1 - weight, weight), first.size) / first.size
     order = np.argsort(points, kind="stable")

@@ -1,4 +1,4 @@
-"""Many small Bayesian linear regressions at once, each with its own weights."""
+"""Bayesian linear regressions with weighted data, many small ones at once: B regressions over the same K runs and F features."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _MOST_LEVERAGE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """B regressions over the same K runs.
+    """The results of B regressions over the same K runs.
 
     Attributes:
         shares: The weight of each run, B x K; the sum of each row is 1.
         residuals: Leave-one-out residuals of the runs, B x K.
         coefficients: Intercept and coefficients of the features, B x (1 + F).
-        covariance: Covariance of the coefficients.
+        covariance: Covariance of the coefficients, B x (1 + F) x (1 + F).
         variance: Variance of the residuals, B.
-        runs: Effective number of runs, B.
-        origin: Origin of the features.
+        runs: Effective number of runs, B: (sum of weights)^2 / sum of squared weights.
+        origin: The mean of the features over the runs, F. The intercept is the value of the regression there.
     """
 
     shares: Floats
@@ -38,23 +38,30 @@ class Fitted:
     origin: Floats
 
     def at(self, features: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance of the regressions at features (B x F, or 1 x F for all), without residuals."""
+        """Return mean and variance of the regression functions at given features; the variance of residuals is not included.
+
+        Args:
+            features: B x F, one row for each regression, or 1 x F for all.
+
+        Returns:
+            Mean and variance for each regression, both of shape (B,).
+        """
         places = np.broadcast_to(_design(features, self.origin), self.coefficients.shape)
         means = (places * self.coefficients).sum(axis=1)
         return means, np.einsum("bi,bij,bj->b", places, self.covariance, places)
 
 
 def fit(weights: Floats, features: Floats, targets: Floats, prior: Floats, spreads: Floats) -> Fitted:
-    """Fit `targets` = intercept + `features` @ coefficients + residual.
+    """Fit B regressions: `targets` = intercept + `features` @ coefficients + residual.
 
     Coefficients have normal priors, the intercept has none. The variance of the residuals is estimated too.
 
     Args:
-        weights: B x K, >= 0, at least one positive in each row; only ratios matter.
-        features: K x F.
-        targets: B x K, or K for all.
+        weights: Weight of each run, B x K, >= 0, at least one positive in each row; only ratios matter.
+        features: Features of each run, K x F.
+        targets: The value to explain for each run, B x K, or K if it is the same in all regressions.
         prior: Prior means of the coefficients, F.
-        spreads: Prior standard deviations, F.
+        spreads: Prior standard deviations of the coefficients, F.
     """
     total = weights.sum(axis=1)
     runs = total**2 / (weights**2).sum(axis=1)
@@ -86,7 +93,15 @@ def fit(weights: Floats, features: Floats, targets: Floats, prior: Floats, sprea
 
 
 def _variance(squares: Floats, moments: Floats, scatter: Floats, coefficients: Floats, freedom: Floats) -> Floats:
-    """Return the variance of the residuals from the sums of squares and products."""
+    """Return the variance of the residuals of each regression, computed from weighted sums.
+
+    Args:
+        squares: Sum of squared targets, B.
+        moments: Sums of target times regressor, B x (1 + F).
+        scatter: Sums of products of regressors, B x (1 + F) x (1 + F).
+        coefficients: B x (1 + F).
+        freedom: Degrees of freedom, B; the sum of squared residuals is divided by it.
+    """
     left = squares - 2 * (coefficients * moments).sum(axis=1)
     left += np.einsum("bi,bij,bj->b", coefficients, scatter, coefficients)
     return np.asarray(np.maximum(left, 0.0) / freedom + _LEAST_VARIANCE)

@@ -1,9 +1,11 @@
-"""An ensemble of weighted regressions of the progress of curves on their past.
+"""An ensemble of weighted regressions that predicts the progress of a curve from its past.
 
-Each expert describes a curve by its level (a mean with weights that decay into the past) and its slope (the level minus
-that of the first half). The progress from the level is linear in both, with a prior for any metric: a high level
-persists, less so if it is mostly noise, and part of the slope continues. An expert that uses analogues gives similar
-runs more weight, in the regression and in the distribution of the residuals.
+A run is the curve of another job that trained further (`alignment.Aligned`); values are in units (0 worst, 1 best).
+Each member of the ensemble, called an expert, describes a curve by its level (a mean with weights that decay into the
+past) and its slope (the level minus that of the first half of the curve). The progress of a run, its later value minus
+its level, is regressed linearly on both. The prior fits any metric: a high level persists, less so if it is mostly
+noise, and part of the slope continues. An expert with a finite kernel width gives similar runs more weight, in the
+regression and in the distribution of the residuals.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from hopyard_curves.pooled.regression import fit
 Floats = NDArray[np.float64]
 
 MEMORIES: Final = (0.05, 0.2)
-"""Memory of the level as a fraction of the curve: the weight of a report decays to 1/e over it."""
+"""Memories of the level: the fractions of the curve's length over which the weight of a report decays to 1/e."""
 WIDTHS: Final = (None, 2.0, 1.0, 0.5)
-"""Kernel width of analogues in standard deviations of the runs; None: all runs have equal weight."""
+"""Kernel widths for the weights of similar runs, in standard deviations of the runs; None: all runs have equal weight."""
 _KIN: Final = 2.0
-"""Kernel width for the support of a prediction, in the same unit."""
+"""Kernel width for `CurveForecast.support`, in standard deviations of the runs."""
 _BACKGROUND: Final = 1e-3
 """The weight of a run that is not similar at all."""
 _PERSISTENCE: Final = 0.75
@@ -42,7 +44,7 @@ _LEAST_SPREAD: Final = 0.5
 DECISIVENESS: Final = 0.3
 """The weight of one run's score in the choice of experts."""
 _JUDGED: Final = 48
-"""Maximum number of runs that are predicted from the others for that."""
+"""Maximum number of runs whose leave-one-out scores are computed to weight the experts."""
 _ENOUGH: Final = 3
 _KERNEL: Final = 0.2
 """Width of the kernel around each residual, in standard deviations of the residuals."""
@@ -53,7 +55,18 @@ LEAST: Final = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The features that an expert uses: `runs` has a row for each run, `curve` is the curve's: level, then slope if any."""
+    """The features of the runs and of the curve for one expert, with the priors of its regression.
+
+    Attributes:
+        runs: One row for each run: the level; the slope if there are two reports; the prediction from the configuration
+            if any.
+        curve: The same features of the curve.
+        prior: Prior means of the coefficients.
+        spreads: Prior standard deviations of the coefficients.
+        width: Kernel width for the weights of similar runs; None: all runs have equal weight.
+        near_runs: The features of the runs, scaled so that distances measure similarity.
+        near_curve: The features of the curve, scaled in the same manner.
+    """
 
     runs: Floats
     curve: Floats
@@ -64,25 +77,34 @@ class _View:
     near_curve: Floats
 
     def weights(self, places: Floats) -> Floats:
-        """Return the weights of all runs at each of `places` (one row each)."""
+        """Return the weights of all runs in the regression for each of `places`, one row for each place.
+
+        Args:
+            places: Scaled features, such as `near_curve`, one place in each row.
+        """
         if self.width is None:
             return np.ones((len(places), len(self.runs)))
         return self.similarity(places, self.width) + _BACKGROUND
 
     def similarity(self, places: Floats, width: float) -> Floats:
-        """Return the similarity of each run to each of `places`: 1 for equal features, decreasing with distance."""
+        """Return the similarity of each run (column) to each of `places` (row): 1 for equal features, decreasing with distance.
+
+        Args:
+            places: Scaled features, such as `near_curve`, one place in each row.
+            width: The kernel width: the distance at which the similarity is exp(-0.5).
+        """
         squares = ((places[:, None, :] - self.near_runs[None]) ** 2).sum(axis=2)
         return np.asarray(np.exp(-0.5 * squares / width**2))
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How well runs were predicted, each from the others.
+    """How well the ensemble predicted runs, each from the other runs.
 
     Attributes:
-        position: The position of the predictions.
-        runs: The number of runs.
-        error: Their mean CRPS, in units.
+        position: The position at which values were predicted.
+        runs: The number of runs that `error` represents; if there are many, only a sample of them was predicted.
+        error: The mean CRPS (continuous ranked probability score, smaller is better) of the predictions, in units.
     """
 
     position: float
@@ -92,12 +114,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class CurveForecast:
-    """The continuation of a curve, as predicted from the experiment's runs.
+    """The predicted continuation of a curve.
 
     Attributes:
-        distribution: The distribution of its report at each of `Aligned.ahead`, in units.
-        support: The number of similar runs that reached each position.
-        judgement: How well runs are predicted from one another; None: too few reached any position.
+        distribution: The distribution of the curve's report at each position of `Aligned.ahead`, in units.
+        support: The number of runs similar to the curve that reached each of these positions (a sum of similarities).
+        judgement: How well runs are predicted from one another; None if too few runs reached any of these positions.
     """
 
     distribution: NormalMixtures
@@ -106,12 +128,13 @@ class CurveForecast:
 
 
 def foresee(aligned: Aligned, judge: tuple[int, float] | None = None) -> CurveForecast:
-    """Predict the curve from the runs.
+    """Predict the continuation of a curve from the runs.
 
     Args:
         aligned: The curve and the runs.
-        judge: (number of runs, position): weight experts by how well they predict the first runs from all others at
-            this position, one of `Aligned.ahead`. None: use all runs, at the last position that enough reached.
+        judge: (number of runs, position): experts are weighted by how well they predict the first so many runs from all
+            other runs at this position, which is one of `Aligned.ahead`. None: all runs are predicted, at the last
+            position that at least three runs reached.
     """
     noise = aligned.early_noise
     column = _furthest(aligned) if judge is None else int(np.searchsorted(aligned.ahead, judge[1]))
@@ -160,7 +183,13 @@ def _view(aligned: Aligned, noise: float, told: Floats | None, memory: float, wi
 
 
 def _features(values: Floats, at: Floats, memory: float) -> Floats:
-    """Return level and slope of each row; with one report only the level."""
+    """Return one row of features for each row of `values`: level and slope, or only the level if there is one report.
+
+    Args:
+        values: Curves in units, one in each row, at the positions `at`.
+        at: Ascending positions.
+        memory: The fraction of the last position over which the weight of a report decays to 1/e.
+    """
     reach = memory * at[-1]
     level = values @ _fading(at, reach)
     if at.size < 2:
@@ -176,15 +205,22 @@ def _fading(at: Floats, reach: float) -> Floats:
 
 
 def _furthest(aligned: Aligned) -> int | None:
-    """Return the index of the last of `Aligned.ahead` that enough runs reached."""
+    """Return the index in `Aligned.ahead` of the last position that at least `_ENOUGH` runs reached; None if there is none."""
     enough = np.flatnonzero(aligned.reached.sum(axis=0) >= _ENOUGH)
     return int(enough[-1]) if enough.size else None
 
 
 def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tuple[Floats, Judgement]:
-    """Return the weight of each expert, by its leave-one-out scores for the first runs, and their joint score.
+    """Weight the experts by their leave-one-out CRPS at one position.
 
-    The weights sum to 1.
+    Args:
+        aligned: The curve and the runs.
+        views: One view for each expert.
+        column: The index of the position in `Aligned.ahead`.
+        first: Only the first so many runs are predicted; all runs that reached the position are used for it.
+
+    Returns:
+        The weights of the experts, whose sum is 1, and the joint score of the weighted ensemble.
     """
     rows = np.flatnonzero(aligned.reached[:, column])
     after = aligned.after[rows, column]

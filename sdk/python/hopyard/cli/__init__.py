@@ -1,1 +1,1 @@
-"""The `hopyard` command. Its extra dependencies (typer, rich) stay inside this package."""
+"""The `hopyard` command. Only this package imports the packages of the extra `cli` (typer, rich)."""

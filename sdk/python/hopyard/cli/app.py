@@ -1,4 +1,4 @@
-"""Builds the command line from the built-in commands, the services and the commands of other distributions."""
+"""Builds the command line `hopyard` from the built-in commands, the services and the commands of other distributions."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "al
 
 
 def build(arguments: list[str]) -> Callable[..., Any]:
-    """Build the command line as a callable.
+    """Build the command line, as a callable that parses and runs a list of arguments.
 
     Args:
-        arguments: The arguments that will be parsed. Commands of other distributions are looked up only if they may
-            name one.
+        arguments: The arguments that will be parsed. Commands of other distributions are looked up only if the arguments do
+            not name a built-in command.
     """
     app = typer.Typer(
         name="hopyard",
@@ -106,7 +106,10 @@ def build(arguments: list[str]) -> Callable[..., Any]:
 
 
 def _know_options(group: TyperGroup) -> None:
-    """For shell completion, load the plugin command that is being completed, so that its options and values are offered."""
+    """For shell completion, load the plugin command that is being completed into `group`, so that its options are offered.
+
+    A command that cannot be loaded is ignored.
+    """
     words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
     name = next((word for word in words if not word.startswith("-")), "")
     found = next(iter(entry_points(group=COMMANDS, name=name)), None) if name else None
@@ -118,7 +121,14 @@ def _know_options(group: TyperGroup) -> None:
 
 
 def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
-    """Load the command that a distribution registered.
+    """Load a command that an installed distribution registered as an entry point.
+
+    Args:
+        name: Name of the command.
+        found: The entry point; None: no distribution registers the command.
+
+    Returns:
+        The command, which parses and runs a list of arguments.
 
     Raises:
         WrongUse: The command or one of its dependencies is not installed. The message says what to install.
@@ -176,4 +186,4 @@ def _options(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Define the options of `hopyard` itself."""
+    """Define the options of `hopyard` that are given before a command."""

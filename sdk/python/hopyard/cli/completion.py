@@ -1,7 +1,7 @@
 """Shell completion of experiments and jobs of a running cluster, and of plugins.
 
-Each `complete_...` function returns the completions that begin with `incomplete`. It starts nothing and raises no
-errors. If no cluster answers within `SECONDS`, the result is empty.
+Each `complete_...` function returns the completions that begin with `incomplete`, the word typed so far. It starts no cluster and
+raises no errors. If no cluster answers within `SECONDS`, the result is empty.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
 
 SECONDS: Final = 0.5
-"""Time limit of a query to the cluster."""
+"""Time limit of a query to the cluster, in seconds."""
 
 Offers = list[tuple[str, str]]
 """Completions, each with a short description."""
 
 
 def complete_experiment(context: typer.Context, incomplete: str) -> Offers:
-    """Offer ids and names of experiments, newest first."""
+    """Return the ids and names of experiments that begin with `incomplete`, newest first."""
     return _matching(_ask(context, _experiments), incomplete)
 
 
 def complete_job(context: typer.Context, incomplete: str) -> Offers:
-    """Offer the jobs of the named experiment, or of the newest."""
+    """Return the job ids that begin with `incomplete`, of the experiment on the command line or else of the newest one."""
     given = context.params.get("experiment")
     return _matching(_ask(context, lambda client: _jobs(client, given)), incomplete)
 
 
 def complete_experiment_or_job(context: typer.Context, incomplete: str) -> Offers:
-    """Complete `[EXPERIMENT] JOB`: after an experiment its jobs; as the first word the newest experiment's jobs, and experiments."""
+    """Return completions for `[EXPERIMENT] JOB` that begin with `incomplete`.
+
+    For the first word they are the jobs of the newest experiment and all experiments; after an experiment they are its jobs.
+    """
     names = list(context.params.get("names") or ())
 
     async def both(client: AsyncClient) -> Offers:
@@ -47,14 +50,14 @@ def complete_experiment_or_job(context: typer.Context, incomplete: str) -> Offer
 
 
 def complete_policy(incomplete: str) -> Offers:
-    """Offer the installed policies."""
+    """Return the names of the installed policies that begin with `incomplete`."""
     from hopyard._common.plugins import POLICIES, plugin_names
 
     return _matching([(name, "policy") for name in plugin_names(POLICIES)], incomplete)
 
 
 def complete_plugin(incomplete: str) -> Offers:
-    """Offer the installed plugins of all kinds."""
+    """Return the names of the installed plugins of all kinds that begin with `incomplete`."""
     from hopyard._common.plugins import KINDS, plugin_names
 
     return _matching([(name, kind) for kind, group in KINDS.items() for name in plugin_names(group)], incomplete)
@@ -82,7 +85,7 @@ async def _jobs(client: AsyncClient, given: str | None) -> Offers:
 
 
 def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
-    """Return the result of `work` on the running cluster; empty if there is none, or after any error."""
+    """Call `work` with a client of the running cluster and return its result. Empty if no cluster runs, or after any error."""
     try:
         address = _address(context.params)
         if address is None:
@@ -95,7 +98,11 @@ def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]
 
 
 def _address(params: dict[str, Any]) -> str | None:
-    """Return the address of the selected cluster, or None if none runs. Typed options take precedence over the environment."""
+    """Return the HOST:PORT of the cluster that the typed options select, or None if none runs.
+
+    Args:
+        params: The values of the options by name. Those typed on the command line take precedence over the environment.
+    """
     from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
 
     server, data = params.get("server"), params.get("data")

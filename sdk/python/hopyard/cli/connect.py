@@ -1,4 +1,7 @@
-"""Creates the client for a command from --server and --data: of a running cluster, or of one that runs during the command."""
+"""Creates the client for a command from the options --server and --data.
+
+The client connects to a running cluster, or to services that run in the data directory only during the command.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,16 @@ _QUIET_SECONDS: Final = 2.0
 
 
 def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
-    """Return the server address, if any, and the data directory that --server, --data and the environment select.
+    """Return the cluster that --server, --data and the environment variables select.
+
+    Returns:
+        HOST:PORT of the scheduler (None: use the data directory), and the data directory.
 
     Raises:
         WrongUse: Both options were typed.
     """
     if server is not None and data is not None:
-        # One of them may come from the environment; the typed one takes precedence.
+        # One of them may come from the environment; the other one was typed and takes precedence.
         if os.environ.get(SERVER_VARIABLE) == server:
             return None, data
         if os.environ.get(DATA_VARIABLE) == str(data):
@@ -45,7 +51,7 @@ def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
 
 
 def where(server: str | None, data: Path | None) -> str:
-    """Return the options, with a leading blank, with which another command finds the same cluster; empty if it needs none.
+    """Return the options for another command to use the same cluster, with a leading blank; empty: it needs no options.
 
     Args:
         server: The value of --server.
@@ -59,7 +65,7 @@ def where(server: str | None, data: Path | None) -> str:
 
 
 async def running_server(data: Path) -> str | None:
-    """Return the address of the cluster that serves a data directory, or None if none does.
+    """Return HOST:PORT of the scheduler that serves the data directory `data`, or None if no cluster runs there.
 
     Raises:
         Conflict: A process holds the directory's lock, but its scheduler has not answered within 15 seconds.
@@ -82,14 +88,21 @@ async def running_server(data: Path) -> str | None:
 async def connected(
     server: str | None, data: Path | None, *, purpose: str, agent: bool = False, fresh: bool = False
 ) -> AsyncIterator[AsyncClient]:
-    """Open a client for a command that queries or changes a cluster.
+    """Return a context manager that opens a client for a command which queries or changes a cluster.
 
-    If no cluster serves the data directory, the services run during the command, without an agent, so that nothing
-    trains. With `agent`, a node agent also runs, so that files on the node are readable, unless an experiment is
-    RUNNING, which would then train. With `fresh`, a data directory in which no cluster has run is created.
+    If no cluster serves the data directory, the services run there during the command, without a node agent, so that
+    nothing trains.
+
+    Args:
+        server: The value of --server.
+        data: The value of --data.
+        purpose: Description of the command, for the error message of others that find the directory locked.
+        agent: Whether such services include a node agent, so that files on the node are readable. It is not started if an
+            experiment is RUNNING, since it would train.
+        fresh: Whether to create a data directory in which no cluster has run.
 
     Raises:
-        NotFound: No cluster has run in the data directory.
+        NotFound: No cluster has run in the data directory, and `fresh` is False.
     """
     server, folder = choose(server, data)
     if server is None:
@@ -117,10 +130,10 @@ async def connected(
 
 
 async def joined(nodes: Callable[[], Awaitable[list[Node]]], poll: float = _POLL_SECONDS) -> None:
-    """Wait until a node is UP. An agent serves before its session with the scheduler is open.
+    """Wait until a node is UP. A node agent is reachable before the scheduler knows its node.
 
     Args:
-        nodes: Returns the nodes of the cluster.
+        nodes: Returns the current nodes of the cluster.
         poll: Seconds between two calls of `nodes`.
 
     Raises:
@@ -134,7 +147,9 @@ async def joined(nodes: Callable[[], Awaitable[list[Node]]], poll: float = _POLL
 
 
 async def resting(server: str | None, data: Path | None) -> Path | None:
-    """Return the selected data directory if no cluster serves it, so that nothing trains there, else None.
+    """Return the data directory that the options select if no cluster serves it, so that nothing trains there.
+
+    None: a cluster runs, or --server was given.
 
     Raises:
         NotFound: No cluster has run in the data directory.
@@ -155,7 +170,7 @@ def with_client(
     agent: bool = False,
     fresh: bool = False,
 ) -> T:
-    """Run `work` with a client and return its result; see `connected`."""
+    """Call `work` with a client in a new event loop and return its result. The other arguments are those of `connected`."""
 
     async def main() -> T:
         async with connected(server, data, purpose=purpose, agent=agent, fresh=fresh) as client:
@@ -165,7 +180,11 @@ def with_client(
 
 
 async def find(client: AsyncClient, given: str | None) -> Experiment:
-    """Return the experiment with the id `given`, else the newest with the name `given`; without `given` the newest of all.
+    """Return the experiment that a command line names.
+
+    Args:
+        client: The client of the cluster.
+        given: Id of an experiment, else a name, of which the newest experiment is returned; None: the newest of all.
 
     Raises:
         NotFound: There is no such experiment.
@@ -185,15 +204,18 @@ async def find(client: AsyncClient, given: str | None) -> Experiment:
 
 
 async def find_unfinished(client: AsyncClient, given: str | None) -> tuple[Experiment, list[Experiment]]:
-    """Select the experiment to resume: the one with the id `given`, else the newest paused one, else the newest unfinished one.
+    """Select the experiment that `hopyard resume` continues.
 
-    If `given` is a name, only experiments with this name are considered.
+    Args:
+        client: The client of the cluster.
+        given: Id of the experiment; or a name, to which the candidates are restricted; None: all experiments are candidates.
 
     Returns:
-        The experiment and the other unfinished candidates. If all candidates have ended, the newest one.
+        The experiment with the id `given`, else the newest paused candidate, else the newest unfinished one, else the newest
+        one; and the other unfinished candidates.
 
     Raises:
-        NotFound: There is no such experiment.
+        NotFound: There is no candidate.
     """
     newest = await find(client, given)
     if given is not None and newest.id == given:

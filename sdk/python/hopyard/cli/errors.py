@@ -19,15 +19,18 @@ DEBUG_VARIABLE: Final = "HOPYARD_DEBUG"
 
 
 class WrongUse(InvalidInput):
-    """The command line is invalid. The exit code is 2."""
+    """Raised when the command line is invalid. The exit code of the command is 2."""
 
 
 class Interrupted(BaseException):
-    """The user pressed Ctrl-C. It is not an `Exception`, so that handlers of errors do not catch it (like KeyboardInterrupt)."""
+    """Raised when the user has pressed Ctrl-C. The exit code of the command is 130.
+
+    Like KeyboardInterrupt, it is not an `Exception`, so that handlers of errors do not catch it.
+    """
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """Return the message and the exit code for an error."""
+    """Return the message for the user and the exit code of the command for an error."""
     # Importing SpecError loads pydantic. If the module is not loaded, the error cannot be a SpecError.
     spec_errors = sys.modules.get("hopyard.spec.errors")
     if spec_errors is not None and isinstance(error, spec_errors.SpecError):
@@ -50,7 +53,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def report(error: Exception) -> int:
-    """Write an error to stderr and return the exit code. If HOPYARD_DEBUG is set, raise the error instead."""
+    """Write the message of an error to stderr and return the exit code. If HOPYARD_DEBUG is set, raise the error instead."""
     if os.environ.get(DEBUG_VARIABLE):
         raise error
     text, code = explain(error)

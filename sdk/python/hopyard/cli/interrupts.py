@@ -1,4 +1,4 @@
-"""Handles SIGINT and SIGTERM as two events: the first signal requests an orderly end, the second an immediate one."""
+"""Handles SIGINT and SIGTERM as two events: the first signal requests an orderly end of a command, the second an immediate one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Interrupts:
     """A context manager that handles SIGINT and SIGTERM on the running event loop of the main thread.
 
     Attributes:
-        first: Set by the first signal.
-        second: Set by the second signal.
+        first: Set by the first signal, which requests an orderly end.
+        second: Set by the second signal, which requests an immediate end.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line and return the exit code."""
+    """Run the command line `arguments` and return its exit code. The message of an error is written to stderr."""
     try:
         from hopyard.cli.app import build
     except ModuleNotFoundError as error:

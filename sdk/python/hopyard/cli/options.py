@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and the parsing of experiment and job names."""
+"""Options and arguments that several commands share, and the interpretation of experiment and job names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOKS: Final[dict[str, Any]] = {
     "rich_markup_mode": "markdown",
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-"""Settings of all commands and command groups."""
+"""Keyword arguments of all typer applications and command groups."""
 
 Server = Annotated[
     str | None,
@@ -57,10 +57,14 @@ Job = Annotated[
 
 
 def experiment_and_job(names: Sequence[str] | None, job: str | None = None) -> tuple[str | None, str]:
-    """Return experiment (or None) and job from `[EXPERIMENT] JOB` or `[EXPERIMENT] --job JOB`.
+    """Return the experiment (None: not named) and the job that a command line names.
+
+    Args:
+        names: The words of `[EXPERIMENT] JOB`, or only the experiment if `job` is given.
+        job: The value of --job; None: not given.
 
     Raises:
-        WrongUse: There is no job, or there are more than two names.
+        WrongUse: No job is named, or there are more than two names.
     """
     words = [*(names or ()), *([job] if job is not None else [])]
     if not words:

@@ -1,4 +1,4 @@
-"""Evaluates the result of an experiment: whether its metric was reported, why jobs ended, and the command's final error."""
+"""Evaluates the result of an experiment: whether its metric was reported, why jobs ended, and the error with which a command fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _QUIET: Final = frozenset(
         ReasonCode.PROFILE_FAILED,
     ]
 )
-"""Reasons that add nothing to the job's state and position."""
+"""Codes of reasons that are not shown, because they add nothing to the state and the position of a job."""
 
 STARTS_OVER: Final = (
     "its program saves no checkpoint: every pause and every promotion trains a job from its beginning again; "
@@ -44,7 +44,12 @@ STARTS_OVER: Final = (
 
 
 def nobody_trained(experiment: Experiment, jobs: Sequence[Job]) -> str:
-    """Return a remark on a COMPLETED search in which no job reached `max_iterations`; empty if one did, or if there is no limit."""
+    """Return a remark if a search completed and no job reached `max_iterations`; empty if one did, or if there is no limit.
+
+    Args:
+        experiment: The ended experiment.
+        jobs: Its jobs.
+    """
     limit = experiment.spec.get("stop", {}).get("max_iterations")
     infinite = experiment.spec.get("policy", {}).get("infinite", False)
     if experiment.reason_code is not ReasonCode.NOTHING_LEFT or not limit or infinite:
@@ -64,13 +69,13 @@ def nobody_trained(experiment: Experiment, jobs: Sequence[Job]) -> str:
 
 
 def note_metrics(seen: dict[str, bool], metrics: Mapping[str, float]) -> None:
-    """Add the metrics of a report to `seen`, which maps each name to whether any of its values was finite."""
+    """Add the metrics of a report to `seen`, which maps each name to whether any reported value was finite."""
     for name, value in metrics.items():
         seen[name] = seen.get(name, False) or math.isfinite(value)
 
 
 def metrics_seen(statistics: Iterable[Statistic]) -> dict[str, bool]:
-    """Return the names of all reported metrics, each with whether any of its values was finite."""
+    """Return the names of all reported metrics, each mapped to whether any reported value was finite."""
     seen: dict[str, bool] = {}
     for one in statistics:
         note_metrics(seen, one.report.metrics)
@@ -78,7 +83,10 @@ def metrics_seen(statistics: Iterable[Statistic]) -> dict[str, bool]:
 
 
 def metric_trouble(name: str, seen: Mapping[str, bool]) -> str:
-    """Return the problem of the metric `name` in the result of `metrics_seen`; empty if it is fine, or without any report."""
+    """Return why the metric `name` cannot be optimized: it is not reported, or never finite. Empty: no problem, or no reports yet.
+
+    `seen` is the result of `metrics_seen`.
+    """
     if not seen or seen.get(name):
         return ""
     if name in seen:
@@ -89,7 +97,7 @@ def metric_trouble(name: str, seen: Mapping[str, bool]) -> str:
 
 
 async def metric_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
-    """Return the error of an experiment whose metric was never reported; empty if it was reported, or if no job has trained.
+    """Return an error message if the metric of an experiment was never reported. Empty: it was, or no job has trained.
 
     Args:
         client: Queries the reports, if there is no best value.
@@ -108,7 +116,13 @@ async def metric_error(client: AsyncClient, experiment: Experiment, jobs: Sequen
 
 
 async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
-    """Return the error with which a command for an ended experiment must fail; empty if the experiment succeeded."""
+    """Return the error message with which a command for an ended experiment must fail. Empty: the experiment succeeded.
+
+    Args:
+        client: Queries jobs and reports.
+        experiment: The ended experiment.
+        jobs: The jobs of the experiment; None: they are queried.
+    """
     there = jobs if jobs is not None else await client.jobs(experiment)
     if there and all(job.state is JobState.FAILED for job in there):
         return f"every job failed, the first with: {formatting.first_line(there[0].reason) or 'no message'}"
@@ -118,7 +132,7 @@ async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequenc
 
 
 def why(experiment: Experiment, job: Job) -> str:
-    """Return the first line of the reason why a job failed, ended or waits; empty if it adds nothing to the state."""
+    """Return the first line of the reason why a job failed, ended or waits. Empty if it adds nothing to the job's state."""
     line, code = formatting.first_line(job.reason), job.reason_code
     if not line or (job.state is JobState.COMPLETED and code is not ReasonCode.PROGRAM_ENDED_EARLY):
         return ""
@@ -129,7 +143,10 @@ def why(experiment: Experiment, job: Job) -> str:
 
 
 def starts_over(job: Job) -> bool:
-    """Whether a job left its slot, and begins again when it gets another. The reason of a waiting job has that as `last`."""
+    """Return whether a job lost its progress when it left its slot, so that its next run starts from the beginning.
+
+    The reason of a job that waits for a slot has the reason of the last run's end in its argument `last`.
+    """
     code, args, last = job.reason_code, job.reason_args, job.reason_args.get("last")
     if isinstance(last, Reason):
         code, args = last.code, last.args
@@ -137,7 +154,10 @@ def starts_over(job: Job) -> bool:
 
 
 def is_asked(experiment: Experiment) -> bool:
-    """Whether the policy of an experiment was asked just now: what takes longer says how long."""
+    """Return whether an experiment has been waiting for an answer of its policy for a short time only.
+
+    Such a reason is not shown. The reason of a longer wait has its duration as an argument.
+    """
     return experiment.reason_code is ReasonCode.WAITS_FOR_POLICY and not experiment.reason_args
 
 
@@ -145,11 +165,11 @@ def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobState,
     """Return the reasons why jobs failed, ended or wait, grouped by state and reason, with failures first. See `why`.
 
     Args:
-        experiment: The experiment of the jobs. Its own end is not repeated as a reason of each job.
+        experiment: The experiment of the jobs. A job's reason is omitted if it is also the reason of the experiment's end.
         jobs: The jobs to evaluate.
 
     Returns:
-        State, jobs ("1, 2 and 7 more"), and first line of the reason.
+        For each group the state, the ids of the jobs as text ("1, 2 and 7 more"), and the first line of the reason.
     """
     grouped: dict[tuple[JobState, str], list[str]] = {}
     for job in jobs:

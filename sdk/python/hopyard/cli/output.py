@@ -1,4 +1,4 @@
-"""Prints results on stdout, as text or as exactly one JSON document, and remarks on stderr."""
+"""Prints results on stdout, as text or as exactly one JSON document, and messages on stderr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _UNLIMITED: Final = 100_000
 
 
 def plain(value: object) -> Any:
-    """Convert a value for JSON: dataclasses become objects, enums their values, paths strings, numbers that are not finite null."""
+    """Convert a value to types that JSON can represent.
+
+    Dataclasses become objects, enums their values, paths strings, and numbers that are not finite null.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -38,12 +41,12 @@ def emit_json(value: object) -> None:
 
 
 def emit(renderable: Any) -> None:
-    """Print a string or a rich renderable on stdout."""
+    """Print a string or a rich renderable, the result of a command, on stdout."""
     show(renderable)
 
 
 def show(renderable: Any, *, stderr: bool = False) -> None:
-    """Print a string or a rich renderable. Without a terminal, lines are neither truncated nor wrapped."""
+    """Print a string or a rich renderable on stdout or stderr. Without a terminal, lines are neither truncated nor wrapped."""
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str))

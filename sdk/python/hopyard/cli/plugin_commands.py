@@ -1,4 +1,7 @@
-"""Describes commands of installed distributions without importing them, since `hopyard --help` must not load a service."""
+"""Describes the commands that installed distributions add to `hopyard`.
+
+A command is described without importing it, since `hopyard --help` must not load a service.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,21 @@ PANELS: Final = {
     **dict.fromkeys(("events", "replay", "rungs", "tree"), "Look"),
     "simulate": "Try",
 }
-"""The help panels of Hopyard's own plugin commands. Other plugin commands are shown in the panel `OTHERS`."""
+"""The help panel of each plugin command of Hopyard. Plugin commands of other distributions are shown in the panel `OTHERS`."""
 
 OTHERS: Final = "From other distributions"
 
 
 def distribution(entry: EntryPoint) -> str:
-    """Return the name of the distribution that installed a plugin."""
+    """Return the name of the distribution that installed a plugin, or "another distribution" if it is unknown."""
     return entry.dist.name if entry.dist is not None else "another distribution"
 
 
 def told(entry: EntryPoint) -> str:
-    """Return the first line of a command's docstring, read from its source, or else a sentence with its distribution."""
+    """Return the description of a plugin command for `--help`.
+
+    It is the first line of the docstring, read from the source file; else a sentence with the name of the distribution.
+    """
     return _first_line(entry) or f"From {distribution(entry)}."
 
 
@@ -43,7 +49,7 @@ def _first_line(entry: EntryPoint) -> str:
 
 
 def _source(module: str) -> Path | None:
-    """Find the source file of a module without importing its parent packages."""
+    """Return the source file of a module without importing its parent packages, or None if there is none."""
     name, path, found = "", None, None
     for part in module.split("."):
         name = f"{name}.{part}" if name else part

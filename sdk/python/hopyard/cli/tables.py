@@ -31,13 +31,13 @@ Row: TypeAlias = list[str | Text]
 
 NARROW: Final = 80
 MEDIUM: Final = 100
-"""Terminal width from which all columns are shown."""
+"""Terminal width in characters from which all columns are shown."""
 
 _LONGEST_REASON: Final = 120
-"""Length above which reasons are printed below the table, so that they do not widen all of its rows."""
+"""Length in characters above which reasons are printed below the table, so that they do not widen all of its rows."""
 
 _REASON_WIDTH: Final = 40
-"""Minimum width of the column of reasons. With less room, reasons are printed below the table."""
+"""Minimum width in characters of the column of reasons. With less room, reasons are printed below the table."""
 
 _EXPERIMENT_COLUMNS: Final = {
     "experiment": 0,
@@ -52,11 +52,18 @@ _EXPERIMENT_COLUMNS: Final = {
     "billed": 0,
     "created": MEDIUM,
 }
-"""The columns of the experiments table, each with the width from which it is shown. `billed` (slot time) needs a group."""
+"""The columns of the experiments table, each with the terminal width from which it is shown. `billed` (slot time) is shown only if an
+experiment is in a group.
+"""
 
 
 def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> RenderableType:
-    """Format experiments in the given order, with the reasons why they wait or ended: in a column if `width` allows, else below."""
+    """Format experiments in the given order, with the reasons why they wait or ended.
+
+    Args:
+        found: The experiments.
+        width: Width of the terminal in characters. If there is room, the reasons are in a column, else below the table.
+    """
     if not found:
         return Text("no experiments yet; `hopyard run FILE` starts one")
     grouped = any(one.group not in ("", one.id) for one in found)
@@ -95,9 +102,15 @@ def jobs_table(
     with_reasons: bool = True,
     width: int = NARROW,
 ) -> RenderableType:
-    """Format at most `most` jobs of an experiment, the best first. If any job was forked, a column shows parent@position.
+    """Format the jobs of an experiment, the best first. If any job was forked, a column shows PARENT@POSITION.
 
-    The reasons why jobs failed or wait are in a column if `width` allows, else below the table, equal reasons once.
+    Args:
+        experiment: The experiment.
+        found: Its jobs.
+        most: Maximum number of rows; None: no limit.
+        with_reasons: Whether to show the reasons why jobs failed or wait.
+        width: Width of the terminal in characters. If there is room, the reasons are in a column, else below the table, each
+            distinct reason once.
     """
     if not found:
         return Text(f"{experiment.name} ({experiment.id}) has no jobs yet")
@@ -170,7 +183,7 @@ def nodes_table(found: Sequence[Node]) -> RenderableType:
 
 
 def best_text(experiment: Experiment, job: Job) -> RenderableType:
-    """Format the best job with its hyperparameters."""
+    """Format the best job of an experiment: its value, position, state and hyperparameters."""
     lines = [
         Text.assemble(
             (f"{experiment.metric.name} {formatting.number(job.best_value)}", style.BEST),
@@ -186,7 +199,7 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
 
 
 def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[Point]) -> RenderableType:
-    """Format a learning curve as a text plot."""
+    """Format the learning curve of a job as a text plot. `metric` is the name of the plotted metric."""
     origin = f" (from job {job.parent} at {job.fork_position})" if job.parent else ""
     title = f"{experiment.name}, job {job.id}{origin}: {metric}"
     if not points:
@@ -197,7 +210,13 @@ def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[P
 
 
 def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) -> RenderableType:
-    """Format the result of an experiment: its jobs, and the best job's hyperparameters."""
+    """Format the result of an experiment: its state, its jobs, and the best job with its hyperparameters.
+
+    Args:
+        experiment: The experiment.
+        jobs: Its jobs.
+        width: Width of the terminal in characters.
+    """
     reason = f" ({formatting.first_line(experiment.reason)})" if experiment.reason else ""
     head = Text.assemble(
         (experiment.name, "bold"),
@@ -218,14 +237,17 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
 
 
 def _grown(experiment: Experiment) -> str:
-    """Return a hint on the plot of gang sizes; empty if the policy is not elastic."""
+    """Return the command that plots the number of slots of each job over time; empty if the policy is not elastic."""
     if (experiment.spec.get("policy") or {}).get("elastic") is None:
         return ""
     return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows the number of slots of each job"
 
 
 def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
-    """Return what jobs reused from others under `stage_tree` and the billed slot time; empty if nothing, or for other policies."""
+    """Return a sentence on the training that jobs under the policy `stage_tree` reused from others, and on the billed slot time.
+
+    Empty: no job reused any training, or the policy is another one.
+    """
     policy = experiment.spec.get("policy") or {}
     without = sum(job.state is JobState.COMPLETED and not job.attempt for job in jobs)
     onward = sum(bool(job.parent and job.attempt) for job in jobs)
@@ -245,7 +267,7 @@ def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
 
 
 def _moved(experiment: Experiment) -> str:
-    """Return how the models moved in an experiment with partitioned data; empty without partitioned data."""
+    """Return a sentence with the numbers of model transfers in an experiment with partitioned data; empty without such data."""
     hops = experiment.hops
     if experiment.spec.get("data") is None:
         return ""
@@ -279,7 +301,10 @@ def _line(subject: str, look: str, words: str) -> Text:
 def _with_reasons(
     columns: Sequence[str], rows: Sequence[Row], reasons: Sequence[str], width: int
 ) -> tuple[Table, bool]:
-    """Return a table with a column of reasons and True if `width` allows; else one without, and whether there are no reasons."""
+    """Return a table of `rows` with a last column of reasons if `width` and the length of the reasons allow it, else without it.
+
+    Also return True if no reasons are left to print below the table.
+    """
     bare = _filled(_table(*columns), rows)
     measured = Console(width=_MEASURED_WIDTH, file=io.StringIO()).measure(bare).maximum
     room = width - measured - 2
@@ -310,13 +335,13 @@ def _moment(at: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LineageStretch:
-    """A part of a job's training.
+    """A part of the training that led to a job's current state, trained by the job itself or by a job it was forked from.
 
     Attributes:
-        job: Id of the job that trained it.
-        start: First position, exclusive.
-        end: Last position: that of the next fork, or the job's current one.
-        hyperparameters: The hyperparameters of that job.
+        job: Id of the job that trained this part.
+        start: Position at which the part begins, exclusive.
+        end: Position at which the part ends, inclusive: the next fork, or the current position of the last job.
+        hyperparameters: The hyperparameters of the job that trained it.
     """
 
     job: str
@@ -326,11 +351,11 @@ class LineageStretch:
 
 
 def lineage(jobs: Mapping[str, Job], job: Job) -> list[LineageStretch]:
-    """Return the stretches that make up the training of a job, from the beginning.
+    """Return the parts that make up the training of a job, from the beginning.
 
     Args:
         jobs: The jobs of the experiment by id.
-        job: One of them.
+        job: The job, one of `jobs`.
     """
     found: list[LineageStretch] = []
     passed = set[str]()
@@ -348,7 +373,7 @@ def lineage(jobs: Mapping[str, Job], job: Job) -> list[LineageStretch]:
 
 
 def lineage_table(stretches: list[LineageStretch]) -> RenderableType:
-    """Format stretches, one line each, with the hyperparameters that differ between them."""
+    """Format the parts of a job's training, one line each, with the hyperparameters that differ between them."""
     names = sorted({name for one in stretches for name in one.hyperparameters})
     values = {name: [one.hyperparameters.get(name) for one in stretches] for name in names}
     changing = [name for name, given in values.items() if any(value != given[0] for value in given)]

@@ -16,7 +16,10 @@ DATA_VARIABLE: Final = "HOPYARD_DATA"
 
 
 def read_address(data: Path, service: str = "scheduler") -> str | None:
-    """Return the HOST:PORT in the address file that a service wrote into the data directory, or None if there is none."""
+    """Return the HOST:PORT in the address file of a service in the data directory `data`, or None if there is no such file.
+
+    A service writes the file `SERVICE.address` when it starts.
+    """
     try:
         return (data / f"{service}.address").read_text(encoding="utf-8").strip() or None
     except FileNotFoundError:
@@ -24,13 +27,13 @@ def read_address(data: Path, service: str = "scheduler") -> str | None:
 
 
 def find_server(server: str | None, data: str | Path | None) -> str:
-    """Return the scheduler's address.
+    """Return the scheduler's address, HOST:PORT.
+
+    Without arguments, the environment variable HOPYARD_SERVER is used, then HOPYARD_DATA, then `./hopyard-data`.
 
     Args:
-        server: HOST:PORT; takes precedence over the environment.
-        data: Data directory of a running cluster.
-
-    Without either, the environment variable HOPYARD_SERVER is used, then HOPYARD_DATA, then `./hopyard-data`.
+        server: HOST:PORT of the scheduler; None: read it from the data directory or the environment.
+        data: Data directory of a running cluster; None: see above.
 
     Raises:
         InvalidInput: Both arguments are given.

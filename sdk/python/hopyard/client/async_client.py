@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _GARBAGE_SECONDS: Final = 1800.0
 _REGISTER_SECONDS: Final = 24 * 3600.0
-"""Deadline of a registration, in which nodes read the complete files, which may be terabytes."""
+"""Deadline of `register_data`, during which nodes read the complete files, which may be terabytes."""
 _MOST: Final = 2**31 - 1
 
 
@@ -85,28 +85,38 @@ class AsyncClient(ClientQueries):
         return replace(converters.experiment(answer.experiment), note=printable(answer.note))
 
     async def pause(self, experiment: str | Experiment) -> Experiment:
-        """Suspend all runs at their next boundary and start none. `wait(..., until={PAUSED})` waits until all are suspended."""
+        """Suspend all runs of an experiment at their next boundary and start no new ones.
+
+        The call returns before the runs are suspended; `wait(..., until={ExperimentState.PAUSED})` waits for that.
+
+        Raises:
+            Conflict: The experiment has ended.
+        """
         connection = await self._connection()
         request = experiment_pb2.PauseExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.PauseExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def resume(self, experiment: str | Experiment) -> Experiment:
-        """Continue a paused experiment."""
+        """Continue a paused experiment. No effect if it is running.
+
+        Raises:
+            Conflict: The experiment has ended; `extend` continues it.
+        """
         connection = await self._connection()
         request = experiment_pb2.ResumeExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.ResumeExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def stop(self, experiment: str | Experiment) -> Experiment:
-        """End the experiment by terminating all its jobs. The snapshot of the best job is kept."""
+        """Stop an experiment and terminate all its jobs. The snapshot of the best job is kept. No effect if it has ended."""
         connection = await self._connection()
         request = experiment_pb2.StopExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.StopExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def close_experiment(self, experiment: str | Experiment) -> Experiment:
-        """End a study as completed. Jobs that are not yet trained to their requested position are terminated."""
+        """End a study as COMPLETED. Jobs that are not yet trained to their requested position are terminated."""
         connection = await self._connection()
         request = experiment_pb2.CloseExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.CloseExperiment(request))
@@ -241,7 +251,7 @@ class AsyncClient(ClientQueries):
         Args:
             experiment: The experiment or its id.
             target: Value of the metric that ends the experiment, immediately if a job has already reached it.
-            weight: Weight of its share, above 0.
+            weight: Weight with which the experiment gets a share of the cluster's slots, above 0.
             slots: Maximum number of slots, at least 1. If it is lowered, the policy gives up the excess slots, or
                 the scheduler takes them after a grace period.
             concurrency: Maximum number of jobs that train at the same time, at least 1. Excess jobs are handled in the
@@ -267,21 +277,34 @@ class AsyncClient(ClientQueries):
         return converters.experiment(answer.experiment)
 
     async def pause_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Suspend a job at its next boundary and hold it until `resume_job`. The policy cannot start it; other jobs continue."""
+        """Suspend a job at its next boundary and hold it (state HELD) until `resume_job`. The policy cannot start it meanwhile.
+
+        Other jobs continue. The call returns before the job is suspended.
+
+        Raises:
+            Conflict: The job has ended.
+        """
         connection = await self._connection()
         request = job_manager_pb2.PauseJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.PauseJob(request))
         return converters.job(answer.job)
 
     async def resume_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Release a job that `pause_job` holds, so that the policy may start it again."""
+        """Release a job that `pause_job` holds, so that the policy may start it again. No effect on a job that is not paused.
+
+        Raises:
+            Conflict: The job has ended.
+        """
         connection = await self._connection()
         request = job_manager_pb2.UnpauseJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.UnpauseJob(request))
         return converters.job(answer.job)
 
     async def stop_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Terminate a job: a running one at its next boundary, a waiting one immediately. Its reports are kept."""
+        """Terminate a job: a running one at its next boundary, an idle one immediately. No effect if it has ended.
+
+        Its reports are kept.
+        """
         connection = await self._connection()
         request = job_manager_pb2.TerminateJobRequest(experiment=id_of(experiment), job=job)
         answer = await connection.call(lambda: connection.jobs.TerminateJob(request))
@@ -373,7 +396,9 @@ class AsyncClient(ClientQueries):
     async def register_data(
         self, name: str, partitions: Iterable[DataPartition], *, request_id: str | None = None
     ) -> DataSet:
-        """Add a data set to the catalog, after all named nodes have read their files. Either everything is registered or nothing.
+        """Add a data set to the catalog of the cluster, after all nodes in `partitions` have read their files.
+
+        If an error occurs, nothing is added.
 
         Args:
             name: The name of the data set in experiment files.
@@ -384,7 +409,7 @@ class AsyncClient(ClientQueries):
         Raises:
             InvalidInput: A name is invalid, a node is unknown, a file is missing, or replicas differ.
             AlreadyExists: The name already exists.
-            Conflict: A named node is not connected.
+            Conflict: A node in `partitions` is not connected.
         """
         connection = await self._connection()
         request = data_pb2.RegisterDataRequest(

@@ -1,4 +1,4 @@
-"""The data sets of the catalog as the client returns them."""
+"""The data sets in the catalog of a cluster, as the client returns them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from hopyard._runtime.datasets.usage import Storage, storage
 
 
 class ReplicaState(enum.Enum):
-    """The state of a replica: PRESENT (unchanged), BROKEN (lost or changed), AWAY (node not connected), UNKNOWN (not reported)."""
+    """The state of a replica.
+
+    PRESENT: unchanged on its node. BROKEN: lost or changed. AWAY: the node is not connected. UNKNOWN: the node has not
+    reported it yet.
+    """
 
     PRESENT = "PRESENT"
     BROKEN = "BROKEN"
@@ -19,7 +23,14 @@ class ReplicaState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DataReplica:
-    """A copy of a partition at a path on a node. `detail` describes the problem of a BROKEN one."""
+    """A copy of a partition on a node.
+
+    Attributes:
+        node: Id of the node.
+        path: Path of the file or folder on the node.
+        state: Whether the node still has the unchanged copy.
+        detail: The problem of a BROKEN replica, as a sentence; empty: no problem.
+    """
 
     node: str
     path: str
@@ -33,10 +44,10 @@ class DataPartition:
 
     Attributes:
         name: Split and number, such as "train/3" or "eval/0".
-        size_bytes: Size of the partition.
-        sha256: SHA-256 of its bytes.
+        size_bytes: Size of the partition in bytes; 0: unknown.
+        sha256: SHA-256 of its bytes; empty: unknown.
         examples: Number of examples; None: unknown.
-        replicas: Its replicas; of a partition with a URL, the nodes that have downloaded it.
+        replicas: Its replicas. Those of a partition with a URL are on the nodes that have downloaded it.
         url: URL from which nodes download it; empty: it exists only on nodes.
     """
 
@@ -50,7 +61,14 @@ class DataPartition:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """A data set of the catalog. `experiments` are the ids of the unfinished experiments that use it."""
+    """A data set in the catalog of a cluster.
+
+    Attributes:
+        name: The name in experiment files.
+        partitions: The partitions to train on and to evaluate on.
+        registered_at: Time of the registration in seconds since the Unix epoch.
+        experiments: Ids of the unfinished experiments that use the data set.
+    """
 
     name: str
     partitions: tuple[DataPartition, ...]
@@ -59,7 +77,7 @@ class DataSet:
 
     @property
     def storage(self) -> Storage:
-        """Bytes that the nodes hold without broken replicas, compared with a full copy of the data set on each of these nodes."""
+        """The bytes that replicas use on nodes, compared with a full copy on each of these nodes. BROKEN replicas are not counted."""
         return storage(
             (one.size_bytes, {each.node for each in one.replicas if each.state is not ReplicaState.BROKEN})
             for one in self.partitions

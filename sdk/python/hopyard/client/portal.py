@@ -19,7 +19,10 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for threads without an event loop. The first coroutine starts the thread; `close` releases it."""
+    """Runs coroutines for threads without an event loop, on the event loop in the background thread of this process.
+
+    The first coroutine starts the thread. `close` cancels the coroutines of the object and releases the thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,11 +31,11 @@ class LoopThread:
 
     @property
     def inherited(self) -> bool:
-        """Whether this object was started in the parent of a forked process. The thread then exists only in the parent."""
+        """Whether this process was forked after the object had started its thread. The thread runs only in the parent process."""
         return self._shared is not None and self._shared.process != os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end and return its result. If the waiting thread is interrupted, the coroutine is cancelled."""
+        """Run a coroutine to its end and return its result. If the calling thread is interrupted, the coroutine is cancelled."""
         future = self.start(work)
         try:
             return future.result()
@@ -41,11 +44,11 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine in the background. Cancelling the future cancels the coroutine.
+        """Start a coroutine in the background, and return a future of its result. Cancelling the future cancels the coroutine.
 
         Raises:
-            Conflict: This object was started in the parent of this forked process.
-            RuntimeError: The caller runs on the background event loop.
+            Conflict: The process was forked after the object had started its thread.
+            RuntimeError: The caller runs on the background event loop, which it would block.
         """
         with self._lock:
             if self._shared is not None and self.inherited:
@@ -63,7 +66,10 @@ class LoopThread:
         return future
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
-        """Iterate over an asynchronous generator. The generator is closed when the iteration ends or is abandoned."""
+        """Return an iterator over an asynchronous generator, which runs on the background event loop.
+
+        The generator is closed when the iteration ends or the iterator is closed.
+        """
         try:
             while True:
                 try:
@@ -74,7 +80,7 @@ class LoopThread:
             self.run(items.aclose())
 
     def close(self) -> None:
-        """Cancel the coroutines of this object. The last object to close ends the thread. Safe to call twice."""
+        """Cancel the coroutines of this object. The last open object of the process ends the thread. Safe to call twice."""
         with self._lock:
             shared, self._shared = self._shared, None
             running = list(self._running)
@@ -85,7 +91,7 @@ class LoopThread:
 
 
 class _Shared:
-    """The event loop of the process, its thread, and the number of its users."""
+    """The event loop of the process with its thread, and the number of `LoopThread` objects that use it."""
 
     def __init__(self) -> None:
         self.users = 0

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hopyard.traces import Trace
 
 PATIENCE_SECONDS: Final = 30.0
-"""Default time for which a call is retried while the cluster is not reachable."""
+"""Default of `patience`: seconds for which a call is retried while the cluster is not reachable."""
 
 _PAGE: Final = 1000
 _WATCH_SECONDS: Final = 3600.0
@@ -51,7 +51,10 @@ ENDED: Final = frozenset(state for state in ExperimentState if state.ended)
 
 
 class ClientQueries:
-    """The methods of `AsyncClient` that change nothing."""
+    """The methods of `AsyncClient` that change nothing in the cluster. `AsyncClient` is the class to use; it inherits them.
+
+    The object connects to the cluster with the first call. The docstring of `AsyncClient` describes the constructor's arguments.
+    """
 
     def __init__(
         self,
@@ -73,14 +76,14 @@ class ClientQueries:
 
     @classmethod
     def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
-        """Create a client with its own cluster in the directory `data` on this computer.
+        """Create a client with its own cluster, whose processes run on this computer and whose state is in the directory `data`.
 
         The cluster starts with the first call (or when the context is entered) and stops when the client is closed.
-        Experiments that are unfinished then continue when the directory is opened again.
+        Unfinished experiments continue when a cluster is started in the directory again.
 
         Args:
             data: The data directory. It is created if it is missing.
-            slots: Number of jobs that can train at the same time.
+            slots: Number of slots, and so of jobs that can train at the same time.
         """
         from hopyard.client.local_cluster.embedded import EmbeddedCluster
 
@@ -89,7 +92,7 @@ class ClientQueries:
         return client
 
     async def __aenter__(self) -> Self:
-        """Connect to the cluster, or start the client's own one."""
+        """Connect to the cluster, or start the one of a client that `local` created, and return the client."""
         await self._connection()
         return self
 
@@ -100,7 +103,7 @@ class ClientQueries:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, and stop the client's own cluster. Safe to call twice."""
+        """Close the connections, and stop the cluster of a client that `local` created. Safe to call twice."""
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.close()
@@ -119,7 +122,7 @@ class ClientQueries:
         return converters.experiment(answer.experiment)
 
     async def experiments(self, state: ExperimentState | None = None) -> list[Experiment]:
-        """Return all experiments, or those in `state`, newest first."""
+        """Return all experiments of the cluster (`state` None) or those in one state, newest first."""
         connection = await self._connection()
         request = experiment_pb2.ListExperimentsRequest(page_size=_PAGE)
         if state is not None:
@@ -133,7 +136,7 @@ class ClientQueries:
             request.page_token = answer.next_page_token
 
     async def data_sets(self) -> list[DataSet]:
-        """Return the data sets of the catalog, ordered by name."""
+        """Return all data sets in the catalog of the cluster, ordered by name."""
         connection = await self._connection()
         request = data_pb2.ListDataRequest(page_size=_PAGE)
         found: list[DataSet] = []
@@ -199,7 +202,7 @@ class ClientQueries:
     async def wait(
         self,
         experiment: str | Experiment,
-        timeout: float | None = None,  # noqa: ASYNC109 - the same face as the synchronous client
+        timeout: float | None = None,  # noqa: ASYNC109 - the same signature as in the synchronous client
         *,
         until: Collection[ExperimentState] = ENDED,
     ) -> Experiment:
@@ -228,7 +231,7 @@ class ClientQueries:
         return await self.get(experiment)
 
     async def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
-        """Return the jobs of an experiment, or those in `state`, in order of creation."""
+        """Return all jobs of an experiment (`state` None) or those in one state, in order of creation."""
         connection = await self._connection()
         request = job_manager_pb2.ListJobsRequest(experiment=id_of(experiment), page_size=_PAGE)
         if state is not None:
@@ -242,7 +245,7 @@ class ClientQueries:
             request.page_token = answer.next_page_token
 
     async def job(self, experiment: str | Experiment, job: str) -> Job:
-        """Return a job.
+        """Return the current state of a job.
 
         Raises:
             NotFound: The experiment has no job with this id.
@@ -258,7 +261,12 @@ class ClientQueries:
         return await self.job(present.id, present.best_job) if present.best_job is not None else None
 
     async def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
-        """Return all accepted reports of an experiment, or of one job, ordered by job and position."""
+        """Return all accepted reports of an experiment, ordered by job and position.
+
+        Args:
+            experiment: The experiment or its id.
+            job: Id of the job whose reports are returned; None: those of all jobs.
+        """
         return [one async for page in self._statistics(id_of(experiment), job or "") for one in page]
 
     async def _statistics(self, experiment: str, job: str = "") -> AsyncGenerator[list[Statistic]]:
@@ -272,9 +280,11 @@ class ClientQueries:
             request.page_token = answer.next_page_token
 
     async def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
-        """Return the results as a table with one row per job in order of creation, or with `reports` one row per report.
+        """Return the results of an experiment as a table, whose `rows` are plain values. Its `frame()` is a pandas DataFrame.
 
-        `results(...).rows` are plain values. `results(...).frame()` is a pandas DataFrame.
+        Args:
+            experiment: The experiment or its id.
+            reports: Whether the table has one row per report. Otherwise it has one row per job, in order of creation.
         """
         from hopyard.results import job_results, report_results
 
@@ -284,9 +294,10 @@ class ClientQueries:
         return job_results(present, await self.jobs(present))
 
     async def traces(self, experiment: str | Experiment) -> list[Trace]:
-        """Return the learning curves with the seconds of each report, in order of job creation, for `hopyard.traces.write_traces`.
+        """Return the traces of an experiment's jobs, in order of job creation, for `hopyard.traces.write_traces`.
 
-        A position that was trained again after a rewind occurs once. Jobs without reports are omitted.
+        A trace has the hyperparameters of a job, its learning curve, and the training seconds of each report. A position that
+        was trained again after a return to an earlier snapshot occurs once. Jobs without reports are omitted.
         """
         from hopyard.traces.recorder import Recorder
 
@@ -326,7 +337,7 @@ class ClientQueries:
         return found
 
     async def _parent(self, experiment: str, parent: str | None) -> Job | None:
-        """Return the job `parent` if the experiment has it; in a group it may belong to another experiment, then return None."""
+        """Return the job with the id `parent`. None if `parent` is None, or if it belongs to another experiment of the group."""
         if parent is None:
             return None
         try:
@@ -337,7 +348,13 @@ class ClientQueries:
     async def logs(
         self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
     ) -> AsyncGenerator[LogChunk]:
-        """Yield the output of a job, or of one rank of its gang, node by node; with `follow` also new output until the job ends.
+        """Yield the output of a job from the nodes on which it ran, node by node.
+
+        Args:
+            experiment: The experiment or its id.
+            job: Id of the job.
+            follow: Whether to yield new output until the job has ended. Otherwise the output that exists now is yielded.
+            rank: The rank of the job's gang whose output is read; 0 without a gang.
 
         Raises:
             NotFound: There is no such job, it has not run yet, or a node on which it may have run is not reachable.

@@ -1,4 +1,4 @@
-"""Prepares an experiment for `create`: validates the specification and packs the code folder, before anything is sent."""
+"""Prepares an experiment for `AsyncClient.create`: validates the specification and packs the code folder, before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hopyard.errors import InvalidInput
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, parse_spec
 
 SpecLike = str | Path | Mapping[str, Any]
-"""A specification: the path of an experiment file, or its text (with line breaks, or starting with a brace), or its contents as
-a mapping, in which `trainer` may be the trainer class itself.
+"""A specification of an experiment: the path of an experiment file; or its text (with line breaks, or starting with a brace); or its
+contents as a mapping, in which `trainer` may be the trainer class itself.
 """
 
 
@@ -39,11 +39,11 @@ class Submission:
     folder: Path | None
 
     def interpreter(self, given: str) -> str:
-        """Return the path of the Python interpreter to send with the experiment; empty: send none.
+        """Return the path of the Python interpreter to send with the experiment; empty: nodes need no path.
 
-        If the specification names no interpreter, this is `given`. Otherwise nodes use the path in the specification, and
-        none need be sent, with one exception: a path relative to the code folder whose file exists on this computer.
-        Virtual environments are not part of the bundle, so its absolute path is sent, and nodes on this computer use it.
+        If the specification names no interpreter, this is `given`. If it names one, nodes use that path, and the result is empty,
+        with one exception: a path relative to the code folder whose file exists on this computer. Virtual environments are not
+        part of the bundle, so the absolute path of the file is returned, and nodes on this computer use it.
 
         Args:
             given: The path to use if the specification names no interpreter.
@@ -88,7 +88,8 @@ def pack(folder: Path) -> Bundle:
     """Pack a code folder into a bundle. Files that disappear during packing, such as temporary files, are omitted.
 
     Raises:
-        InvalidInput: The folder contains files that cannot be packed, is too large, or changes during every try.
+        InvalidInput: The folder contains files that cannot be packed, it is too large, or files disappeared during each of
+            five tries.
     """
     gone = ""
     for _ in range(_PACK_TRIES):
@@ -126,7 +127,11 @@ def read_text(file: Path) -> str:
 
 
 def _with_trainer_path(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Path | None]:
-    """Replace a trainer class in `given` by "file.py:Class". Also return the folder of the file; None: no class."""
+    """Return `given` with a trainer class replaced by "FILE.py:CLASS", and the folder of that file; None: `given` names no class.
+
+    Raises:
+        InvalidInput: The class was not defined in a file.
+    """
     trainer = given.get("trainer")
     if not isinstance(trainer, type):
         return given, None

@@ -1,4 +1,4 @@
-"""The synchronous client: runs the asynchronous one on a background event loop."""
+"""The synchronous client: runs an `AsyncClient` on a background event loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A client of a Hopyard cluster. Use it as a context manager, or `close` it. `AsyncClient` documents its guarantees.
+    """A client of a Hopyard cluster for code without an event loop. `AsyncClient` documents its guarantees.
+
+    Use it as a context manager, or `close` it.
 
         with Client.local(slots=2) as client:
             experiment = client.wait(client.create("experiment.yaml"))
@@ -64,18 +66,18 @@ class Client:
 
     @classmethod
     def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
-        """Create a client with its own cluster in the directory `data`; see `AsyncClient.local`."""
+        """Create a client with its own cluster on this computer, whose state is in the directory `data`; see `AsyncClient.local`."""
         client = cls()
         client._client = AsyncClient.local(data, slots=slots)
         return client
 
     @property
     def asynchronous(self) -> AsyncClient:
-        """The underlying asynchronous client. It runs on the event loop of `hopyard.client.portal`."""
+        """The asynchronous client that this object uses. It runs on the event loop of `hopyard.client.portal`."""
         return self._client
 
     def __enter__(self) -> Self:
-        """Connect to the cluster, or start the client's own one."""
+        """Connect to the cluster, or start the one of a client that `local` created, and return the client."""
         try:
             self._loop.run(self._client.__aenter__())
         except BaseException:
@@ -90,7 +92,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections, and stop the client's own cluster. Safe to call twice.
+        """Close the connections, and stop the cluster of a client that `local` created. Safe to call twice.
 
         It does nothing in a forked process that inherited the client.
         """
@@ -104,15 +106,15 @@ class Client:
         return self._loop.run(self._client.create(spec, folder, interpreter=interpreter))
 
     def get(self, experiment: str | Experiment) -> Experiment:
-        """Return the current state of an experiment."""
+        """Return the current state of an experiment; see `AsyncClient.get`."""
         return self._loop.run(self._client.get(experiment))
 
     def experiments(self, state: ExperimentState | None = None) -> list[Experiment]:
-        """Return all experiments, or those in `state`, newest first."""
+        """Return all experiments of the cluster (`state` None) or those in one state, newest first."""
         return self._loop.run(self._client.experiments(state))
 
     def watch(self, experiment: str | Experiment) -> Iterator[Change]:
-        """Yield the current state of experiment and jobs, then every change until the experiment ends; see `AsyncClient.watch`."""
+        """Yield the current state of the experiment and its jobs, then every change until its end; see `AsyncClient.watch`."""
         return self._loop.iterate(self._client.watch(experiment))
 
     def wait(
@@ -126,23 +128,23 @@ class Client:
         return self._loop.run(self._client.wait(experiment, timeout, until=until))
 
     def pause(self, experiment: str | Experiment) -> Experiment:
-        """Suspend all runs at their next boundary and start no new ones."""
+        """Suspend all runs of an experiment at their next boundary and start no new ones; see `AsyncClient.pause`."""
         return self._loop.run(self._client.pause(experiment))
 
     def resume(self, experiment: str | Experiment) -> Experiment:
-        """Continue a paused experiment."""
+        """Continue a paused experiment; see `AsyncClient.resume`."""
         return self._loop.run(self._client.resume(experiment))
 
     def stop(self, experiment: str | Experiment) -> Experiment:
-        """End the experiment by terminating all its jobs. The snapshot of the best job is kept."""
+        """Stop an experiment and terminate all its jobs; see `AsyncClient.stop`."""
         return self._loop.run(self._client.stop(experiment))
 
     def close_experiment(self, experiment: str | Experiment) -> Experiment:
-        """End a study as completed; see `AsyncClient.close_experiment`."""
+        """End a study as COMPLETED; see `AsyncClient.close_experiment`."""
         return self._loop.run(self._client.close_experiment(experiment))
 
     def keep_experiment(self, experiment: str | Experiment) -> None:
-        """Restart the idle timer of a study; see `AsyncClient.keep_experiment`."""
+        """Restart the idle timer of a study, so that it stays open; see `AsyncClient.keep_experiment`."""
         self._loop.run(self._client.keep_experiment(experiment))
 
     def request(
@@ -164,7 +166,7 @@ class Client:
     def extend(
         self, experiment: str | Experiment, *, jobs: int = 0, max_iterations: int = 0, seconds: float = 0.0
     ) -> Experiment:
-        """Raise the limits of an experiment. An ended one continues; see `AsyncClient.extend`."""
+        """Raise the limits of an experiment. An ended experiment continues; see `AsyncClient.extend`."""
         return self._loop.run(
             self._client.extend(experiment, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
         )
@@ -186,11 +188,11 @@ class Client:
         return self._loop.run(changed)
 
     def pause_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Suspend a job at its next boundary and hold it until `resume_job`. Other jobs continue."""
+        """Suspend a job and hold it until `resume_job`; see `AsyncClient.pause_job`."""
         return self._loop.run(self._client.pause_job(experiment, job))
 
     def resume_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Release a job that `pause_job` holds, so that the policy may start it again."""
+        """Release a job that `pause_job` holds; see `AsyncClient.resume_job`."""
         return self._loop.run(self._client.resume_job(experiment, job))
 
     def stop_job(self, experiment: str | Experiment, job: str) -> Job:
@@ -198,11 +200,11 @@ class Client:
         return self._loop.run(self._client.stop_job(experiment, job))
 
     def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
-        """Return the jobs of an experiment, or those in `state`, in order of creation."""
+        """Return all jobs of an experiment (`state` None) or those in one state, in order of creation."""
         return self._loop.run(self._client.jobs(experiment, state))
 
     def job(self, experiment: str | Experiment, job: str) -> Job:
-        """Return a job; see `AsyncClient.job`."""
+        """Return the current state of a job; see `AsyncClient.job`."""
         return self._loop.run(self._client.job(experiment, job))
 
     def best(self, experiment: str | Experiment) -> Job | None:
@@ -210,7 +212,7 @@ class Client:
         return self._loop.run(self._client.best(experiment))
 
     def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
-        """Return all accepted reports of an experiment, or of one job, ordered by job and position."""
+        """Return the accepted reports of an experiment or of one job, by job and position; see `AsyncClient.statistics`."""
         return self._loop.run(self._client.statistics(experiment, job))
 
     def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
@@ -218,7 +220,7 @@ class Client:
         return self._loop.run(self._client.results(experiment, reports=reports))
 
     def traces(self, experiment: str | Experiment) -> list[Trace]:
-        """Return the learning curves with the seconds of each report; see `AsyncClient.traces`."""
+        """Return the traces of an experiment's jobs: learning curves with training times; see `AsyncClient.traces`."""
         return self._loop.run(self._client.traces(experiment))
 
     def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
@@ -228,7 +230,7 @@ class Client:
     def logs(
         self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
     ) -> Iterator[LogChunk]:
-        """Yield the output of a job, or of one rank of its gang, node by node; with `follow` also new output until the job ends."""
+        """Yield the output of a job, with `follow` until the job has ended; see `AsyncClient.logs`."""
         return self._loop.iterate(self._client.logs(experiment, job, follow=follow, rank=rank))
 
     def download(
@@ -257,7 +259,7 @@ class Client:
         return self._loop.run(self._client.nodes())
 
     def data_sets(self) -> list[DataSet]:
-        """Return the data sets of the catalog, ordered by name."""
+        """Return all data sets in the catalog of the cluster, ordered by name."""
         return self._loop.run(self._client.data_sets())
 
     def data_set(self, name: str) -> DataSet:
@@ -283,7 +285,7 @@ class Client:
         idle: Sequence[str] = (),
         for_others: bool = False,
     ) -> Garbage:
-        """Delete everything that no experiment needs; see `AsyncClient.collect_garbage`."""
+        """Delete everything from the store and the nodes that no experiment needs; see `AsyncClient.collect_garbage`."""
         return self._loop.run(
             self._client.collect_garbage(
                 dry_run=dry_run, older_than=older_than, foreign=foreign, idle=idle, for_others=for_others

@@ -55,7 +55,7 @@ class Metric:
 
     Attributes:
         name: Name of the metric in the reports.
-        mode: The better direction.
+        mode: Whether higher values ("max") or lower values ("min") are better.
         target: The experiment ends when a job reaches this value; None: no target.
         kill_threshold: A policy may terminate a job that stays worse than this value; None: no threshold.
         target_over: Number of a job's last reports whose mean must reach the target, at least 1.
@@ -78,7 +78,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """Counters of how the snapshots of an experiment moved.
+    """Counters of the transfers of an experiment's snapshots between agents and the snapshot store.
 
     Attributes:
         direct: Number of runs that fetched their snapshot from another agent.
@@ -117,14 +117,14 @@ class Experiment:
         best_job: Id of the job with the best value so far; None before the first report.
         best_value: The best value so far.
         best_position: The position of the best value.
-        slots: Number of slots that the experiment holds.
+        slots: Number of slots that the experiment has now, with and without a run.
         share: Number of slots that the experiment may use now.
-        running_seconds: Time since creation without pauses.
+        running_seconds: Seconds since the creation, without those in which the experiment was paused.
         group: Id of the first experiment of the group; the experiment's own id if it is in no group.
         warning: A problem that does not stop the experiment, as a sentence; empty: none.
         snapshot_bytes: Size of all its snapshots. Equal contents count once.
         hops: Transfers of its snapshots; in a group, those of all experiments of the group.
-        slot_seconds: Slot time that is charged to the experiment: that of its own runs, and in a group an equal
+        slot_seconds: Slot time in seconds that is charged to the experiment: that of its own runs, and in a group an equal
             part of runs that several experiments need.
         note: A remark of the policy about the settings, such as too few jobs for its rungs. Only `create` returns it.
             Empty: none.
@@ -181,9 +181,31 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job: the training of one configuration. The message `Job` in `experiment.proto` documents the fields.
+    """A job: the training of one configuration.
 
-    `reason_code` is None without a reason.
+    Attributes:
+        experiment: Id of the experiment.
+        id: Id of the job, unique in the group of the experiment.
+        state: The current state.
+        reason: Why the job waits, failed or ended, as a sentence; empty while it trains.
+        hyperparameters: The configuration: the value of each hyperparameter by name.
+        position: How far its newest run has trained, in the experiment's unit.
+        attempt: Number of runs so far, including the current one.
+        slots: Ids of the slots of the current run, in order of the rank; empty: it does not run.
+        priority: Order among the idle jobs, higher first; None: 0.
+        parent: Id of the job whose snapshot this job started from (a fork); None: it is not a fork.
+        fork_position: Position of that snapshot; 0: it is not a fork.
+        best_value: Best value of the metric so far; None: no report yet.
+        best_position: Position of the best value.
+        last_value: Newest value of the metric; None: no report yet.
+        seconds: Training time in seconds.
+        failures: Number of runs that the user's code failed.
+        suspends: Number of suspensions.
+        snapshots: The snapshots that exist.
+        group: Id of the first experiment of the group, under which nodes store the job's logs.
+        shared_position: Position up to which the job reuses results of other jobs, if beyond `position`; 0: none.
+        reason_code: The code of the reason, for programs; None: no reason.
+        reason_args: The arguments of the reason by name.
     """
 
     experiment: str
@@ -211,13 +233,19 @@ class Job:
 
     @property
     def reached(self) -> int:
-        """The position that the job has results for, either from its own training or from jobs with the same training."""
+        """The highest position for which the job has results, from its own training or from jobs with the same training."""
         return max(self.position, self.shared_position)
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A report of a job. `at` is the time of the report in seconds since the Unix epoch."""
+    """A report of a job, as `AsyncClient.watch` yields it.
+
+    Attributes:
+        job: Id of the job.
+        report: The position, the metrics and the training time.
+        at: Time of the report in seconds since the Unix epoch.
+    """
 
     job: str
     report: Report
@@ -226,18 +254,25 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class JobGone:
-    """A job that was removed because the generator had no further configuration for it."""
+    """The notice that the job with the id `job` was removed, because the generator had no further configuration for it."""
 
     job: str
 
 
 Change = Experiment | Job | JobReport | JobGone
-"""An item that `watch` yields."""
+"""An item that `AsyncClient.watch` yields: the new state of the experiment or of a job, a report, or the removal of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """An accepted report as AppStat stores it. `at` is the time of the report in seconds since the Unix epoch."""
+    """An accepted report of a job as AppStat stores it.
+
+    Attributes:
+        job: Id of the job.
+        attempt: Number of the run that sent the report.
+        report: The position, the metrics and the training time.
+        at: Time of the report in seconds since the Unix epoch.
+    """
 
     job: str
     attempt: int
@@ -250,10 +285,10 @@ class Point:
     """A point of a learning curve: the value of one metric at a position.
 
     Attributes:
-        position: The job's position.
+        position: The position, in the experiment's unit.
         value: Value of the metric. Partial evaluations at one position are averaged, weighted by their number of
             examples.
-        seconds: Training time of the job up to this position.
+        seconds: Training time up to this position, in seconds.
     """
 
     position: int
@@ -266,9 +301,12 @@ class Slot:
     """One schedulable place on a node.
 
     Attributes:
-        id: "node/index".
-        experiment: The experiment that holds it; None: none.
-        job: The job that runs on it; None: it is idle.
+        id: "NODE/INDEX", such as "node1/0".
+        node: Id of the node.
+        experiment: Id of the experiment whose job runs on it, else of the one that reserves it (of a group, its first
+            experiment); None: none.
+        job: Id of the job that runs on it; None: it is idle.
+        attempt: Number of the run on it.
         cpus: Number of CPU threads of a training process on it.
         gpus: Indices of the GPUs that a training process on it sees.
         rank: Rank of the process that runs here in its gang; 0 without a gang.
@@ -290,7 +328,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A host with a node agent. `silent_seconds` is the time since its last message."""
+    """A host with a node agent.
+
+    Attributes:
+        id: Id of the node.
+        address: HOST:PORT of its agent.
+        state: Whether it accepts runs.
+        slots: Its slots.
+        silent_seconds: Seconds since the scheduler received the last message of the agent.
+    """
 
     id: str
     address: str
@@ -321,7 +367,7 @@ class ClusterAddresses:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Bytes of a job's output. `offset` is their offset in the log on the node `node`."""
+    """A part of the output of a job: `data` starts at the byte `offset` of the log on the node `node`."""
 
     node: str
     data: bytes
@@ -381,7 +427,12 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class ImportedExperiment:
-    """The result of an import: the experiment (of a group, its first one) and the number of snapshots that were imported."""
+    """The result of an import.
+
+    Attributes:
+        experiment: The imported experiment; of a group, its first one.
+        snapshots: Number of snapshots that were imported.
+    """
 
     experiment: Experiment
     snapshots: int
@@ -389,11 +440,11 @@ class ImportedExperiment:
 
 @dataclass(frozen=True, slots=True)
 class GarbageKind:
-    """Garbage of one kind in one place.
+    """The garbage of one kind in one place, as a garbage collection found it.
 
     Attributes:
-        kind: Description of the kind.
-        place: "store", or the node or folder.
+        kind: Description of the kind, for people.
+        place: "store", the id of a node, or the name of a node agent's folder in the data directory.
         count: Number of items.
         size_bytes: Total size of the items.
     """
@@ -406,7 +457,7 @@ class GarbageKind:
 
 @dataclass(frozen=True, slots=True)
 class KeptForOthers:
-    """Snapshots that an experiment keeps in the store only so that other experiments can start from them, such as branch points.
+    """Snapshots that an experiment keeps in the store only so that jobs of other experiments can start from them.
 
     Attributes:
         experiment: Id of the experiment; of a group, that of its first experiment.
@@ -451,10 +502,10 @@ class Garbage:
     """The result of a garbage collection: what it deleted, or would delete.
 
     Attributes:
-        dry_run: Whether nothing was deleted.
+        dry_run: Whether it only reported and deleted nothing.
         found: Garbage by kind and place, without empty kinds.
         notes: Sentences about places that could not be inspected or were skipped.
-        unneeded: Those of the hashes in the argument `idle` that no experiment needs.
+        unneeded: Those of the hashes in the argument `idle` of `AsyncClient.collect_garbage` that no experiment needs.
         kept: Snapshots that experiments keep only for other experiments.
         store: Usage of the store after the collection; None: an older scheduler does not send it.
     """

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 
 class Health(enum.Enum):
-    """The outcome of a check: OK, MISSING (not installed or not available, but it can be added), or PROBLEM (it will not work)."""
+    """The outcome of a check.
+
+    OK: no problem. MISSING: something is not installed or not available, but can be added. PROBLEM: something will not work.
+    """
 
     OK = "ok"
     MISSING = "missing"
@@ -16,14 +19,14 @@ class Health(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check, with advice.
+    """The result of one check.
 
     Attributes:
         name: Name of the check.
         health: The outcome.
         detail: What was found, as text.
-        advice: How to fix it; empty: no advice.
-        needed: Whether Hopyard needs it, so that the command fails unless the outcome is OK.
+        advice: What the user can do about it, as text; empty: no advice.
+        needed: Whether Hopyard needs the outcome OK, so that the command `doctor` fails otherwise.
     """
 
     name: str
@@ -34,20 +37,20 @@ class Finding:
 
     @property
     def fails(self) -> bool:
-        """Whether a needed check is not OK."""
+        """Whether Hopyard needs the outcome OK and the outcome is another one."""
         return self.needed and self.health is not Health.OK
 
 
 def ok(name: str, detail: str, advice: str = "", *, needed: bool = False) -> Finding:
-    """Return a finding with the outcome OK."""
+    """Return a finding with the outcome OK. The arguments are the attributes of `Finding`."""
     return Finding(name, Health.OK, detail, advice, needed)
 
 
 def missing(name: str, detail: str, advice: str, *, needed: bool = False) -> Finding:
-    """Return a finding with the outcome MISSING."""
+    """Return a finding with the outcome MISSING. The arguments are the attributes of `Finding`."""
     return Finding(name, Health.MISSING, detail, advice, needed)
 
 
 def problem(name: str, detail: str, advice: str, *, needed: bool = False) -> Finding:
-    """Return a finding with the outcome PROBLEM."""
+    """Return a finding with the outcome PROBLEM. The arguments are the attributes of `Finding`."""
     return Finding(name, Health.PROBLEM, detail, advice, needed)

@@ -1,4 +1,4 @@
-"""Checks of a running cluster, and a complete search on a temporary cluster."""
+"""Checks a running cluster, and runs a complete search on a temporary cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, JobReport
 from hopyard.errors import HopyardError
 
-MOST_SECONDS_APART: Final = 1.0
+MOST_SECONDS_APART: Final = 1.0  # the largest harmless difference between two clocks
 SELF_TEST_SECONDS: Final = 180.0
 
 _TRAINER: Final = """
@@ -46,7 +46,11 @@ stop: {jobs: 2, max_iterations: 3, max_failures: 0}
 
 
 async def server(address: str) -> list[Finding]:
-    """Check a running scheduler: its version, its nodes, and the difference between its clock and this host's."""
+    """Check the running cluster whose scheduler is at the HOST:PORT `address`.
+
+    It reports the version, the nodes, a problem that blocks the cluster, and the difference between the scheduler's clock and
+    this host's. If the scheduler is not reachable, the only finding has the error.
+    """
     try:
         async with AsyncClient(address, patience=3.0) as client:
             before = time.time()
@@ -82,7 +86,11 @@ async def server(address: str) -> list[Finding]:
 
 
 async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
-    """Run a tiny search without torch on a temporary cluster, and report its times. It takes at most `limit` seconds."""
+    """Run a tiny search without torch on a temporary cluster, and return a finding with its times, or with the error.
+
+    Args:
+        limit: Maximum duration in seconds, after which the finding is a problem.
+    """
     name, advice = "self-test", "hopyard run shows the same error; the message above names the failure"
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hopyard-doctor-") as scratch:
@@ -107,10 +115,15 @@ async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
 
 
 async def _search(client: AsyncClient, code: Path, begin: float) -> tuple[float, Experiment]:
-    """Run the self-test's search with the training code in the folder `code`.
+    """Run the self-test's search until its end.
+
+    Args:
+        client: The client of the temporary cluster.
+        code: The folder of the training code.
+        begin: Start of the self-test in monotonic seconds.
 
     Returns:
-        Seconds from `begin` (monotonic) to the first report (0: none), and the experiment after its end.
+        Seconds from `begin` to the first report (0: no report), and the experiment after its end.
     """
     experiment = await client.create(_SPEC, code)
     first = 0.0

@@ -1,4 +1,4 @@
-"""Checks of the data directory: write access, its user, free space, type of file system, duration of an fsync."""
+"""Checks the data directory: write access, the process that uses it, free space, type of file system, duration of an fsync."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", 
 
 
 def data_folder(data: Path) -> Finding:
-    """Check that the data directory is or can be created and written, and report the process that uses it."""
+    """Check that the data directory can be written, or can be created, and report the process that uses it."""
     name = "data folder"
     if not data.exists():
         parent = _there(data)
@@ -48,7 +48,7 @@ def data_folder(data: Path) -> Finding:
 
 
 def disk(data: Path) -> list[Finding]:
-    """Check free space, file system and fsync duration on the disk of the data directory."""
+    """Check the disk of the data directory: free space, type of file system, and duration of an fsync."""
     folder = _there(data)
     usage = shutil.disk_usage(folder)
     room = f"{formatting.size(usage.free)} of {formatting.size(usage.total)} free at {folder}"
@@ -65,7 +65,12 @@ def disk(data: Path) -> list[Finding]:
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """Return the type of the file system that contains a folder; empty if it is unknown."""
+    """Return the type of the file system that contains a folder, such as "ext4"; empty if it is unknown.
+
+    Args:
+        folder: The folder.
+        mounts: The kernel's table of mounts; tests replace it.
+    """
     try:
         lines = [line.split() for line in mounts.read_text().splitlines()]
     except OSError:
@@ -97,5 +102,5 @@ def _durable(folder: Path) -> Finding:
 
 
 def _there(data: Path) -> Path:
-    """Return the data directory, or its nearest parent that exists."""
+    """Return the data directory if it exists, else its nearest parent that exists."""
     return next(one for one in (data.absolute(), *data.absolute().parents) if one.is_dir())

@@ -1,4 +1,4 @@
-"""Checks of this host: Python, cores, memory, GPUs, limits, loopback network, CRIU."""
+"""Checks this host: Python, cores, memory, GPUs, limits, loopback network, CRIU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 def python() -> Finding:
-    """Check the version of the Python interpreter."""
+    """Check that the Python interpreter is at least version 3.11."""
     found = f"{platform.python_version()} at {sys.executable}"
     if sys.version_info < LEAST_PYTHON:
         wanted = ".".join(map(str, LEAST_PYTHON))
@@ -36,7 +36,11 @@ def python() -> Finding:
 
 
 def cores(cgroup: Path = _CGROUP) -> Finding:
-    """Check the number of CPUs that this process may use, and their load."""
+    """Report the number of CPUs that this process may use, and check that other programs do not load them.
+
+    Args:
+        cgroup: The folder of the control group, which may limit the CPUs; tests replace it.
+    """
     there = len(os.sched_getaffinity(0))
     quota = _quota(cgroup)
     load = os.getloadavg()[0]
@@ -49,7 +53,12 @@ def cores(cgroup: Path = _CGROUP) -> Finding:
 
 
 def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> Finding:
-    """Check the available main memory."""
+    """Check that at least 512 MiB of main memory are available.
+
+    Args:
+        meminfo: The kernel's file of memory sizes; tests replace it.
+        cgroup: The folder of the control group, which may limit the memory; tests replace it.
+    """
     numbers = _meminfo(meminfo)
     total, free = numbers.get("MemTotal", 0), numbers.get("MemAvailable", 0)
     limit = _number(cgroup / "memory.max")
@@ -63,8 +72,8 @@ def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> Fin
     return ok("memory", detail)
 
 
-def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is looked at, not written to
-    """Check the free shared memory, through which data loaders with workers pass their batches."""
+def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - nothing is written to it
+    """Check the free shared memory in `folder`, through which the worker processes of data loaders pass their batches."""
     try:
         found = os.statvfs(folder)
     except OSError as error:
@@ -91,7 +100,7 @@ def gpus() -> Finding:
 
 
 def limits() -> Finding:
-    """Check the limits on open files and processes."""
+    """Check the limit on open files of this process, and report the limit on processes."""
     files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     detail = f"{_limit(files)} open files, {_limit(processes)} processes"
@@ -120,8 +129,12 @@ def loopback() -> Finding:
         return ok("loopback", taken, "hopyard up --port 0 takes a free one", needed=True)
 
 
-def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is looked at, not written to
-    """Check CRIU, which takes snapshots of whole processes: program, kernel, privileges, and memory for images."""
+def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - nothing is written to it
+    """Check CRIU, the program that takes snapshots of whole processes: its version, the kernel, privileges, and memory for images.
+
+    Args:
+        memory: The folder in memory to which images are written; tests replace it.
+    """
     from hopyard._runtime.criu import CriuUnavailableError
     from hopyard._runtime.criu.binary import INSTALL, LEAST_SOCKETS, VARIABLE, find, look, switched_off
 
@@ -155,7 +168,7 @@ def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - it is look
 
 
 def _output(command: list[str]) -> str | None:
-    """Return what a program prints, or None if it fails or takes longer than 20 seconds."""
+    """Run a command and return what it prints on stdout, or None if it fails or takes longer than 20 seconds."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -164,7 +177,7 @@ def _output(command: list[str]) -> str | None:
 
 
 def _quota(cgroup: Path) -> float | None:
-    """Return the CPU limit of the cgroup in CPUs, or None without a limit."""
+    """Return the CPU limit of the control group in the folder `cgroup`, in CPUs, or None without a limit."""
     try:
         given, period = (cgroup / "cpu.max").read_text().split()
         return int(given) / int(period) if given != "max" else None

@@ -1,4 +1,4 @@
-"""Checks of the installed packages: the extras of Hopyard, and torch."""
+"""Checks the installed packages: the extras of Hopyard (optional dependencies, `hopyard[NAME]`), and torch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ print(torch.__version__, f"{seconds:.1f}", torch.cuda.device_count() if torch.cu
 
 
 def extras() -> list[Finding]:
-    """Check each extra, with the command that installs its missing packages."""
+    """Check each extra of Hopyard, and return one finding each, with the command that installs missing packages as advice."""
     try:
         offered = metadata("hopyard").get_all("Provides-Extra") or []
     except PackageNotFoundError:
@@ -61,7 +61,12 @@ def extras() -> list[Finding]:
 
 
 def extra(name: str, requirements: Iterable[str]) -> Finding:
-    """Check whether all packages of the extra `name` are installed. `requirements` are those in the metadata of Hopyard."""
+    """Check whether all packages of an extra are installed.
+
+    Args:
+        name: Name of the extra.
+        requirements: The requirements in the metadata of Hopyard, with their markers.
+    """
     lines = list(requirements)
     lacking = sorted({package for package in packages_of(name, lines) if _version(package) is None})
     told = _WHAT.get(name, "")
@@ -73,12 +78,12 @@ def extra(name: str, requirements: Iterable[str]) -> Finding:
 
 
 def packages_of(name: str, requirements: list[str], seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the names of the packages of an extra, including those of the extras that it contains.
+    """Yield the names of the packages of an extra, including those of extras that it contains.
 
     Args:
-        name: The extra.
+        name: Name of the extra.
         requirements: The requirements in the metadata of Hopyard, with their markers.
-        seen: Extras that are already being expanded, to end cycles.
+        seen: Names of the extras that the caller is expanding, which are skipped to end cycles.
     """
     for line in requirements:
         marker = _EXTRA.search(line)
@@ -94,7 +99,7 @@ def packages_of(name: str, requirements: list[str], seen: frozenset[str] = froze
 
 
 def torch() -> Finding:
-    """Check PyTorch in a new process: its version, the duration of its import, and the number of GPUs it sees."""
+    """Check PyTorch in a new process: its version, the duration of its import, and the number of GPUs that it detects."""
     if _version("torch") is None:
         return missing("torch", "not installed", "only trainers that use it need it: pip install 'hopyard[torch]'")
     try:

@@ -1,1 +1,1 @@
-"""The parts of `hopyard init`: they analyze a script without running it, suggest a space, and write a commented experiment file."""
+"""The parts of `hopyard init`: analyze a script without running it, suggest a space, and write a commented experiment file."""

@@ -20,7 +20,11 @@ _BRACES: Final = re.compile(r"\{[^{}]*\}")
 
 
 def patterns_of(tree: ast.Module) -> dict[str, str]:
-    """Return the printed metrics by name, each with a regular expression that finds it in the output."""
+    """Return the metrics that a script prints, by name, each with a regular expression that finds its value in the output.
+
+    Args:
+        tree: The syntax tree of the script.
+    """
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) in _PRINTS:
@@ -33,7 +37,7 @@ def patterns_of(tree: ast.Module) -> dict[str, str]:
 
 
 def _texts_before_numbers(arguments: list[ast.expr]) -> Iterator[str]:
-    """Yield the text before each printed value."""
+    """Yield the literal text before each value that a call of `print` or of a logger with these arguments prints."""
     line = ""
     for argument in arguments:
         match argument:
@@ -59,7 +63,7 @@ def _texts_before_numbers(arguments: list[ast.expr]) -> Iterator[str]:
 
 
 def _between(separators: str) -> str:
-    """Return a regular expression for the separator between word and number, with any amount of white space."""
+    """Return a regular expression that matches the separators between word and number, with any amount of white space."""
     return "".join(r"\s*" if part.isspace() else re.escape(part) for part in re.findall(r"\s+|\S", separators))
 
 

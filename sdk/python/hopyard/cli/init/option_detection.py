@@ -12,7 +12,7 @@ _ADDS: Final = ("add_argument", "option")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A command-line option with a value.
+    """A command-line option of a script that takes a value.
 
     Attributes:
         name: Name of the value in the script.
@@ -28,7 +28,7 @@ class Option:
 
 
 def options_of(tree: ast.Module) -> list[Option]:
-    """Return the options of a script in order, each flag once."""
+    """Return the options of the script with the syntax tree `tree`, in order. Each flag occurs once."""
     found: dict[str, Option] = {}
     for option in _options(tree):
         found.setdefault(option.flag, option)
@@ -70,7 +70,7 @@ def _choices(keywords: dict[str, ast.expr]) -> tuple[object, ...]:
 
 
 def _parameters(function: ast.FunctionDef) -> Iterator[Option]:
-    """Yield the options of a typer function: its parameters with a default."""
+    """Yield the options of a typer command function: its parameters with a literal default that is not a bool."""
     arguments, defaults = function.args.args, function.args.defaults
     pairs = list(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True))
     pairs += [(one, d) for one, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d]
@@ -87,7 +87,7 @@ def _parameters(function: ast.FunctionDef) -> Iterator[Option]:
 
 
 def _annotations(annotation: ast.expr | None) -> list[ast.expr]:
-    """Return the metadata in `Annotated[type, metadata...]`."""
+    """Return the metadata of an annotation `Annotated[type, metadata...]`; empty for another annotation."""
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         return annotation.slice.elts[1:]
     return []
@@ -109,7 +109,10 @@ def _run_by_typer(tree: ast.Module) -> set[str]:
 
 
 def _is_command(function: ast.FunctionDef) -> bool:
-    """Return whether a function has a command decorator without option or argument decorators, which click would use."""
+    """Return whether a function has a typer command decorator.
+
+    A function with option or argument decorators is a click command, whose parameters are not its options.
+    """
     names = [_last_name(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list]
     return "command" in names and "option" not in names and "argument" not in names
 

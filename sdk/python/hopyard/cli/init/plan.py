@@ -1,4 +1,4 @@
-"""Drafts the experiment file for a script."""
+"""Drafts the experiment file for a script from the analysis of the script."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExperimentDraft:
     todo: list[str] = field(default_factory=list)
 
     def text(self, source: str) -> str:
-        """Return the text of the experiment file. `source` names the script in its first line."""
+        """Return the text of the experiment file. `source` is the name of the script in its first line."""
         head = [
             f"An experiment file for {source}, written by hopyard init. Each setting without a value is listed with its",
             "default, after a # without a space.",
@@ -201,7 +201,7 @@ def _add_space(plan: ExperimentDraft, space: dict[str, Any], missing: str) -> No
 
 
 def _other_ways(mode: str) -> list[str]:
-    """Return comment lines with the alternatives to the chosen way of naming a program."""
+    """Return comment lines that show the other fields with which a file can name its program. `mode` is the field in use."""
     ways = {
         "trainer": "trainer: train.py:MyTrainer                          a class of yours that is derived from hopyard.Trainer",
         "command": "command: [python, train.py, --lr, '{lr}']            a script that calls hopyard.report(accuracy=...)",

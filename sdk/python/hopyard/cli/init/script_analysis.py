@@ -26,14 +26,14 @@ class Script:
     """What the analysis of a script found.
 
     Attributes:
-        trainer: Name of its trainer class, or None. Of several, the last one that is not a base class of another.
+        trainer: Name of its trainer class; None: it has none. Of several, the last one that is not a base class of another.
         options: Its command-line options in order.
-        values: Hyperparameters that it reads by name, with the default or None.
+        values: Hyperparameters that it reads by name, each with its default or None.
         reports: Whether it calls `hopyard.report`.
-        checkpoints: Whether a report may pass a checkpoint.
+        checkpoints: Whether a call of `hopyard.report` may pass a checkpoint.
         metrics: Names of the metrics that it reports or that its trainer returns.
-        patterns: Printed metrics by name, each with a regular expression that finds it in the output.
-        epochs: Length of its loop over epochs, if it is a literal.
+        patterns: Printed metrics by name, each with a regular expression that finds its value in the output.
+        epochs: Number of iterations of its loop over epochs if it is a literal, else None.
     """
 
     trainer: str | None = None
@@ -95,7 +95,7 @@ class _Reader:
             self._read_value(node, holders)
 
     def _full(self, node: ast.expr) -> str:
-        """Return the dotted name of an expression with imports resolved; empty if it has none."""
+        """Return the dotted name of an expression, with imported names resolved; empty if the expression is not a name."""
         match node:
             case ast.Name(id=name):
                 return self._names.get(name, name)
@@ -106,7 +106,7 @@ class _Reader:
                 return ""
 
     def _trainers(self, tree: ast.Module) -> list[ast.ClassDef]:
-        """Return the classes derived from a Hopyard trainer, without those that are base classes of others."""
+        """Return the classes of the script that are derived from a Hopyard trainer and are not base classes of others."""
         found: dict[str, ast.ClassDef] = {}
         bases: set[str] = set()
         for node in tree.body:
@@ -119,7 +119,7 @@ class _Reader:
         return [node for name, node in found.items() if name not in bases]
 
     def _returned(self, trainers: list[ast.ClassDef]) -> list[str]:
-        """Return the names of the metrics that the methods of the last trainer return."""
+        """Return the names of the metrics that the methods of the last of `trainers` return."""
         names: list[str] = []
         for trainer in trainers[-1:]:
             methods = {one.name: one for one in trainer.body if isinstance(one, ast.FunctionDef)}
@@ -155,7 +155,7 @@ class _Reader:
 
 
 def _arguments(trainers: list[ast.ClassDef]) -> set[str]:
-    """Return the names under which the methods of trainers receive their hyperparameters."""
+    """Return the names of the parameters with which methods of these trainer classes receive the hyperparameters."""
     return {
         method.args.args[_GIVEN_AT[method.name]].arg
         for trainer in trainers
@@ -165,7 +165,7 @@ def _arguments(trainers: list[ast.ClassDef]) -> set[str]:
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """Return the imported names of a script with the dotted name that each stands for."""
+    """Return the imported names of a script, each with the dotted name of what it refers to."""
     return dict(_imports(tree))
 
 

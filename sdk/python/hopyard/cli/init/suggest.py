@@ -1,4 +1,4 @@
-"""Suggests a domain around the default of each option, and the direction of a metric, from their names."""
+"""Suggests a domain for each option of a script, from its name and default, and the direction of a metric, from its name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LESS: Final = re.compile(
     r"loss|err|rmse|mse|mae|perplexity|ppl|cost|deviation|time|regret|distance|wer|cer", re.IGNORECASE
 )
 _FRACTIONS: Final = ((0.3, (0.0, 0.5)), (0.8, (0.0, 0.9)), (0.98, (0.5, 0.99)), (1.0, (0.9, 0.9999)))
-"""Bounds for a fraction whose default is at most the first number."""
+"""Pairs of a number and the bounds that are suggested for a fraction whose default is at most this number."""
 _BEST: Final = ("accuracy", "acc", "f1", "auc", "score", "reward", "error", "loss")
 _USUAL: Final[dict[str, Any]] = {
     "lr": {"loguniform": [1e-4, 1e-1]},
@@ -42,12 +42,15 @@ _USUAL: Final[dict[str, Any]] = {
 
 
 def is_length(name: str) -> bool:
-    """Return whether an option sets the length of the training. It is not searched: `stop.max_iterations` limits the length."""
+    """Return whether an option of a script, by its name, sets the length of the training, such as `--epochs`.
+
+    Such an option is not searched, since `stop.max_iterations` limits the length.
+    """
     return _LENGTH.search(name) is not None
 
 
 def parameter(name: str, default: object, choices: Iterable[object] = ()) -> Any:
-    """Return a domain as in an experiment file, or None if the option should not be searched.
+    """Return a domain for an option, as it is written in an experiment file, or None if the option should not be searched.
 
     Args:
         name: Name of the option.
@@ -67,7 +70,12 @@ def parameter(name: str, default: object, choices: Iterable[object] = ()) -> Any
 
 
 def space(options: Iterable[Option], values: dict[str, object]) -> dict[str, Any]:
-    """Return a space of the options of a script and of the hyperparameters that it reads by name."""
+    """Return a space as it is written in an experiment file: a domain for each hyperparameter of a script that should be searched.
+
+    Args:
+        options: The command-line options of the script.
+        values: The hyperparameters that the script reads by name, each with its default or None.
+    """
     found = {one.name: parameter(one.name, one.default, one.choices) for one in options}
     for name, default in values.items():
         found.setdefault(name, parameter(name, default) or (None if default is not None else {"uniform": [0.0, 1.0]}))
@@ -75,7 +83,7 @@ def space(options: Iterable[Option], values: dict[str, object]) -> dict[str, Any
 
 
 def metric(names: Iterable[str]) -> tuple[str, Literal["max", "min"]] | None:
-    """Return the metric that most likely is the objective, with its direction, or None if there are no names."""
+    """Return the name that most likely is the objective, with its direction, or None if `names` is empty."""
     there = list(names)
     if not there:
         return None

@@ -1,4 +1,4 @@
-"""Writes an experiment file with a comment on each setting. Settings without a value are commented out with their default."""
+"""Writes an experiment file with a comment on each field. Fields that are not set are written as comments with their defaults."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def experiment_text(data: Mapping[str, Any], head: Sequence[str], notes: Mapping
     """Return the text of an experiment file.
 
     Args:
-        data: The settings to write, by section and field.
-        head: Comment lines at the beginning.
-        notes: Additional comment lines before a field, by its name; "section.field" within a section.
+        data: The values of the fields to set, in the structure of the file.
+        head: Comment lines at the beginning, without "#".
+        notes: Additional comment lines before a field, by its name; "section.field" for a field in a section.
     """
     lines = [f"# {line}".rstrip() for line in head]
     for name, field in ExperimentSpec.model_fields.items():
@@ -71,7 +71,7 @@ def _entry(name: str, value: Any, *, set_: bool) -> list[str]:
 
 
 def flow(value: Any) -> str:
-    """Return a value in YAML flow style, on one line."""
+    """Return a value as YAML in flow style, which fits on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_text(str(key))}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -90,7 +90,7 @@ def _text(value: str) -> str:
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """Return the model class of a field's type if the field is a section, else None."""
+    """Return the model class of a section if the type of a field is one, else None."""
     for one in (annotation, *get_args(annotation)):
         if isinstance(one, type) and issubclass(one, BaseModel):
             return one

@@ -1,4 +1,4 @@
-"""The live view: a model that watch changes update, and pure functions that draw it."""
+"""The live view of `hopyard run`: a model that is updated with the changes of an experiment, and functions that draw it."""
 
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import render

@@ -13,14 +13,17 @@ _GAP = "✗"
 
 
 def resample(values: Sequence[float], width: int) -> list[float]:
-    """Return at most `width` values. Each is the last value of one of `width` equal parts."""
+    """Return `values` if there are at most `width`, else `width` of them: the last value of each of `width` equal parts."""
     if len(values) <= width:
         return list(values)
     return [values[(index + 1) * len(values) // width - 1] for index in range(width)]
 
 
 def scale(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
-    """Return the range of the values without the lowest and highest 2%, so that outliers do not flatten the other curves."""
+    """Return the lowest and the highest value to draw: the range of the finite values in all `rows` without the lowest and highest 2%.
+
+    Outliers therefore do not flatten the other curves. (0, 1) if there is no finite value.
+    """
     finite = sorted(value for row in rows for value in row if math.isfinite(value))
     if not finite:
         return (0.0, 1.0)
@@ -29,7 +32,10 @@ def scale(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
 
 
 def sparkline(values: Sequence[float], low: float, high: float, *, ascii_only: bool = False) -> str:
-    """Return one character per value for its height between `low` and `high`. A value that is not finite is a cross."""
+    """Return a line of block characters, one for each value, whose height shows the value between `low` and `high`.
+
+    Values outside this range get the lowest or highest character. A value that is not finite is a cross.
+    """
     levels = _ASCII if ascii_only else _BLOCKS
     # Halves, because the difference of two finite floats may overflow.
     span = high / 2 - low / 2
@@ -101,14 +107,19 @@ def plot(points: Sequence[tuple[float, float]], width: int, height: int, *, titl
 
 
 class _Canvas:
-    """A grid of dots that is printed as braille characters."""
+    """A grid of dots that is printed as braille characters, each of which has two columns and four rows of dots.
+
+    Args:
+        columns: Number of characters per line.
+        rows: Number of lines.
+    """
 
     def __init__(self, columns: int, rows: int) -> None:
         self.dots_across, self.dots_down = columns * 2, rows * 4
         self._cells = [[0] * columns for _ in range(rows)]
 
     def line(self, start: tuple[int, int], end: tuple[int, int]) -> None:
-        """Set the dots on the line from `start` to `end`, both included."""
+        """Set the dots on the line between the dots `start` and `end` (x, y), both included. y = 0 is the top row."""
         steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
         for step in range(steps + 1):
             x = round(start[0] + (end[0] - start[0]) * step / steps)

@@ -1,4 +1,7 @@
-"""Classifies jobs by the label that the policy gave them: promising above 0, else opportunistic (HyperDrive, section 3)."""
+"""Assigns jobs to pools by their label, a priority that the policy sets (HyperDrive, section 3).
+
+A job with a label above 0 is promising, any other one opportunistic.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from hopyard.client.types import Job, JobState
 
 
 class Pool(enum.Enum):
-    """The pool of a job."""
+    """The pool of a job: PROMISING (label above 0), OPPORTUNISTIC (any other unfinished job), or ENDED (terminated)."""
 
     PROMISING = "promising"
     OPPORTUNISTIC = "opportunistic"
@@ -29,7 +32,7 @@ LOOKS: Final = {
 
 
 def labelled(jobs: Iterable[Job]) -> bool:
-    """Return whether any job has a label, so that the policy uses pools."""
+    """Return whether any job has a label. If none has, the policy does not use pools, and they are not shown."""
     return any(job.priority is not None for job in jobs)
 
 
@@ -43,7 +46,7 @@ def pool_of(job: Job) -> Pool | None:
 
 
 def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
-    """Return the number of jobs in each pool, including empty pools."""
+    """Return the number of jobs in each pool, including empty pools. Jobs without a pool are not counted."""
     found = dict.fromkeys(Pool, 0)
     for job in jobs:
         pool = pool_of(job)
@@ -53,7 +56,7 @@ def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
 
 
 def mark(job: Job, *, ascii_only: bool = False) -> Text:
-    """Return the symbol of a job's pool for a table, with the label of a promising job."""
+    """Return the symbol of a job's pool, with the label of a promising job, for a table. Empty: the job has ended or has no pool."""
     pool = pool_of(job)
     if pool is None or pool is Pool.ENDED:
         return Text("")

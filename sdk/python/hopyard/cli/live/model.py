@@ -1,4 +1,4 @@
-"""The data of the live view: the newest state of an experiment, updated by changes. It uses no terminal and no clock."""
+"""The data of the live view: the newest state of an experiment, updated by changes. The model uses no terminal and no clock."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hopyard.cli.outcome import metric_trouble, note_metrics, starts_over
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
-"""Length of the window over which the rate of reports is averaged."""
+"""Length in seconds of the window over which the rate of reports is averaged."""
 
 SILENT_SECONDS: Final = 8.0
-"""Time without an answer after which the cluster is shown as unreachable. It is polled every few seconds."""
+"""Seconds without an answer after which the cluster is shown as unreachable. It is polled every two seconds."""
 
 _CURVE_LIMIT: Final = 512
 """Maximum number of points of a curve. Beyond it, every other point is dropped, since a curve is drawn only a few characters wide."""
@@ -26,12 +26,12 @@ _WAITING: Final = frozenset({JobState.CREATING, JobState.PENDING, JobState.SUSPE
 
 
 class LiveModel:
-    """The newest state of one experiment, its jobs and their learning curves.
+    """The newest state of one experiment, its jobs and their learning curves, for the live view.
 
     Args:
-        source: Name of the experiment in messages until the experiment is known.
+        source: Name of the experiment in messages until its state is known.
         slots: Number of slots of the cluster; None: unknown.
-        server: Address of the cluster.
+        server: HOST:PORT of the scheduler; empty: a local cluster.
     """
 
     def __init__(self, source: str = "", *, slots: int | None = None, server: str = "") -> None:
@@ -55,7 +55,7 @@ class LiveModel:
         """Whether a job lost its progress when it left its slot, because its program had saved nothing."""
 
     def apply(self, change: Change, now: float) -> None:
-        """Apply a change that arrived at `now` (monotonic seconds)."""
+        """Update the model with a change of the experiment that was received at `now` (monotonic seconds)."""
         if self._since is None:
             self._since = now
         self.heard(now)
@@ -78,21 +78,21 @@ class LiveModel:
                     self._add(job, report.position, value)
 
     def load_metrics(self, seen: Mapping[str, bool]) -> None:
-        """Add the metrics that were reported before the watch began, each with whether any of its values was finite."""
+        """Add the metrics that were reported before the watch began. `seen` maps each name to whether any value was finite."""
         for name, finite in seen.items():
             self.metrics[name] = self.metrics.get(name, False) or finite
 
     def load_curve(self, job: str, points: Iterable[Point]) -> None:
-        """Add the points that were reported before the watch began."""
+        """Add points of the learning curve of the job `job` that were reported before the watch began."""
         for point in points:
             self._add(job, point.position, point.value)
 
     def curve(self, job: str) -> Sequence[float]:
-        """Return the values of a job's learning curve, ordered by position."""
+        """Return the values of the learning curve of the job `job`, ordered by position."""
         return [value for _, value in self._curves.get(job, ())]
 
     def rate(self, now: float) -> float:
-        """Return the number of reports per second in the last `RATE_SECONDS`."""
+        """Return the number of reports per second over the `RATE_SECONDS` before `now` (monotonic seconds)."""
         while self._reports and self._reports[0] <= now - RATE_SECONDS:
             self._reports.popleft()
         if self._since is None:
@@ -100,7 +100,7 @@ class LiveModel:
         return len(self._reports) / min(RATE_SECONDS, max(1.0, now - self._since))
 
     def elapsed(self, now: float) -> float:
-        """Return the seconds for which the experiment has run, without pauses."""
+        """Return the seconds for which the experiment has run until `now` (monotonic seconds), without pauses."""
         if self.experiment is None:
             return 0.0
         running = self.experiment.running_seconds
@@ -109,13 +109,16 @@ class LiveModel:
 
     @property
     def best_value(self) -> float | None:
-        """The best value so far, or None if there is no finite one."""
+        """The best value of the metric so far, or None if there is no finite one."""
         value = self.experiment.best_value if self.experiment and self.experiment.best_job else None
         return value if value is not None and math.isfinite(value) else None
 
     @property
     def max_position(self) -> int | None:
-        """The position at which a job is complete, or None if the experiment sets none."""
+        """The position at which jobs are complete, or None if the experiment has no `max_iterations`.
+
+        It is not below the position of any job, which in an extended experiment may exceed the limit in the file.
+        """
         given = self._stop.get("max_iterations")
         if not isinstance(given, int | float) or given <= 0:
             return None
@@ -123,7 +126,10 @@ class LiveModel:
         return max(int(given), *(job.position for job in self.jobs.values()), 0)
 
     def length(self, job: Job) -> int | None:
-        """Return the position at which a job is complete, or None. For a COMPLETED job it is not below the job's position."""
+        """Return the position at which `job` is complete, or None without a limit.
+
+        For a COMPLETED job this is `max_iterations`, or its own position if that is higher.
+        """
         given = self._stop.get("max_iterations")
         if job.state is JobState.COMPLETED and isinstance(given, int | float) and given > 0:
             return max(int(given), job.position)
@@ -134,13 +140,16 @@ class LiveModel:
         self._heard = now
 
     def silence(self, now: float) -> str:
-        """Return a message if the cluster has not answered for `SILENT_SECONDS`, else an empty string."""
+        """Return a message if the cluster has not answered for `SILENT_SECONDS` before `now`, else an empty string."""
         if self._heard is None or now - self._heard < SILENT_SECONDS:
             return ""
         return f"no answer from the cluster for {formatting.duration(now - self._heard)}"
 
     def remaining(self, now: float) -> str:
-        """Return a text with the estimated remaining time, or with the rest of `max_time` as the upper bound; empty if unknown."""
+        """Return a text with the estimated remaining time of the experiment, or with the time until `max_time` as an upper bound.
+
+        Empty: unknown, or the experiment is not running. `now` is in monotonic seconds.
+        """
         if self.experiment is None or self.experiment.state is not ExperimentState.RUNNING or self.silence(now):
             return ""
         estimate, budget = self.time_left(now), self.budget_left(now)
@@ -149,15 +158,15 @@ class LiveModel:
         return f"at most {formatting.duration(budget)} left" if budget is not None else ""
 
     def budget_left(self, now: float) -> float | None:
-        """Return the seconds until `max_time` ends the experiment, or None without a limit."""
+        """Return the seconds from `now` until `max_time` ends the experiment, or None without such a limit."""
         limit = self._stop.get("max_time")
         return max(0.0, limit - self.elapsed(now)) if isinstance(limit, int | float) else None
 
     def time_left(self, now: float) -> float | None:
-        """Estimate the seconds until all jobs are trained from the speed so far, or return None if no estimate is possible.
+        """Estimate the seconds until all jobs are trained from the speed so far. None: no estimate is possible.
 
-        It requires the policy `default` and no target, since otherwise jobs may end early. Future jobs are assumed to
-        have the average length of the ended ones.
+        The estimate requires the policy `default` and no target, since otherwise jobs may end early. Jobs that are not created
+        yet are assumed to have the average length of the ended ones.
         """
         if self._ends_early:
             return None
@@ -173,7 +182,7 @@ class LiveModel:
 
     @property
     def _ends_early(self) -> bool:
-        """Whether jobs may end or stop making progress before they are fully trained."""
+        """Whether the policy or a target may end jobs before they are fully trained, which makes an estimate impossible."""
         if self.experiment is None:
             return False
         policy = self.experiment.spec.get("policy") or {}
@@ -181,24 +190,27 @@ class LiveModel:
         return name not in (None, "default") or self.experiment.metric.target is not None
 
     def slots_in_use(self) -> tuple[int, int]:
-        """Return the number of slots that train, and the number that the experiment holds."""
+        """Return the number of slots with a run, and the number of slots that the experiment has with and without a run."""
         busy = sum(len(job.slots) for job in self.jobs.values() if job.state.live)
         held = self.experiment.slots if self.experiment else 0
         return busy, max(busy, held)
 
     def best(self) -> Job | None:
-        """Return the job with the best value so far, or None."""
+        """Return the job with the best value so far, or None if there is none or its state was not received yet."""
         return self.jobs.get(self.experiment.best_job) if self.experiment and self.experiment.best_job else None
 
     def without_best(self) -> str:
-        """Return why there is no best value: no report yet, or none with the experiment's metric."""
+        """Return a text on why there is no best value: no report yet, or no finite value of the experiment's metric."""
         if self.experiment is not None and self.experiment.spec.get("data") and not self.evaluated:
             return "no evaluation yet" if self.metrics else "no report yet"
         trouble = metric_trouble(self.experiment.metric.name, self.metrics) if self.experiment else ""
         return trouble or "no report yet"
 
     def waits(self) -> list[tuple[JobState, int, str]]:
-        """Return the reasons why jobs wait, as state, number of jobs and reason, the most frequent first. STARTING jobs are omitted."""
+        """Return the reasons why jobs wait, the most frequent first, each as job state, number of jobs, and first line of the reason.
+
+        STARTING jobs are omitted.
+        """
         counted: Counter[tuple[JobState, str]] = Counter()
         for job in self.jobs.values():
             if job.state in _WAITING and job.reason:
@@ -206,14 +218,14 @@ class LiveModel:
         return [(state, amount, reason) for (state, reason), amount in counted.most_common()]
 
     def counts(self) -> dict[JobState, int]:
-        """Return the number of jobs by state, in the order of the states, without states that have no jobs."""
+        """Return the number of jobs in each state, in the order of the states. States without jobs are omitted."""
         counted = dict.fromkeys(JobState, 0)
         for job in self.jobs.values():
             counted[job.state] += 1
         return {state: amount for state, amount in counted.items() if amount}
 
     def merit(self, job: Job) -> float:
-        """Return a sort key that puts better jobs first and jobs without a finite value last."""
+        """Return a sort key for `job`: better jobs have lower keys, and jobs without a finite value the highest."""
         if job.best_value is None or not math.isfinite(job.best_value):
             return math.inf
         maximise = self.experiment is None or self.experiment.metric.mode == "max"

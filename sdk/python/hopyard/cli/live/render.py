@@ -19,7 +19,7 @@ _MOST_REASONS = 2
 
 
 def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only: bool = False) -> RenderableType:
-    """Draw the model.
+    """Draw the live view.
 
     Args:
         model: The model to draw.
@@ -50,7 +50,10 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
 
 
 def interesting(model: LiveModel) -> list[Job]:
-    """Return the jobs by decreasing interest: the best one, those on slots, then by state and value."""
+    """Return the jobs of the model in the order of the live view.
+
+    The best job is first, then the jobs on slots, then the others by state. Within these groups, better values come first.
+    """
     best = model.best()
 
     def key(job: Job) -> tuple[int, int, float, int, str]:
@@ -62,7 +65,14 @@ def interesting(model: LiveModel) -> list[Job]:
 
 
 def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool = False) -> Table:
-    """Format jobs as a table that fits into `width` characters."""
+    """Format jobs as a table that fits into `width` characters.
+
+    Args:
+        model: The model, which has the curves and the length of the jobs.
+        jobs: The jobs, one row each, in this order.
+        width: Number of characters per line. Narrow tables have fewer columns.
+        ascii_only: Use only ASCII characters.
+    """
     wide, medium, narrow = width >= 100, width >= 76, width < 54
     spark_width = 24 if width >= 120 else 14 if medium else 8
     metric = model.experiment.metric.name if model.experiment else "value"
@@ -171,7 +181,7 @@ def _best(model: LiveModel, width: int) -> list[Text]:
 
 
 def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
-    """Format the number of jobs in each pool."""
+    """Return a line with the number of jobs in each pool (see `job_pools`)."""
     parts: list[tuple[str, str]] = [("policy", "")]
     for pool, amount in job_pools.counts(model.jobs.values()).items():
         symbol, plain, look = job_pools.LOOKS[pool]
@@ -180,7 +190,7 @@ def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
 
 
 def _waits(model: LiveModel, width: int, ascii_only: bool) -> list[Text]:
-    """Format the most frequent reasons why jobs wait, one line each."""
+    """Return the most frequent reasons why jobs wait, one line each, at most two lines."""
     lines = []
     for state, amount, reason in model.waits()[:_MOST_REASONS]:
         look = style.JOB[state]

@@ -24,11 +24,13 @@ LINE_SECONDS: Final = 5.0
 
 @asynccontextmanager
 async def shown(model: LiveModel, console: Console | None = None) -> AsyncIterator[None]:
-    """Show a model on stderr while the context is open: redrawn in place on a terminal, else as a new line every few seconds.
+    """Return a context manager that shows a model while it is open.
+
+    On a terminal, the view is redrawn in place; otherwise a line of text is printed every few seconds if it has changed.
 
     Args:
         model: The model to show. The caller updates it.
-        console: The console; None: stderr.
+        console: The console to print on; None: stderr.
     """
     console = console or Console(stderr=True)
     show = _drawn if console.is_terminal and not console.is_dumb_terminal else _written
@@ -73,7 +75,7 @@ async def _repeat(act: Callable[[], object], every: float) -> None:
 
 
 def plain_line(model: LiveModel, now: float) -> str:
-    """Return the model as one line of text."""
+    """Return the state of the model at `now` (monotonic seconds) as one line of text, for output without a terminal."""
     experiment = model.experiment
     if experiment is None:
         return f"{model.source or 'experiment'}: waiting for the cluster"
@@ -100,7 +102,10 @@ def plain_line(model: LiveModel, now: float) -> str:
 
 
 def _waits(model: LiveModel, experiment: Experiment) -> str:
-    """Return why the experiment waits; if all live jobs are STARTING, the activity of one of them or the most frequent wait reason."""
+    """Return the reason why the experiment waits; empty if it does not wait.
+
+    If all its jobs on slots are STARTING, return what one of them does, else the most frequent reason why jobs wait.
+    """
     if is_asked(experiment):
         return ""  # This reason is frequent and short; a longer wait has a reason with its duration.
     live = [job for job in model.jobs.values() if job.state.live]

@@ -1,4 +1,7 @@
-"""Symbols and colors of states. The symbols alone carry the meaning; the colors (Okabe and Ito) suit color-blind readers."""
+"""Symbols and colors of job and experiment states.
+
+The symbols alone identify a state. The colors (Okabe and Ito) can be distinguished by color-blind readers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ from hopyard.client.types import ExperimentState, JobState
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a state is shown: a symbol, an ASCII symbol, a style, and its rank in the table (0 first)."""
+    """How a job state is shown.
+
+    Attributes:
+        symbol: One character.
+        ascii: One ASCII character, for terminals without Unicode.
+        style: A rich style.
+        rank: Position of the state in lists of states, ascending from 0.
+    """
 
     symbol: str
     ascii: str

@@ -1,4 +1,8 @@
-"""A file lock that allows one cluster per data directory and names its holder. The kernel releases it when all holders exit."""
+"""A file lock that allows one cluster per data directory.
+
+The lock file contains the id and a description of the process that acquired the lock. The kernel releases the lock when this
+process and all child processes that inherited it have exited.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,12 @@ _POLL_SECONDS: Final = 0.1
 
 
 class DataLock:
-    """The lock of a data directory. Create it with `acquire`.
+    """The lock of a data directory, held by this process. Create it with `acquire`.
 
     Attributes:
         path: The lock file.
-        descriptor: File descriptor of the lock. Child processes inherit it, so the directory stays locked until the
-            last of them has exited.
+        descriptor: File descriptor of the lock; -1 after `release`. Child processes inherit it, so the directory stays locked
+            until the last of them has exited.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -35,7 +39,8 @@ class DataLock:
 
         Args:
             data: The directory.
-            purpose: Description of the holder in the error message of others, such as "hopyard run".
+            purpose: Description of this process, such as "hopyard run", for the error message of processes that find the
+                directory locked.
 
         Raises:
             Conflict: Another cluster holds the lock. The message names its process.
@@ -70,13 +75,13 @@ class DataLock:
 async def acquire_when_free(
     data: Path, purpose: str, *, patience: float, note: Callable[[str], None] = lambda text: None
 ) -> DataLock:
-    """Lock a data directory. If only the services of a dead starter hold the lock, wait until they have exited.
+    """Lock a data directory. If the process that acquired the lock is gone and only its services still hold it, wait for them.
 
     Services whose starting process was killed shut down in order, which takes some seconds.
 
     Args:
         data: The directory.
-        purpose: Description of the holder in the error message of others.
+        purpose: Description of this process; see `DataLock.acquire`.
         patience: Maximum time to wait for such services, in seconds.
         note: Called once with a message when the wait begins.
 
@@ -99,7 +104,10 @@ async def acquire_when_free(
 
 
 def lock_holder(data: Path) -> tuple[int, str] | None:
-    """Return process id and purpose of the last holder of the lock, or None if the lock file is missing or unreadable."""
+    """Return process id and purpose of the last process that acquired the lock, which may have exited.
+
+    None: the lock file is missing or unreadable.
+    """
     try:
         found: Any = json.loads((data / "cluster.lock").read_text(encoding="utf-8"))
         return int(found["pid"]), str(found["purpose"])
@@ -108,7 +116,7 @@ def lock_holder(data: Path) -> tuple[int, str] | None:
 
 
 def is_locked(data: Path) -> bool:
-    """Return whether a cluster holds the lock of the directory now."""
+    """Return whether a cluster holds the lock of the data directory `data` now."""
     try:
         descriptor = os.open(data / "cluster.lock", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

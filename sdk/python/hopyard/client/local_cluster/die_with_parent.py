@@ -1,12 +1,12 @@
 """Runs a service's module in a child process that exits when its parent exits.
 
-`python -m hopyard.client.local_cluster.die_with_parent PARENT MODULE ARGUMENT...` is `python -m MODULE ARGUMENT...`,
-but it receives SIGTERM when the process PARENT ends for any reason. A killed `hopyard run` therefore leaves no services
-running.
+`python -m hopyard.client.local_cluster.die_with_parent PARENT MODULE ARGUMENT...` runs `python -m MODULE ARGUMENT...`. In
+addition, the process receives SIGTERM when the process with the id PARENT ends for any reason. A killed `hopyard run`
+therefore leaves no services running.
 
-The kernel sends its signal once for each thread of the parent that adopts the child and ends, so a killed parent with
-threads causes several signals. A second SIGTERM would interrupt the orderly shutdown of a service. Therefore the kernel
-sends another signal (SIGUSR1), and only the first one is converted to SIGTERM.
+If a parent with several threads is killed, the kernel may send its signal several times, once for each thread that ends. A
+second SIGTERM would interrupt the orderly shutdown of a service. Therefore the kernel is told to send SIGUSR1, and only the
+first one is converted to SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARENT_ENDED: Final = signal.SIGUSR1
 
 
 def main() -> None:
-    """Run the module named on the command line; the module docstring describes the arguments."""
+    """Run the module named on the command line with its arguments; the docstring of this module describes them."""
     parent, module = int(sys.argv[1]), sys.argv[2]
     if sys.platform == "linux":
         signal.signal(PARENT_ENDED, _parent_ended)

@@ -17,7 +17,10 @@ NODE: Final = "local"
 
 
 def scheduler_service(data: Path, synchronous: str = "normal") -> ServiceSpec:
-    """Return the process that runs scheduler, AppStat and hpgen together. For `synchronous` see `EmbeddedCluster`."""
+    """Return the command of the process that runs scheduler, AppStat and hpgen together, on the data directory `data`.
+
+    `synchronous` is the durability of the database; see `EmbeddedCluster`.
+    """
     arguments = ("--data", str(data), "--synchronous", synchronous)
     return ServiceSpec("scheduler", "hopyard._net.server.embedded", arguments, data, "scheduler")
 
@@ -31,11 +34,11 @@ def agent_service(
     cpus: int | None = None,
     snapshot_quota: str | None = None,
 ) -> ServiceSpec:
-    """Return the process of a node agent.
+    """Return the command of the process of a node agent.
 
     Args:
         data: The agent's folder.
-        scheduler: HOST:PORT of the scheduler, or its data directory.
+        scheduler: HOST:PORT of the scheduler, or its data directory, in which the agent waits for the address file.
         slots: Number of slots of the node.
         node: Name of the node.
         cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
@@ -84,11 +87,11 @@ class EmbeddedCluster:
         self._scheduler = ""
 
     async def start(self) -> str:
-        """Start the processes, wait until all of them serve, and return the scheduler's address.
+        """Start the processes, wait until all of them serve requests, and return the scheduler's HOST:PORT.
 
         Raises:
-            Conflict: Another cluster holds the directory. The message names its process.
-            Unavailable, TimedOut: A service failed to start. The message ends with the end of its log.
+            Conflict: Another cluster holds the lock of the directory. The message names its process.
+            Unavailable, TimedOut: A service failed to start. The message ends with the last lines of its log.
         """
         self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
         try:
@@ -104,9 +107,11 @@ class EmbeddedCluster:
         return scheduler
 
     async def start_agent(self, slots: int, cpus: int | None = None) -> None:
-        """Start a node agent with `slots` slots in a cluster without an agent. It raises the same errors as `start`.
+        """Start a node agent in a started cluster that has none, and wait until it serves requests. It raises the errors of `start`.
 
-        Each slot has `cpus` CPU threads; None: the CPUs of this host, divided equally.
+        Args:
+            slots: Number of slots of the agent.
+            cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
         """
         self.slots, self._cpus = slots, cpus
         await (await self._begin(self._agent(self._scheduler))).ready()
@@ -115,10 +120,10 @@ class EmbeddedCluster:
         return agent_service(self.data / "agent", scheduler, self.slots, cpus=self._cpus)
 
     async def died(self) -> None:
-        """Wait until one of the processes exits without having been stopped.
+        """Wait until one of the processes exits without a call of `stop`. It never returns normally.
 
         Raises:
-            Unavailable: Always, when a process has exited. The message ends with the end of its log.
+            Unavailable: A process has exited. The message ends with the last lines of its log.
         """
         waits = [asyncio.create_task(process.wait(), name=process.service.name) for process in self._processes]
         try:
@@ -134,7 +139,7 @@ class EmbeddedCluster:
         """Stop the agent, which first delivers its pending messages, then the services, and release the lock. Safe to call twice.
 
         Args:
-            grace: Seconds that each process has before it is killed.
+            grace: Seconds that each process may take to exit before it is killed.
         """
         for process in reversed(self._processes):
             await process.stop(grace)

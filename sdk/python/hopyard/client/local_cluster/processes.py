@@ -19,13 +19,13 @@ from hopyard.client.address import read_address
 from hopyard.errors import HopyardError, TimedOut, Unavailable
 
 START_SECONDS: Final = 60.0
-"""Maximum time until a service serves. It is long, since a start from a cold disk is slow."""
+"""Maximum time in seconds until a service serves requests. It is long, since a start from a cold disk is slow."""
 
 STOP_SECONDS: Final = 20.0
-"""Time that a service has to stop before it is killed."""
+"""Seconds that a service may take to exit before it is killed."""
 
 LOCK_SECONDS: Final = 30.0
-"""Time for which a new cluster waits for the services of a killed one to exit."""
+"""Seconds for which a new cluster waits for the services of a killed one to exit."""
 
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 15
@@ -34,7 +34,7 @@ _FULL_BYTES: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """The command and the address file of a service.
+    """How to start a service: its command, its environment and its address file.
 
     Attributes:
         name: Name of the service in messages, and of its log file.
@@ -42,7 +42,7 @@ class ServiceSpec:
         arguments: The arguments of the module.
         data: The directory into which the service writes its address file.
         address_name: Name of the address file without its suffix.
-        environment: Additional environment variables.
+        environment: Environment variables in addition to those of this process.
     """
 
     name: str
@@ -54,12 +54,18 @@ class ServiceSpec:
 
 
 class ServiceProcess:
-    """The child process of a service.
+    """The child process of a service. `start` starts it, `ready` waits until it serves requests, `stop` or `kill` ends it.
+
+    After it has ended, it may be started again.
 
     Args:
         service: The service to run.
         logs: The directory of its log file, to which the process appends.
         inherit: File descriptors that the child inherits.
+
+    Attributes:
+        address: HOST:PORT of the service after `ready`; None before.
+        log: The log file.
     """
 
     def __init__(self, service: ServiceSpec, logs: Path, inherit: Sequence[int] = ()) -> None:
@@ -103,11 +109,11 @@ class ServiceProcess:
             )
 
     async def ready(self, limit: float = START_SECONDS) -> str:
-        """Wait until the service has written its address file and serves, and return its address.
+        """Wait until the service has written its address file and serves requests, and return its HOST:PORT.
 
         Raises:
-            Unavailable: The process exited first. The message ends with the end of its log.
-            TimedOut: It took longer than `limit` seconds. The message ends with the end of its log.
+            Unavailable: The process exited first. The message ends with the last lines of its log.
+            TimedOut: It took longer than `limit` seconds. The message ends with the last lines of its log.
         """
         end = time.monotonic() + limit
         while time.monotonic() < end:
@@ -147,7 +153,7 @@ class ServiceProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def obituary(self) -> str:
-        """Return a message with the exit code or signal of the process and the end of its log."""
+        """Return a message with the exit code or signal of the exited process and the last lines of its log."""
         code = self._process.returncode if self._process else None
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         return f"{self.service.name} ended ({how}){self._last_words()}"

@@ -1,7 +1,7 @@
-"""The export file of an experiment (docs/exporting.md): a zip of compressed members, with a manifest of their hashes.
+"""The export file of an experiment (docs/exporting.md): a zip archive of compressed members, with a manifest of their hashes.
 
-The manifest is the last member, and is read first through the directory of the zip. A reader must verify all members
-before it uses any.
+A member is a named sequence of bytes, such as "journal.jsonl". The manifest is the last member, and is read first through the
+directory of the zip. A reader must verify all members before it uses any.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveMember:
-    """The manifest entry of a member.
+    """The entry of a member in the manifest of an archive.
 
     Attributes:
         sha256: SHA-256 of the compressed bytes in the archive.
@@ -47,7 +47,7 @@ class ArchiveMember:
 
 
 class ArchiveWriter:
-    """Writes an archive atomically: the file appears under its name after `finish` and fsync, and not at all after an error.
+    """Writes an archive atomically: the file appears under its name after `finish` and fsync. After an error, no file appears.
 
         with ArchiveWriter(path) as archive:
             archive.add("journal.jsonl", chunks)
@@ -77,7 +77,7 @@ class ArchiveWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush the file and rename it to its name if `finish` was called without an error, else delete it."""
+        """If `finish` was called and no error occurred, flush the file and rename it to its final name; else delete it."""
         try:
             if self._finished and error is None:
                 self._zip.close()
@@ -94,7 +94,7 @@ class ArchiveWriter:
 
     @contextmanager
     def member(self, name: str) -> Iterator[MemberWriter]:
-        """Open a member for writing. The bytes written to it are compressed."""
+        """Return a context manager that opens the member `name` for writing. The bytes written to it are compressed."""
         info = zipfile.ZipInfo(f"{name}.zst", _TIME)
         with self._zip.open(info, "w", force_zip64=True) as raw:
             writer = MemberWriter(raw)
@@ -102,13 +102,13 @@ class ArchiveWriter:
             self._members[name] = writer.close()
 
     def add(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a member from chunks."""
+        """Write the member `name`, whose uncompressed bytes are the concatenation of `chunks`."""
         with self.member(name) as writer:
             for chunk in chunks:
                 writer.write(chunk)
 
     def finish(self, about: Mapping[str, Any]) -> None:
-        """Write the manifest with the fields `about` and the list of members. It must be the last call."""
+        """Write the manifest: the fields `about` and the list of members. It must be the last call."""
         members = {
             name: {field: getattr(one, field) for field in ArchiveMember.__slots__}
             for name, one in self._members.items()
@@ -120,7 +120,7 @@ class ArchiveWriter:
 
 
 class MemberWriter:
-    """Compresses and hashes the bytes that are written to a member."""
+    """Compresses the bytes that are written to one member of an archive, and computes their hash and sizes."""
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -130,7 +130,7 @@ class MemberWriter:
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Compress and write some bytes."""
+        """Compress the bytes `data` and append them to the member."""
         self._size += len(data)
         self._put(self._zstd.compress(data))
 
@@ -150,8 +150,8 @@ class Manifest:
     """The manifest of an archive.
 
     Attributes:
-        about: All fields of the manifest as read from JSON.
-        members: The members by name.
+        about: All fields of the manifest as read from JSON, including "format", "version" and "members".
+        members: The entries of the members by member name.
     """
 
     about: Mapping[str, Any]
@@ -159,7 +159,13 @@ class Manifest:
 
 
 class ArchiveReader:
-    """Reads an archive of unknown origin, which may be truncated, modified, or another kind of file.
+    """Reads an archive of unknown origin, which may be truncated, modified, or another kind of file. Use it as a context manager.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        manifest: The manifest of the archive.
 
     Raises:
         NotFound: There is no such file.
@@ -226,7 +232,7 @@ class ArchiveReader:
         """Yield the uncompressed bytes of a member in chunks, at most as many as the manifest states.
 
         Raises:
-            DataLoss: The member is missing or damaged, or has another size.
+            DataLoss: The member is missing or damaged, or its size differs from that in the manifest.
         """
         left = self.manifest.members[name].size_bytes
         zstd = zstandard.ZstdDecompressor(max_window_size=2**27)

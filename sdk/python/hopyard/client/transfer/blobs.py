@@ -1,4 +1,4 @@
-"""Uploads blobs to AppStat's store, and downloads them from the store or from a node. A blob is named by its SHA-256."""
+"""Uploads blobs to the store of AppStat, and downloads them from the store or from a node. The name of a blob is its SHA-256."""
 
 from __future__ import annotations
 
@@ -26,8 +26,13 @@ BUNDLE_OWNER: Final = "bundle"
 async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
     """Upload a code bundle unless the store has it.
 
+    Args:
+        connection: The connection to the cluster.
+        sha256: SHA-256 of `data`.
+        data: The packed bundle.
+
     Returns:
-        Whether the data was sent.
+        Whether the data was sent; False: the store had it.
     """
 
     async def put(stub: AppStatServiceAsyncStub) -> bool:
@@ -41,12 +46,12 @@ async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
 
 
 async def put_chunks(connection: Connection, sha256: str, owner: str, chunks: Callable[[], Iterable[bytes]]) -> None:
-    """Upload a blob for an owner unless the store has it for that owner.
+    """Upload a blob and register its owner, unless the store has the blob for this owner.
 
     Args:
         connection: The connection to the cluster.
-        sha256: The hash of the blob.
-        owner: The owner that needs the blob.
+        sha256: SHA-256 of the blob.
+        owner: Name of the owner. The store keeps a blob as long as it has an owner.
         chunks: Returns the bytes from the beginning on each call (a retry calls it again), in chunks of at most 1 MiB.
 
     Raises:
@@ -67,7 +72,7 @@ async def put_chunks(connection: Connection, sha256: str, owner: str, chunks: Ca
 
 
 async def fetch_stored(connection: Connection, sha256: str, file: Path) -> None:
-    """Write the blob `sha256` from the store to `file`.
+    """Download the blob with the hash `sha256` from the store into `file`.
 
     Raises:
         NotFound: The store does not have it.
@@ -82,7 +87,19 @@ async def fetch_stored(connection: Connection, sha256: str, file: Path) -> None:
 
 
 async def fetch_from_node(connection: Connection, address: str, sha256: str, file: Path) -> None:
-    """Write the snapshot `sha256` from a node's disk to `file`. It raises the same errors as `fetch_stored`."""
+    """Download the packed snapshot with the hash `sha256` from a node's disk into `file`.
+
+    Args:
+        connection: The connection to the cluster.
+        address: HOST:PORT of the node agent.
+        sha256: SHA-256 of the packed snapshot.
+        file: The file to write.
+
+    Raises:
+        NotFound: The node does not have it.
+        Unavailable: The node agent is not reachable.
+        DataLoss: The received bytes do not match the hash.
+    """
     stream = connection.node(address).FetchSnapshot(
         node_agent_pb2.FetchSnapshotRequest(sha256=sha256), timeout=_TRANSFER_SECONDS
     )

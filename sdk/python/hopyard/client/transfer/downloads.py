@@ -38,7 +38,7 @@ def choose(job: Job, which: Which) -> Snapshot:
 
 
 def _why(job: Job) -> str:
-    """Return why a job may have no snapshot, derived from its state, as the second half of an error message."""
+    """Return why a job may have no snapshot, derived from its state: a clause for an error message."""
     whose = "snapshots of a script come from hopyard.report(checkpoint=...), and a log program has none"
     if job.state is JobState.COMPLETED:
         return f"it trained to its end without one: {whose}"
@@ -50,12 +50,22 @@ def _why(job: Job) -> str:
 async def download(
     connection: Connection, job: Job, snapshot: Snapshot, nodes: Sequence[Node], target: Path
 ) -> Download:
-    """Fetch a snapshot from the store or from a node, verify it, and unpack it to the folder `target`.
+    """Fetch a snapshot from the store or from a node, verify its hash, and unpack it.
+
+    Args:
+        connection: The connection to the cluster.
+        job: The job of the snapshot.
+        snapshot: The snapshot.
+        nodes: The nodes of the cluster.
+        target: The folder to create.
+
+    Returns:
+        The folder and the snapshot's job, position and hash. The fields about the metric are not set.
 
     Raises:
         Unsupported: The snapshot contains processes, which only a node can restore.
         AlreadyExists: `target` already exists.
-        NotFound, Unavailable: No reachable service has it.
+        NotFound, Unavailable: Neither the store nor a reachable node has it.
         DataLoss: The bytes do not match the hash.
     """
     if snapshot.provider == PROVIDER:
@@ -81,10 +91,10 @@ def _make_room(target: Path) -> None:
 
 
 async def fetch(connection: Connection, snapshot: Snapshot, nodes: Sequence[Node], file: Path) -> None:
-    """Write the packed bytes of a snapshot from the store, or else from a node that has it, to a file.
+    """Write the packed bytes of a snapshot to `file`: from the store, else from one of `nodes` that has it.
 
     Raises:
-        NotFound, Unavailable: No reachable service has it.
+        NotFound, Unavailable: Neither the store nor a reachable node has it.
         DataLoss: The bytes do not match the hash.
     """
     missed: NotFound | Unavailable | DataLoss

@@ -1,4 +1,4 @@
-"""Exports experiments of a cluster to an archive, and imports them from one."""
+"""Exports experiments of a cluster to an archive file, and imports them from one. See `hopyard.client.transfer.archive`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,19 @@ _IMPORT_SECONDS: Final = 3600.0
 async def write(
     client: AsyncClient, connection: Connection, experiment: Experiment, path: Path | None, snapshots: bool
 ) -> Exported:
-    """Export an experiment with its group to `path`; see `AsyncClient.export_experiment`."""
+    """Export an experiment, with the other experiments of its group, to an archive; see `AsyncClient.export_experiment`.
+
+    Args:
+        client: The client of the cluster.
+        connection: The connection of that client.
+        experiment: The experiment, which must be paused or ended.
+        path: The file to create; None: a file in the current directory, named after the stream.
+        snapshots: Whether to include snapshots.
+
+    Raises:
+        Conflict: An experiment of the group runs, or changed during the export.
+        AlreadyExists: The file already exists.
+    """
     stream = experiment.group or experiment.id
     group = await _at_rest(client, stream)
     path = path if path is not None else Path(f"{stream}{SUFFIX}")
@@ -82,10 +94,10 @@ async def write(
 
 
 async def _at_rest(client: AsyncClient, stream: str) -> list[Experiment]:
-    """Return the experiments of a stream, oldest first, after checking that none of them runs.
+    """Return the experiments of the stream with the id `stream`, oldest first.
 
     Raises:
-        Conflict: An experiment is neither paused nor ended.
+        Conflict: One of them is neither paused nor ended.
     """
     group = [one for one in reversed(await client.experiments()) if (one.group or one.id) == stream]
     for one in group:
@@ -99,10 +111,9 @@ async def _at_rest(client: AsyncClient, stream: str) -> list[Experiment]:
 
 
 async def _need_written(stub: AppStatServiceAsyncStub, group: Sequence[Experiment]) -> None:
-    """Check that AppStat has the experiments in their current state. The scheduler may be ahead of the journal for a moment.
+    """Raise Unavailable unless AppStat has each experiment of `group` in its current state.
 
-    Raises:
-        Unavailable: AppStat does not have the current state of an experiment yet.
+    The scheduler may have a newer state than the journal for a moment; the caller retries.
     """
     missing = {(one.id, one.state.value) for one in group}
     for state in sorted({state for _, state in missing}):
@@ -167,7 +178,7 @@ def _statistic(one: appstat_pb2.Statistic) -> dict[str, Any]:
 async def _write_snapshots(
     client: AsyncClient, connection: Connection, archive: ArchiveWriter, held: Sequence[Snapshot], scratch: Path
 ) -> list[Snapshot]:
-    """Write the snapshots that can be fetched, and return the others."""
+    """Write the snapshots `held` to the archive, and return those that cannot be fetched. `scratch` is a temporary folder."""
     nodes = await client.nodes() if held else []
     left = []
     for snapshot in held:
@@ -182,7 +193,7 @@ async def _write_snapshots(
 
 
 def _distinct(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Return one snapshot for each content, preferably one that the store has."""
+    """Return one snapshot for each distinct content (SHA-256), preferably one that the store has."""
     found: dict[str, Snapshot] = {}
     for one in sorted(snapshots, key=lambda one: not one.stored):
         found.setdefault(one.sha256, one)
@@ -213,7 +224,7 @@ def _plain(experiment: Experiment) -> dict[str, Any]:
 
 
 def _json(value: object) -> bytes:
-    """Return a value as strict JSON, in which numbers that are not finite are strings."""
+    """Return a value as strict JSON in UTF-8. Numbers that are not finite become the strings "NaN", "Infinity", "-Infinity"."""
     return json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -229,7 +240,18 @@ def _finite(value: object) -> object:
 
 
 async def read(client: AsyncClient, connection: Connection, path: Path, name: str | None) -> ImportedExperiment:
-    """Import the experiments in the archive `path`; see `AsyncClient.import_experiment`."""
+    """Import the experiments in the archive `path`; see `AsyncClient.import_experiment`.
+
+    Args:
+        client: The client of the cluster.
+        connection: The connection of that client.
+        path: The archive.
+        name: The id of the imported experiment; None: its original id.
+
+    Raises:
+        NotFound, InvalidInput, DataLoss: The archive cannot be read; see `ArchiveReader`.
+        AlreadyExists: An id of the import exists in the cluster.
+    """
     # Opened without a thread: if the caller were cancelled meanwhile, nobody would close the file.
     with ArchiveReader(path) as archive:
         await asyncio.to_thread(archive.verify)
@@ -253,10 +275,9 @@ async def read(client: AsyncClient, connection: Connection, path: Path, name: st
 
 
 async def _need_free(client: AsyncClient, archive: ArchiveReader, name: str | None) -> None:
-    """Check the ids before the upload, since the scheduler checks them only afterwards.
+    """Raise AlreadyExists if the cluster has an experiment with an id of the import: `name`, else the ids in the archive.
 
-    Raises:
-        AlreadyExists: An id exists in this cluster.
+    This check comes before the upload, since the scheduler checks the ids only after it.
     """
     given = archive.manifest.about.get("experiments", [])
     wanted = [name] if name is not None else [str(one.get("id")) for one in given if isinstance(one, dict)]
@@ -269,7 +290,9 @@ async def _need_free(client: AsyncClient, archive: ArchiveReader, name: str | No
 
 
 async def _put_all(connection: Connection, archive: ArchiveReader, owner: str) -> None:
-    """Upload journal, bundles and snapshots for `owner`. Garbage collection may delete early uploads, so missing ones are repeated.
+    """Upload journal, bundles and snapshots of the archive to the store, and register `owner` for them.
+
+    Garbage collection may delete blobs before the upload is complete. Missing blobs are then uploaded again.
 
     Raises:
         Aborted: Blobs were still missing after the last try.
@@ -288,7 +311,7 @@ async def _put_all(connection: Connection, archive: ArchiveReader, owner: str) -
 
 
 def _blobs(archive: ArchiveReader) -> dict[str, str]:
-    """Return the members to upload, by the hash of the uploaded bytes."""
+    """Return the names of the members to upload by the SHA-256 of the bytes that are uploaded."""
     blobs = {archive.manifest.members[JOURNAL].sha256: JOURNAL}
     for member in archive.manifest.members:
         for folder in (BUNDLES, SNAPSHOTS):
@@ -307,7 +330,7 @@ async def _all_there(connection: Connection, hashes: Sequence[str], owner: str) 
 
 
 async def _disown(connection: Connection, archive: ArchiveReader, owner: str) -> None:
-    """Remove `owner` from the uploaded blobs. Errors are ignored, since garbage collection removes such owners later."""
+    """Remove `owner` from the uploaded blobs. Errors are ignored: garbage collection removes owners of aborted imports."""
     hashes = list(_blobs(archive))
     with suppress(HopyardError):
         for start in range(0, len(hashes), _HASHES):

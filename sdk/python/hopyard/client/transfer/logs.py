@@ -19,13 +19,14 @@ Ask = Callable[[], Awaitable[Job]]
 
 
 class LogReader:
-    """Reads the output of one job or of one rank of its gang.
+    """Reads the output of one job, or of one rank of its gang, from the nodes on which it ran.
 
-    A job that moved has a log on each node. The reader keeps an offset for each node and continues there.
+    A job that ran on several nodes has a log on each. The reader stores how far it has read each log, and later reads
+    continue there.
 
     Args:
         connection: The connection to the cluster.
-        experiment: Id of the experiment, or of its group; logs on nodes are stored under it.
+        experiment: Id of the experiment, or of the first one of its group. Nodes store logs under this id.
         job: Id of the job.
         nodes: Returns the current nodes of the cluster.
         present: Returns the current state of the job.
@@ -50,7 +51,7 @@ class LogReader:
         self._offsets: dict[str, int] = {}
 
     async def written(self) -> AsyncGenerator[LogChunk]:
-        """Yield the output that exists now, node by node, from the stored offsets.
+        """Yield the output that the nodes have now and that was not read before, node by node.
 
         Raises:
             NotFound: The job has not run yet, or a node on which it may have run is not reachable.
@@ -77,7 +78,7 @@ class LogReader:
         raise NotFound(f"no node has a log of {whose} of experiment {self._experiment}{beyond}")
 
     async def follow(self) -> AsyncGenerator[LogChunk]:
-        """Yield the existing output, then new output until the job has ended."""
+        """Yield the existing output of the job, then new output until the job has ended. Wait for a job that has not started."""
         try:
             async for chunk in self.written():
                 yield chunk

@@ -1,1 +1,1 @@
-"""The client's side of the RPCs: channels to the services, and converters between messages and the client's types."""
+"""The RPC layer of the client: gRPC channels to the services, and converters between messages and the client's types."""

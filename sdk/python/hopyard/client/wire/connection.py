@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class Connection:
-    """The channels of one client, with deadlines and retries for its calls.
+    """The gRPC channels of one client to the services of a cluster, with deadlines and retries for its calls.
 
     Args:
         server: HOST:PORT of the scheduler.
-        timeout: Deadline in seconds of each try of a unary call.
+        timeout: Deadline in seconds of each try of a call with one response.
         patience: Seconds for which a call is retried while its service is not reachable.
     """
 
@@ -64,11 +64,11 @@ class Connection:
         return DataServiceStub(self._channel(self.server))
 
     def node(self, address: str) -> NodeAgentServiceAsyncStub:
-        """Return the stub of the node agent at `address`."""
+        """Return the stub of the node agent at the HOST:PORT `address`."""
         return NodeAgentServiceStub(self._channel(address))
 
     async def appstat(self) -> AppStatServiceAsyncStub:
-        """Return the stub of AppStat. Its address comes from the scheduler and is cached."""
+        """Return the stub of AppStat. Its address is queried from the scheduler once and then cached."""
         if self._appstat is None:
             stub = self.experiments
             answer = await self.call(lambda: stub.GetCluster(experiment_pb2.GetClusterRequest()))
@@ -76,9 +76,9 @@ class Connection:
         return AppStatServiceStub(self._channel(self._appstat))
 
     async def with_appstat(self, ask: Callable[[AppStatServiceAsyncStub], Awaitable[T]]) -> T:
-        """Call `ask` with the stub of AppStat, with retries while AppStat is not reachable. Each retry requests its address again.
+        """Call `ask` with the stub of AppStat and return its result. Retry it while AppStat is not reachable.
 
-        `ask` must be idempotent.
+        Each retry queries the address of AppStat again, because it may have moved. `ask` must be idempotent.
 
         Raises:
             Unavailable: AppStat or the scheduler was not reachable for longer than `patience`.
@@ -94,7 +94,7 @@ class Connection:
         return await self.call(once)
 
     async def call(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Call `once`, and retry it with backoff while the service is not reachable. `once` must be idempotent.
+        """Call `once` and return its result. Retry it with backoff while the service is not reachable. `once` must be idempotent.
 
         Raises:
             Unavailable: The service was not reachable for longer than `patience`.
@@ -105,7 +105,10 @@ class Connection:
             raise self.unanswered(error) from error
 
     def unanswered(self, error: Unavailable) -> Unavailable:
-        """Return the error for an exhausted `patience`: `error` prefixed with the server's address, once even in nested calls."""
+        """Return the error to raise when a service was not reachable for `patience` seconds: `error` with the scheduler's address.
+
+        The address is the beginning of the message. If `error` has this beginning already, it is not repeated.
+        """
         beginning = f"no answer from the cluster at {self.server}: "
         return Unavailable(beginning + str(error).removeprefix(beginning))
 

@@ -1,4 +1,8 @@
-"""Converters between messages and the client's types. No other module of the client's interface exposes messages."""
+"""Converters between the protobuf messages of the services and the dataclasses in `hopyard.client.types`.
+
+The public interface of the client contains no messages. Texts from the cluster are made printable: control characters are
+replaced.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +77,7 @@ REPLICA_STATES: Final = EnumMap(
 
 
 def metric(message: common_pb2.Metric) -> Metric:
-    """Convert the metric of an experiment."""
+    """Convert the message of an experiment's metric to a `Metric`."""
     return Metric(
         message.name,
         METRIC_MODES.from_proto(message.mode, field="metric.mode"),
@@ -84,13 +88,13 @@ def metric(message: common_pb2.Metric) -> Metric:
 
 
 def _reason(message: experiment_pb2.Experiment | experiment_pb2.Job) -> dict[str, Any]:
-    """The code and the arguments of a reason."""
+    """Return the fields `reason_code` and `reason_args` of an `Experiment` or `Job`; empty if the message has no reason."""
     found = reason_from_proto(message.reason_code, message.reason_args)
     return {"reason_code": found.code, "reason_args": _shown(found)} if found is not None else {}
 
 
 def _shown(reason: Reason) -> dict[str, Argument]:
-    """The arguments of a reason as they may be printed."""
+    """Return the arguments of a reason with control characters in texts replaced, so that they may be printed."""
     return {name: _shown_value(value) for name, value in reason.args.items()}
 
 
@@ -101,7 +105,7 @@ def _shown_value(value: Argument) -> Argument:
 
 
 def experiment(message: experiment_pb2.Experiment) -> Experiment:
-    """Convert an experiment.
+    """Convert the message of an experiment to an `Experiment`.
 
     Raises:
         Internal: Its specification is not a JSON object.
@@ -133,12 +137,12 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
 
 
 def hops(message: experiment_pb2.Hops) -> Hops:
-    """Convert the transfer counters of an experiment."""
+    """Convert the message of the snapshot transfer counters to a `Hops`."""
     return Hops(**{one.name: getattr(message, one.name) for one in fields(Hops)})
 
 
 def snapshot(message: common_pb2.Snapshot) -> Snapshot:
-    """Convert a snapshot."""
+    """Convert the message of a snapshot to a `Snapshot`."""
     return Snapshot(
         job=message.job,
         position=message.position,
@@ -151,7 +155,7 @@ def snapshot(message: common_pb2.Snapshot) -> Snapshot:
 
 
 def job(message: experiment_pb2.Job) -> Job:
-    """Convert a job."""
+    """Convert the message of a job to a `Job`."""
     return Job(
         experiment=message.experiment,
         id=message.id,
@@ -178,7 +182,7 @@ def job(message: experiment_pb2.Job) -> Job:
 
 
 def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
-    """Convert an item of a watch, or return None for a kind of change that this version does not know."""
+    """Convert a message of a watch stream to a `Change`. Return None for a kind of change that this version does not know."""
     match message.WhichOneof("change"):
         case "experiment":
             return experiment(message.experiment)
@@ -194,12 +198,12 @@ def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
 
 
 def statistic(message: appstat_pb2.Statistic) -> Statistic:
-    """Convert an accepted report."""
+    """Convert the message of an accepted report to a `Statistic`."""
     return Statistic(message.job, message.attempt, report_from_proto(message.report), message.report.at)
 
 
 def slot(message: resource_manager_pb2.Slot) -> Slot:
-    """Convert a slot."""
+    """Convert the message of a slot to a `Slot`."""
     return Slot(
         id=message.id,
         node=message.node,
@@ -215,7 +219,7 @@ def slot(message: resource_manager_pb2.Slot) -> Slot:
 
 
 def node(message: resource_manager_pb2.Node) -> Node:
-    """Convert a node and its slots."""
+    """Convert the message of a node and its slots to a `Node`."""
     return Node(
         id=message.id,
         address=message.address,
@@ -226,7 +230,7 @@ def node(message: resource_manager_pb2.Node) -> Node:
 
 
 def cluster(message: experiment_pb2.GetClusterResponse) -> ClusterAddresses:
-    """Convert the addresses of the services."""
+    """Convert the message with addresses and version of the services to a `ClusterAddresses`."""
     now = message.now if message.HasField("now") else None
     return ClusterAddresses(message.epoch, message.appstat_address, message.version, message.trouble, now)
 
@@ -234,8 +238,8 @@ def cluster(message: experiment_pb2.GetClusterResponse) -> ClusterAddresses:
 def curve(statistics: Iterable[Statistic], name: str) -> list[Point]:
     """Return the points of one job's learning curve for the metric `name`.
 
-    Partial evaluations at one position are averaged, weighted by their number of examples (0 counts as 1). The mean
-    takes precedence over a report of the whole. Positions without the metric are omitted.
+    Reports on parts of the data at one position are averaged, weighted by their number of examples (0 counts as 1). If there
+    are such reports at a position, a report on all data at this position is ignored. Positions without the metric are omitted.
 
     Args:
         statistics: Reports of one job, ordered by position.
@@ -273,7 +277,7 @@ def _spec(message: experiment_pb2.Experiment) -> dict[str, Any]:
 
 
 def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) -> Garbage:
-    """Convert the result of a garbage collection."""
+    """Convert the result of a garbage collection to a `Garbage`. `dry_run` is the value in the request."""
     found = tuple(GarbageKind(one.kind, one.place, one.count, one.size_bytes) for one in message.garbage)
     kept = tuple(
         KeptForOthers(one.experiment, one.count, one.size_bytes, one.seconds_again, one.given_up)
@@ -284,7 +288,7 @@ def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) ->
 
 
 def store_use(message: experiment_pb2.StoreUse) -> StoreUse:
-    """Convert the usage of the store."""
+    """Convert the message of the store usage to a `StoreUse`."""
     return StoreUse(
         message.quota_bytes or None,
         message.used_bytes,
@@ -297,14 +301,14 @@ def store_use(message: experiment_pb2.StoreUse) -> StoreUse:
 
 
 def data_set(message: data_pb2.DataSet) -> DataSet:
-    """Convert a data set of the catalog."""
+    """Convert the message of a data set of the catalog to a `DataSet`."""
     return DataSet(
         message.name, tuple(map(_partition, message.partitions)), message.registered_at, tuple(message.experiments)
     )
 
 
 def data_set_to_proto(name: str, partitions: Iterable[DataPartition]) -> data_pb2.DataSet:
-    """Convert a data set for its registration."""
+    """Convert the name and the partitions of a data set to the message for its registration."""
     message = data_pb2.DataSet(name=name)
     for one in partitions:
         message.partitions.add(

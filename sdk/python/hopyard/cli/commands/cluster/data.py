@@ -1,4 +1,4 @@
-"""The command group `data`: manages partitioned data sets."""
+"""The command group `data`: splits data into partitions, and manages the catalog of partitioned data sets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Name = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command group `data` to the command line `app`."""
     group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
     group.command("register")(register_)
     group.command("list")(list_)
@@ -129,7 +129,7 @@ def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
 
 
 def show(name: Name, server: Server = None, data: Data = None, json: Json = False) -> None:
-    """Show where the partitions of a data set are, their problems, and how much its nodes hold.
+    """Show where the partitions of a data set are, their problems, and the storage that they use on nodes.
 
     **Example:** `hopyard data show mnist`
     """

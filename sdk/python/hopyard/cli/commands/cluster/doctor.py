@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command `doctor` to the command line."""
+    """Add the command `doctor` to the command line `app`."""
     app.command(rich_help_panel="Set up")(doctor)
 
 
@@ -60,9 +60,9 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     """Run the checks and yield the result of each as soon as it is known, the quick checks first.
 
     Args:
-        address: The address of a cluster to check; None: none.
-        data: The data folder of the cluster on this computer.
-        quick: Leave out the slow checks: torch and the self-test.
+        address: HOST:PORT of the scheduler of a cluster to check; None: check no cluster.
+        data: The data directory of the cluster on this computer.
+        quick: Whether to omit the slow checks: torch and the self-test.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""The command `gc`: deletes data that no experiment needs."""
+"""The command `gc`: deletes data that no experiment needs from the store and from nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HASH_DIGITS: Final = 64
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `gc` to the command line `app`."""
     app.command(rich_help_panel="Act")(gc)
 
 
@@ -116,7 +116,15 @@ async def _ask(
 
 
 def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
-    """Return the files in the snapshot folders of a stopped cluster's agents that are older than `age` seconds."""
+    """Return the garbage candidates in the snapshot folders of a stopped cluster's node agents.
+
+    Args:
+        data: The data directory of the cluster.
+        age: Minimum age of the files in seconds.
+
+    Returns:
+        Pairs of the agent's folder name and a file: snapshots, named by their SHA-256, and unfinished files.
+    """
     before = time.time() - age
     found = []
     for folder in sorted(data.glob("agent*/snapshots")):
@@ -176,7 +184,7 @@ def _show(got: Garbage) -> None:
 
 
 def _show_store(store: StoreUse) -> None:
-    """Print the usage of the store, and the cost of an eviction."""
+    """Print the usage and the quota of the store, and the training time needed to recreate snapshots that may be evicted."""
     from hopyard._common import formatting
     from hopyard.cli.output import emit
 
@@ -199,7 +207,7 @@ def _show_store(store: StoreUse) -> None:
 
 
 def _show_kept(kept: Sequence[KeptForOthers]) -> None:
-    """Print the snapshots that are kept only for other experiments, and the cost of recreating them."""
+    """Print the snapshots that experiments keep only for other ones, and the training time needed to recreate them."""
     from rich.table import Table
 
     from hopyard._common import formatting

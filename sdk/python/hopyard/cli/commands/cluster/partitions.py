@@ -1,4 +1,4 @@
-"""Parses the partition options of `hopyard data`, and formats data sets."""
+"""Parses the partition options of `hopyard data register`, and formats data sets as tables."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ _STATES: Final = {"PRESENT": "green", "BROKEN": "red", "AWAY": "yellow", "UNKNOW
 
 def partition(split: Split, given: str) -> DataPartition:
     """Parse the value of --partition or --eval: `0=node1:/path,node2:/path` or `0=URL`.
+
+    Args:
+        split: Whether the partition is for training (--partition) or for evaluation (--eval).
+        given: The value.
 
     Raises:
         WrongUse: The value has neither form.
@@ -48,7 +52,7 @@ def partition(split: Split, given: str) -> DataPartition:
 
 
 def at_url(url: str) -> list[DataPartition]:
-    """Return the partitions that `hopyard data split` made and that were copied to a URL."""
+    """Return the partitions of a copy of the output of `hopyard data split` at a URL, according to the manifest there."""
     from hopyard._runtime.datasets.manifest import manifest_at
     from hopyard.client.datasets import DataPartition
 
@@ -60,7 +64,14 @@ def at_url(url: str) -> list[DataPartition]:
 
 
 def register_command(name: str, folder: Path, made: Sequence[MadePartition], nodes: Sequence[str]) -> str:
-    """Return the command that registers the partitions in `folder`, assigned to `nodes` in round-robin order."""
+    """Return the command line that registers partitions.
+
+    Args:
+        name: Name of the data set.
+        folder: The folder with the files of the partitions.
+        made: The partitions.
+        nodes: Names of nodes. The partitions of each split are assigned to them in round-robin order.
+    """
     words = ["hopyard", "data", "register", name]
     for split, option in ((TRAIN, "--partition"), (EVAL, "--eval")):
         for number, one in enumerate(one for one in made if one.name.startswith(f"{split}/")):
@@ -69,7 +80,7 @@ def register_command(name: str, folder: Path, made: Sequence[MadePartition], nod
 
 
 def data_table(found: Sequence[DataSet]) -> RenderableType:
-    """Format data sets, one line each."""
+    """Format data sets as a table, one line each."""
     from rich.table import Table
     from rich.text import Text
 
@@ -95,7 +106,7 @@ def data_table(found: Sequence[DataSet]) -> RenderableType:
 
 
 def partitions_table(data: DataSet) -> RenderableType:
-    """Format the partitions of a data set, one line for each replica."""
+    """Format the partitions of a data set as a table, one line for each replica, followed by problems and the storage used."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -120,7 +131,10 @@ def partitions_table(data: DataSet) -> RenderableType:
 
 
 def _held(data: DataSet) -> str:
-    """Return how much the nodes hold, compared with full copies on each node, as task parallelism needs."""
+    """Return a sentence with the size of the data set and of all its replicas, and the size if each node had a full copy.
+
+    Full copies are what task parallelism needs: training of complete models on separate nodes.
+    """
     from hopyard._common import formatting
 
     found = data.storage

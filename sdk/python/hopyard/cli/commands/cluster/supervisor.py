@@ -23,15 +23,15 @@ from hopyard.errors import HopyardError, Unavailable
 CRASH_LIMIT: Final = 5
 """Number of crashes within `CRASH_SECONDS` after which a service is not restarted, and the cluster stops."""
 
-CRASH_SECONDS: Final = 60.0
+CRASH_SECONDS: Final = 60.0  # the window in which crashes are counted
 
 
 class Crashes:
-    """Counts the crashes of one service.
+    """Counts the crashes of one service within a sliding time window.
 
     Args:
-        limit: Number of crashes within `seconds` that is too many.
-        seconds: Length of the window.
+        limit: Number of crashes within the window from which on the service is not restarted.
+        seconds: Length of the window in seconds.
     """
 
     def __init__(self, limit: int = CRASH_LIMIT, seconds: float = CRASH_SECONDS) -> None:
@@ -40,18 +40,18 @@ class Crashes:
         self._times: list[float] = []
 
     def died(self, now: float) -> int:
-        """Count a crash at `now` (monotonic seconds), and return the number of crashes in the window."""
+        """Record a crash at `now` (monotonic seconds), and return the number of crashes in the window that ends then."""
         self._times = [at for at in self._times if at > now - self._seconds] + [now]
         return len(self._times)
 
     @property
     def too_many(self) -> bool:
-        """Whether the service must not be restarted again."""
+        """Whether the number of crashes has reached the limit, so that the service must not be restarted."""
         return len(self._times) >= self._limit
 
 
 def reserved_port(host: str, port: int = 0) -> socket.socket | None:
-    """Bind a port without listening on it, so that the kernel does not assign it to others while its service is down.
+    """Bind a TCP port without listening on it, so that the kernel does not assign it to another process while the service is down.
 
     A process that sets SO_REUSEADDR, as gRPC servers do, can still listen on it.
 
@@ -77,13 +77,16 @@ def reserved_port(host: str, port: int = 0) -> socket.socket | None:
 
 
 class Supervisor:
-    """Keeps one service running on the same port, which stays reserved while the service is down.
+    """Restarts one service whenever it exits, always on the same port. The port stays reserved while the service is down.
 
     Args:
         process: The process of the service.
-        note: Called with a line about each crash and restart.
-        backoff: The backoff between restarts.
-        crashes: The crash counter that ends the restarts.
+        note: Called with a line of text about each crash and restart.
+        backoff: The backoff between restarts; None: 0.5 to 10 seconds.
+        crashes: The crash counter that ends the restarts; None: one with the default limits.
+
+    Attributes:
+        restarts: Number of successful restarts.
     """
 
     def __init__(
@@ -108,7 +111,15 @@ class Supervisor:
         return self.process.service.name
 
     async def start(self, port: int = 0, host: str = "127.0.0.1") -> str:
-        """Start the service, wait until it serves, and return its address."""
+        """Start the service, wait until it serves requests, and return its HOST:PORT.
+
+        Args:
+            port: The port; 0: a free one.
+            host: The address on which the service listens.
+
+        Raises:
+            Unavailable, TimedOut: The service failed to start. The message ends with the last lines of its log.
+        """
         self._reserved = reserved_port(host, port)
         if self._reserved is not None:
             port = self._reserved.getsockname()[1]
@@ -125,10 +136,10 @@ class Supervisor:
             self._reserved = None
 
     async def keep(self) -> None:
-        """Restart the service whenever it exits.
+        """Restart the service whenever it exits. It never returns normally; cancel it to stop.
 
         Raises:
-            Unavailable: It crashed too often. The message ends with the end of its log.
+            Unavailable: The service crashed too often. The message ends with the last lines of its log.
         """
         while True:
             await self.process.wait()
@@ -155,7 +166,7 @@ class Supervisor:
 
 
 class ClusterServices:
-    """All services of a cluster.
+    """All services of a cluster, each in its own process: AppStat, hpgen, the scheduler and node agents.
 
     They stop in reverse order of their start: agents first, so that they can deliver their pending messages, then the
     scheduler and hpgen, and AppStat last, since all others write to it.
@@ -164,7 +175,7 @@ class ClusterServices:
         data: The data directory.
         agents: Number of node agents.
         slots: Number of slots of each agent.
-        note: Called with a line about each crash and restart.
+        note: Called with a line of text about each crash and restart.
         snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
     """
@@ -189,7 +200,17 @@ class ClusterServices:
         self._lock: DataLock | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> str:
-        """Start all services, and return the scheduler's address."""
+        """Lock the data directory, start all services, and return the scheduler's HOST:PORT.
+
+        Args:
+            host: The address on which services listen.
+            port: The scheduler's port; 0: a free one.
+            insecure: Whether services may listen beyond this computer without encryption.
+
+        Raises:
+            Conflict: Another cluster holds the lock of the data directory.
+            Unavailable, TimedOut: A service failed to start. The message ends with the last lines of its log.
+        """
         self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
         where = ["--host", host, *(["--insecure"] if insecure else [])]
         data = ["--data", str(self.data)]
@@ -208,7 +229,11 @@ class ClusterServices:
         return scheduler
 
     async def keep(self) -> None:
-        """Restart services that exit. It raises Unavailable when a service has crashed too often."""
+        """Restart services that exit. It never returns normally; cancel it to stop.
+
+        Raises:
+            Unavailable: A service has crashed too often.
+        """
         tasks = [asyncio.create_task(one.keep(), name=f"keep {one.name}") for one in self.supervisors]
         try:
             await asyncio.gather(*tasks)
@@ -218,7 +243,7 @@ class ClusterServices:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """Stop all services in order, and release the lock. Safe to call twice."""
+        """Stop all services in order, and release the lock of the data directory. Safe to call twice."""
         supervisors = self.supervisors
         for kind in ("agent", ""):
             # Agents stop in parallel, the other services one after another.
@@ -235,12 +260,12 @@ class ClusterServices:
             self._lock = None
 
     def kill(self) -> None:
-        """Kill all processes immediately. `stop` must still be awaited."""
+        """Kill all processes immediately. `stop` must still be awaited, since it releases the lock and the ports."""
         for one in self.supervisors:
             one.process.kill()
 
     def status(self) -> Sequence[tuple[str, str, str, str]]:
-        """Return name, address, process id and log file of each service."""
+        """Return name, HOST:PORT, process id and log file of each service as texts."""
         return [
             (one.name, one.process.address or formatting.NOTHING, str(one.process.pid), str(one.process.log))
             for one in self.supervisors
@@ -269,7 +294,7 @@ def run_cluster(
     snapshot_quota: str | None = None,
     store_quota: str | None = None,
 ) -> int:
-    """Implement `hopyard up`, and return the exit code."""
+    """Run `hopyard up` until a signal ends it, and return the exit code. The arguments are the options of the command."""
 
     async def main() -> int:
         cluster = ClusterServices(

@@ -9,7 +9,7 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command `up` to the command line `app`."""
     app.command(rich_help_panel="Services")(up)
 
 

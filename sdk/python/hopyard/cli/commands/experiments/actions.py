@@ -1,4 +1,4 @@
-"""Commands that control an experiment or one of its jobs: pause, stop, extend, wait. `resume` is in `run.py`."""
+"""The commands `pause`, `stop`, `extend` and `wait`, which act on an experiment or one of its jobs. `resume` is in `run.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PANEL = "Act"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands `pause`, `stop`, `extend` and `wait` to the command line `app`."""
     for command in (pause, stop, extend, wait):
         app.command(rich_help_panel=_PANEL)(command)
 
@@ -193,7 +193,14 @@ def wait(
 
 
 async def _settled(client: AsyncClient, experiment: ExperimentValue, seconds: float | None) -> ExperimentValue:
-    """Wait until the experiment has ended, or needs a person to continue it, and return it.
+    """Wait until the experiment has ended or only a person can continue it, and return its newest state.
+
+    The latter is the case if it is paused, or if all its unfinished jobs are paused.
+
+    Args:
+        client: The client of the cluster.
+        experiment: The experiment.
+        seconds: Maximum time to wait; None: no limit.
 
     Raises:
         TimedOut: `seconds` have passed.

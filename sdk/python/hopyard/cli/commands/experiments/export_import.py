@@ -17,7 +17,7 @@ _PANEL = "Act"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands `export` and `import` to the command line `app`."""
     app.command("export", rich_help_panel=_PANEL)(export)
     app.command("import", rich_help_panel=_PANEL)(import_)
 

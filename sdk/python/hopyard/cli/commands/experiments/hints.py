@@ -1,4 +1,4 @@
-"""Hints on the next command, printed after an experiment was changed."""
+"""Texts that commands print after an experiment was changed: the next command for the user, and notes on the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def unused_note(spec: ExperimentSpec) -> str:
 
 
 def mended(experiment: Experiment) -> str:
-    """Return the text before the command that resumes an experiment whose policy failed."""
+    """Return what the user must do before resuming an experiment whose policy failed.
+
+    The result is the beginning of a message that ends with the command to resume.
+    """
     policy = experiment.spec.get("policy") or {}
     name = policy.get("name", "") if isinstance(policy, Mapping) else str(policy)
     if name.startswith(REMOTE):
@@ -33,12 +36,12 @@ def mended(experiment: Experiment) -> str:
 
 
 def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended: bool) -> str:
-    """Return the command that continues the experiment; empty if it trains or will do so without one.
+    """Return a message with the command that continues the experiment after a change. Empty: it continues without a command.
 
     Args:
         experiment: The experiment after the change.
-        idle: The data directory if no cluster serves it, else None.
-        where: The options for the same cluster, with a leading blank.
+        idle: The data directory if no cluster serves it; None: a cluster runs.
+        where: The options with which a command finds the same cluster, with a leading blank; empty: none needed.
         extended: Whether the change was an extension.
     """
     resume = f"hopyard resume {experiment.id}{where}"

@@ -11,7 +11,7 @@ from hopyard.cli.options import Json
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `init` to the command line `app`."""
     app.command(rich_help_panel="Set up")(init)
 
 

@@ -1,4 +1,4 @@
-"""Implements pause, resume and stop for one job."""
+"""Implements the commands `pause`, `resume` and `stop` for one job. The arguments of the functions are the options of the command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Act = Callable[[AsyncClient, Experiment], Awaitable[Job]]
 
 
 def pause_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Pause a job, wait up to `SUSPEND_SECONDS` until it has left its slots, and print its state."""
+    """Pause a job, wait up to `SUSPEND_SECONDS` until it has left its slots, and print its state, with `json` as JSON."""
     idle = asyncio.run(resting(server, data))
 
     async def act(client: AsyncClient, chosen: Experiment) -> Job:
@@ -36,7 +36,7 @@ def pause_one(experiment: str | None, job: str, server: str | None, data: Path |
 
 
 def resume_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Release a paused job, so that its policy may start it again, and print its state."""
+    """Release a paused job, so that its policy may start it again, and print its state, with `json` as JSON."""
     idle = asyncio.run(resting(server, data))
     chosen = _act("resume", lambda client, chosen: client.resume_job(chosen, job), experiment, server, data, json)
     if idle is not None:
@@ -44,7 +44,7 @@ def resume_one(experiment: str | None, job: str, server: str | None, data: Path 
 
 
 def stop_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Terminate a job, and print its state."""
+    """Terminate a job, and print its state, with `json` as JSON."""
     _act("stop", lambda client, chosen: client.stop_job(chosen, job), experiment, server, data, json)
 
 

@@ -1,4 +1,4 @@
-"""The command `plan`: reports what a search would train, without running it."""
+"""The command `plan`: reports the amount of training that a search needs, without running it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `plan` to the command line `app`."""
     app.command(rich_help_panel="Train")(plan)
 
 

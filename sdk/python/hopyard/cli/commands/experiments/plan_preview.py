@@ -1,4 +1,8 @@
-"""Computes what a search would train if common beginnings of its trials are trained once."""
+"""Computes the amount of training that a search needs if common beginnings of its trials are trained once.
+
+Trials whose hyperparameters have the same values up to a position have the same training up to there (Hippo, section 3.2). A trial is
+the training of one configuration.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,8 @@ class PlanPreview:
         trials: Number of configurations.
         total_steps: Positions to train if each trial is trained alone.
         unique_steps: Positions to train if common beginnings are trained once.
-        merge_rate: `total_steps` divided by `unique_steps`; for several files, the k-wise merge rate.
+        merge_rate: `total_steps` divided by `unique_steps`; for several files, over all their trials (Hippo's k-wise merge
+            rate).
         critical_path: Length of the longest chain of positions that must be trained one after another.
         slots: Number of slots assumed for `makespan_lower_bound`.
         makespan_lower_bound: Lower bound for the length of any schedule on these slots, in positions.
@@ -43,9 +48,11 @@ class PlanPreview:
 
 
 def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, PlanPreview]], PlanPreview]:
-    """Return the preview of each file, and that of all files together.
+    """Return the preview of each experiment file, and that of all files together.
 
-    If `slots` is None, the largest `resources.slots` of the files is used, or 1.
+    Args:
+        files: The experiment files.
+        slots: Number of slots of the schedule; None: the largest `resources.slots` of the files, or 1.
 
     Raises:
         SpecError: A file is invalid.

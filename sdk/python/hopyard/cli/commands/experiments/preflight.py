@@ -1,4 +1,4 @@
-"""Checks of an experiment file beyond its syntax, made before a cluster is started."""
+"""Checks an experiment file beyond its syntax, before a cluster is started."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 def check_policy(submission: Submission) -> None:
-    """Check the parameters of an installed policy, and that it supports the program and data. Other policies are not imported.
+    """Check the parameters of the policy, and that the policy supports the program and the data of the experiment.
+
+    Only a plugin that is installed here is checked. Policies given as `remote:NAME` or `module:Class` are not imported.
 
     Raises:
-        SpecError: A check failed. The error names the place in the file.
+        SpecError: A check failed. The error names the line and the field in the file.
     """
     made = checked_policy(submission)
     if made is None:
@@ -34,10 +36,12 @@ def check_policy(submission: Submission) -> None:
 
 
 def checked_policy(submission: Submission) -> Policy | None:
-    """Create the policy of a file if it is installed here, else return None.
+    """Create the policy that an experiment file names, with its parameters.
+
+    None: the policy is not a plugin that is installed here, or is given as `remote:NAME` or `module:Class`.
 
     Raises:
-        SpecError: The policy does not accept its parameters. The error names the place in the file.
+        SpecError: The policy does not accept its parameters. The error names the line and the field in the file.
     """
     made, said = _made(submission)
     policy = submission.spec.policy
@@ -50,9 +54,10 @@ def checked_policy(submission: Submission) -> Policy | None:
 
 
 def sharing_note(submission: Submission) -> str:
-    """Return a note if a program saves no checkpoints under a policy that continues trials from other trials' training.
+    """Return a note if the policy continues trials from the training of other trials, but the program saves no checkpoints.
 
-    Empty if it saves checkpoints, if the policy trains each trial alone, or if either is unknown here.
+    Without checkpoints, each trial trains from its beginning. Empty: the program saves checkpoints, the policy trains each
+    trial alone, or one of both cannot be determined here.
     """
     spec, folder = submission.spec, submission.folder
     made, _ = _made(submission)
@@ -75,9 +80,11 @@ def sharing_note(submission: Submission) -> str:
 
 
 def _made(submission: Submission) -> tuple[Policy | None, str]:
-    """Create the policy of a file and return it with an empty error, or return None with the error.
+    """Create the policy that an experiment file names, with its parameters.
 
-    The error is also empty if the policy is not installed here, which cannot be checked.
+    Returns:
+        The policy and an empty text; or None and an error message. The message is empty if the policy is not a plugin that
+        is installed here, or is given as `remote:NAME` or `module:Class`, so it is not checked.
     """
     policy = submission.spec.policy
     if policy.remote or policy.name not in plugin_names(POLICIES) or any(":" in name for name in policy.names):

@@ -23,7 +23,7 @@ Slots = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands `run` and `resume` to the command line `app`."""
     for command in (run, resume):
         app.command(rich_help_panel=_PANEL)(command)
 

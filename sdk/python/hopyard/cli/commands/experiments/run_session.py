@@ -1,4 +1,4 @@
-"""Implements `run` and `resume`: opens the cluster, starts the experiment, shows it, handles Ctrl-C, prints the result."""
+"""Implements `run` and `resume`: opens the cluster, starts the experiment, shows it, handles Ctrl-C, and prints the result."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from hopyard.policy.vocabulary.reasons import ReasonCode
 T = TypeVar("T")
 
 SUSPEND_SECONDS: Final = 120.0
-"""Time that all runs have to save after Ctrl-C. Each first trains to the end of its iteration."""
+"""Seconds that all runs have to save after Ctrl-C. Each run first trains to the end of its iteration."""
 
 _POLL_SECONDS: Final = 0.1
 _TROUBLE_SECONDS: Final = 2.0
 
 
 class RunSession:
-    """One execution of `run`, `resume` or `extend --watch`.
+    """One execution of the commands `run`, `resume` or `extend --watch`. `follow` runs it.
 
     Args:
-        server: Address of a running cluster; None: the cluster that serves `data`, else a new one in `data`.
+        server: HOST:PORT of a running cluster's scheduler; None: the cluster that serves `data`, else a new one in `data`.
         data: The data directory.
         slots: Number of slots of a new cluster; None: that of the experiment.
-        purpose: Description of this command in the error message of others that find the directory locked.
-        eager: Start the slots of a new cluster immediately; otherwise only if there is something to train.
+        purpose: Description of this command, for the error message of others that find the directory locked.
+        eager: Whether to start the slots of a new cluster immediately, even if there may be nothing to train.
         cpus: CPU threads that each job needs.
         traces: The file to write the traces to at the end; None: no traces.
     """
@@ -77,7 +77,13 @@ class RunSession:
     async def follow(
         self, begin: Callable[[AsyncClient], Coroutine[Any, Any, Experiment]], source: str, json: bool
     ) -> int:
-        """Start an experiment with `begin`, watch it to its end, print the result, and return the exit code."""
+        """Start an experiment, show it until it ends or is suspended, print the result, and return the exit code of the command.
+
+        Args:
+            begin: Creates or continues the experiment with a client, and returns it.
+            source: Name of the experiment in messages until its state is known.
+            json: Whether to print the result as JSON.
+        """
         with self._interrupts:
             try:
                 async with self._connected() as client:
@@ -128,7 +134,10 @@ class RunSession:
                 await self._own.stop()
 
     async def _begin(self, work: Coroutine[Any, Any, Experiment]) -> Experiment:
-        """Run `work`, which starts the experiment, then start the slots of a new cluster if they are not running yet."""
+        """Await `work`, which creates or continues the experiment, and return the experiment.
+
+        Then start the slots of this command's own cluster, unless they are running or the experiment has ended.
+        """
         own, slots = self._own, self._slots
         if own is None or own.slots:
             return await work
@@ -175,7 +184,13 @@ class RunSession:
     async def _suspend(
         self, client: AsyncClient, experiment: Experiment, model: LiveModel, feeding: asyncio.Task[None]
     ) -> None:
-        """Pause the experiment, and wait until its runs have saved. A second signal ends the wait."""
+        """Pause the experiment, and wait until its runs have saved their state, at most `SUSPEND_SECONDS`.
+
+        `feeding` is the task that updates the model until the experiment ends.
+
+        Raises:
+            Interrupted: A second signal was received.
+        """
         model.note = "suspending... (Ctrl-C again quits at once)"
 
         async def paused() -> None:
@@ -208,7 +223,7 @@ class RunSession:
         return code if traced else code or EXIT_FAILED
 
     async def _outcome(self, client: AsyncClient, present: Experiment, jobs: Sequence[Job]) -> int:
-        """Print how the experiment ended or how to continue it, and return the exit code."""
+        """Print how the experiment ended, or how to continue it if it was suspended, and return the exit code."""
         if present.state.ended:
             return await self._verdict(client, present, jobs)
         if present.reason_code is ReasonCode.POLICY_ERROR:
@@ -221,7 +236,7 @@ class RunSession:
         return EXIT_INTERRUPTED
 
     async def _ended(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
-        """Print that the experiment had ended before this command, and return the exit code."""
+        """Print that the experiment had ended before this command started, and return the exit code."""
         jobs = await client.jobs(experiment)
         if json:
             emit_json(_document(experiment, jobs))
@@ -233,7 +248,7 @@ class RunSession:
         return EXIT_FAILED if await ended_error(client, experiment, jobs) else EXIT_DONE
 
     async def _verdict(self, client: AsyncClient, experiment: Experiment, jobs: Sequence[Job]) -> int:
-        """Print the error or remark of an ended experiment, if there is one, and return the exit code."""
+        """Print the error or the remark on an ended experiment, if there is one, and return the exit code."""
         error = await ended_error(client, experiment, jobs)
         if not error:
             if note := nobody_trained(experiment, jobs):
@@ -245,7 +260,7 @@ class RunSession:
         return EXIT_FAILED
 
     def resume_command(self, experiment: Experiment) -> str:
-        """Return the command that continues the experiment."""
+        """Return the command line that continues the experiment later."""
         return f"hopyard resume {experiment.id}{self._where}"
 
     @property
@@ -255,10 +270,9 @@ class RunSession:
 
 
 def _refuse_somebody_else_s(data: Path) -> None:
-    """Refuse to join the cluster of another `run` or `resume`, since it ends with that command. A `hopyard up` is joined.
+    """Raise Conflict if the cluster in the data directory was started by another command than `hopyard up`.
 
-    Raises:
-        Conflict: The cluster of the directory belongs to another command than `hopyard up`.
+    Such a cluster ends with the command that started it, so experiments of this command would not be trained to their end.
     """
     holder = lock_holder(data)
     if holder is not None and holder[1] != "hopyard up":
@@ -279,7 +293,7 @@ async def _given_up(model: LiveModel) -> None:
 
 
 async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
-    """Poll the cluster, and show the problem that blocks it in the live view."""
+    """Query the cluster every two seconds, and set the problem that blocks it as `model.trouble`. It never returns."""
     while True:
         with suppress(HopyardError):  # other calls wait for an unreachable scheduler
             model.trouble = (await client.cluster()).trouble
@@ -288,7 +302,13 @@ async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
 
 
 async def feed(client: AsyncClient, experiment: Experiment, model: LiveModel) -> None:
-    """Update a model with past reports and all changes until the experiment ends."""
+    """Update a model with the reports so far and then with all changes until the experiment ends.
+
+    Args:
+        client: The client of the cluster.
+        experiment: The experiment.
+        model: The model of the live view to update.
+    """
     model.apply(experiment, time.monotonic())
     by_job: dict[str, list[Any]] = {}
     statistics = await client.statistics(experiment)
@@ -308,12 +328,17 @@ def _document(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 def default_slots(asked: int | None, cpus: int) -> int:
-    """Return the number of slots for an experiment on this computer: `asked`, else one for each `cpus` CPUs."""
+    """Return the number of slots of a new cluster on this computer.
+
+    Args:
+        asked: The number that the experiment sets; None: one slot for each `cpus` CPUs of this computer.
+        cpus: CPU threads that each job needs.
+    """
     return asked or max(1, len(os.sched_getaffinity(0)) // max(1, cpus))
 
 
 def slot_cpus(slots: int, cpus: int) -> int:
-    """Return the CPU threads of each slot of this computer: an equal part of its CPUs, but at least `cpus`."""
+    """Return the CPU threads of each of `slots` slots: an equal part of the CPUs of this computer, but at least `cpus`."""
     return max(cpus, len(os.sched_getaffinity(0)) // slots)
 
 
@@ -327,7 +352,7 @@ def run_file(
     json: bool,
     traces: Path | None = None,
 ) -> int:
-    """Implement `hopyard run`, and return the exit code."""
+    """Run `hopyard run` and return the exit code. The arguments are the options of the command."""
     # Before anything is started, so that mistakes in the file are reported immediately.
     submission: Submission = prepare(file, folder)
     trace_file = TraceFile(traces) if traces is not None else None
@@ -358,7 +383,10 @@ def run_file(
 def resume_experiment(
     given: str | None, *, slots: int | None, server: str | None, data: Path | None, json: bool
 ) -> int:
-    """Implement `hopyard resume`, and return the exit code."""
+    """Run `hopyard resume` and return the exit code. `given` is the id or name on the command line; None: see `find_unfinished`.
+
+    The other arguments are the options of the command.
+    """
     address, directory = choose(server, data)
     need_cluster(address, directory, "resume")
 
@@ -385,7 +413,15 @@ def extend_experiment(
     data: Path | None,
     json: bool,
 ) -> int:
-    """Implement `hopyard extend --watch`, where `begin` extends the experiment, and return the exit code."""
+    """Run `hopyard extend --watch` and return the exit code.
+
+    Args:
+        begin: Extends the experiment with a client, and returns it.
+        source: Name of the experiment in messages until its state is known.
+        server: The value of --server.
+        data: The value of --data.
+        json: Whether to print the result as JSON.
+    """
     address, directory = choose(server, data)
     need_cluster(address, directory, "extend")
 
@@ -396,10 +432,9 @@ def extend_experiment(
 
 
 def need_cluster(address: str | None, directory: Path, action: str) -> None:
-    """Check that a cluster has run in the data directory, unless a server address is given.
+    """Raise NotFound unless a scheduler's address is given or a cluster has run in the data directory.
 
-    Raises:
-        NotFound: No cluster has run in it.
+    `action` is the verb of the message, such as "resume".
     """
     if address is None and not (directory / "cluster.lock").exists():
         raise NotFound(

@@ -17,7 +17,7 @@ _OPTIONS: Final = "--slots N, --concurrency N, --target Y or --weight W"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `set` to the command line `app`."""
     app.command("set", rich_help_panel="Act")(set_terms)
 
 
@@ -96,7 +96,7 @@ def set_terms(
 
 
 def terms_of(experiment: ExperimentValue) -> str:
-    """Return the current settings as text."""
+    """Return the current values of the settings that `hopyard set` changes, as text."""
     resources = experiment.spec.get("resources", {})
     target = experiment.metric.target
     shown = {

@@ -19,7 +19,7 @@ _PANEL = "Look"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands `logs` and `download` to the command line `app`."""
     for command in (logs, download):
         app.command(rich_help_panel=_PANEL)(command)
 
@@ -108,7 +108,7 @@ def download(
 
 
 def _beside_best(got: Download) -> str:
-    """Return a remark if the snapshot is not the one at the job's best position, else an empty string."""
+    """Return a remark if the downloaded snapshot is not the one at the job's best position. Empty: it is, or nothing was reported."""
     from hopyard._common import formatting
 
     if got.best_position is None or got.position == got.best_position:

@@ -22,7 +22,7 @@ _FILES: Final = (".json", ".jsonl", ".gz")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `plot` to the command line `app`."""
     app.command(rich_help_panel="Look")(plot)
 
 
@@ -54,9 +54,9 @@ def plot(
 
     Kinds: learning curves (**curves**); training time of jobs (**durations**); time to the target by policy
     (**boxes**), by number of slots (**capacity**) and by order of configurations (**orders**); jobs by slot and
-    time (**gantt**); number of slots of each job (**gangs**); visits of models to data partitions, and transfers
-    (**hops**); slots of the **pools**; **slots** that promising jobs want and deserve; jobs trained to the end
-    (**jobs_at_R**). With --json the plotted values are printed, and -o is optional.
+    time (**gantt**); number of slots of each job (**gangs**); training of models on data partitions, and transfers
+    (**hops**); slots of promising and of other jobs (**pools**); desired and deserved slots of promising jobs
+    (**slots**); jobs trained to the end (**jobs_at_R**). With --json the plotted values are printed, and -o is optional.
 
     **Examples:** `hopyard plot digits -o curves.svg`, `hopyard plot digits --kind gantt -o gantt.png`,
     `hopyard plot results.json --kind capacity -o capacity.svg`
@@ -82,7 +82,14 @@ def plot(
 
 
 def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, data: Path | None) -> list[Search]:
-    """Read the inputs in order. A cluster is contacted only if an input is an experiment."""
+    """Return what the inputs of the command contain, in their order. A cluster is contacted only if an input is an experiment.
+
+    Args:
+        inputs: Ids or names of experiments, and files; None or empty: the newest experiment.
+        kind: Kind of the plot; None: not given.
+        server: The value of --server.
+        data: The value of --data.
+    """
     from hopyard.cli.connect import find, with_client
     from hopyard.plots.experiments import read_experiment
     from hopyard.plots.files import read

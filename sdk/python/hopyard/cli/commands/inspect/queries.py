@@ -17,7 +17,7 @@ _PANEL = "Look"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands `experiments`, `jobs`, `best`, `curve` and `nodes` to the command line `app`."""
     for command in (experiments, jobs, best, curve, nodes):
         app.command(rich_help_panel=_PANEL)(command)
 

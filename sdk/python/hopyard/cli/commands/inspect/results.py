@@ -24,7 +24,7 @@ _CURVES: Final = ("tensorboard", "mlflow")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `results` to the command line `app`."""
     app.command(rich_help_panel="Look")(results)
 
 
@@ -152,7 +152,7 @@ def _write(found: Results, form: Format, to: str | None) -> None:
 
 
 def _table(found: Results) -> object:
-    """Format results for the terminal, without empty columns and the column `experiment`."""
+    """Format results as a table for the terminal. Empty columns and the column `experiment` are omitted."""
     from rich.table import Table
 
     from hopyard._common import formatting

@@ -1,4 +1,4 @@
-"""The command `trace`: writes the reports of an experiment's jobs with their times, for simulations."""
+"""The command `trace`: writes the learning curves of an experiment's jobs with their times, as input for simulations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `trace` to the command line `app`."""
     app.command(rich_help_panel="Look")(trace)
 
 

@@ -1,4 +1,7 @@
-"""Records and writes traces for `hopyard trace` and `hopyard run --export-trace`."""
+"""Records and writes traces for `hopyard trace` and `hopyard run --export-trace`.
+
+A trace is the learning curve of one job with the training time of each report.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +23,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The traces of an experiment. `left_out` is the number of jobs without a trace, because they have not reported anything."""
+    """The traces of an experiment at one time.
+
+    Attributes:
+        experiment: The experiment.
+        traces: One trace for each job that has reported.
+        left_out: Number of jobs without a trace, because they have not reported anything.
+    """
 
     experiment: Experiment
     traces: list[Trace]
     left_out: int
 
     def write(self, path: Path) -> bool:
-        """Write the traces to a file if there are any, and return whether there are."""
+        """Write the traces to the file `path`, and return True. If there are none, write nothing and return False."""
         return bool(self.traces) and write_traces(path, self.traces) > 0
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of jobs, reports and omitted jobs, for --json."""
+        """Return the numbers of jobs with traces, of their reports, and of jobs without a trace, for --json."""
         reports = sum(len(trace.metrics) for trace in self.traces)
         return {"jobs": len(self.traces), "reports": reports, "left_out": self.left_out}
 
     def told(self) -> str:
-        """Return a sentence with these numbers."""
+        """Return a sentence with the numbers of jobs with traces, of their reports, and of jobs without a trace."""
         if not self.traces:
             return f"{self.experiment.name} ({self.experiment.id}) has no traces: no job has reported anything yet"
         counts = self.counts()
@@ -45,7 +54,7 @@ class Recording:
 
 
 class TraceFile:
-    """The output file of `hopyard run --export-trace`.
+    """The output file of `hopyard run --export-trace`. The constructor checks that it can be written.
 
     Args:
         path: The file.
@@ -61,12 +70,15 @@ class TraceFile:
         self._told = False
 
     async def write(self, client: AsyncClient, experiment: Experiment, where: str) -> bool:
-        """Write the current traces, print a message, and return whether the write succeeded.
+        """Write the current traces of an experiment, and print a message.
 
         Args:
             client: Queries the reports.
             experiment: The experiment.
-            where: The options with which another command finds its cluster, with a leading blank.
+            where: The options with which another command finds the same cluster, with a leading blank.
+
+        Returns:
+            Whether no error occurred. Without any trace, nothing is written, which is no error.
         """
         found = await record(client, experiment)
         try:
@@ -80,14 +92,14 @@ class TraceFile:
         return True
 
     def tell_missing(self, experiment: Experiment, where: str) -> None:
-        """If the traces were not written, print once how to write them later."""
+        """Unless the traces were written, print the command that writes them later. Further calls print nothing."""
         if not self._told:
             self._told = True
             say(f"no traces were written; hopyard trace {experiment.id} -o {quote(str(self._path))}{where} writes them")
 
 
 async def record(client: AsyncClient, experiment: Experiment) -> Recording:
-    """Return the current traces of an experiment."""
+    """Query the reports of an experiment, and return its current traces."""
     traces = await client.traces(experiment)
     jobs = await client.jobs(experiment)
     return Recording(experiment, traces, len(jobs) - len(traces))

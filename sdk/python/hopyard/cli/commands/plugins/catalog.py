@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _MOST_WIDTH: Final = 110
-"""Maximum width of the table, also without a terminal."""
+"""Maximum width of the table in characters, also without a terminal."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `plugins` to the command line `app`."""
     app.command(rich_help_panel="Set up")(plugins)
 
 
@@ -126,12 +126,19 @@ def _default(parameter: PluginParameter) -> str:
 
 
 _GIVEN: Final = ("self", "space", "seed")
-"""Constructor arguments that Hopyard passes, so that an experiment file cannot set them."""
+"""Constructor arguments of plugins that Hopyard passes, so that an experiment file cannot set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginParameter:
-    """A parameter of a plugin that an experiment file may set. `default` is valid only if it is not `required`."""
+    """A parameter of a plugin that an experiment file may set.
+
+    Attributes:
+        name: Name of the parameter.
+        required: Whether it has no default.
+        default: The default; meaningless if it is required.
+        annotation: Its type as text; empty: unknown.
+    """
 
     name: str
     required: bool
@@ -141,7 +148,7 @@ class PluginParameter:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """An installed plugin.
+    """The description of an installed plugin.
 
     Attributes:
         kind: "policy", "generator", "predictor", "solver" or "command".
@@ -167,7 +174,7 @@ class Plugin:
 
 
 def catalog(name: str | None = None) -> list[Plugin]:
-    """Return all plugins, or those named `name`, ordered by kind and name."""
+    """Return the descriptions of all plugins, or of those with the name `name`, ordered by kind and name."""
     return [
         described(kind, entry)
         for kind, group in KINDS.items()
@@ -177,7 +184,7 @@ def catalog(name: str | None = None) -> list[Plugin]:
 
 
 def described(kind: str, entry: EntryPoint) -> Plugin:
-    """Load a plugin and return its description, or its error if it cannot be loaded."""
+    """Load the plugin at an entry point and return its description. If it cannot be loaded, the description has the error."""
     known = Plugin(
         kind=kind,
         name=entry.name,
@@ -198,7 +205,7 @@ def described(kind: str, entry: EntryPoint) -> Plugin:
 
 
 def base(kind: str) -> type | None:
-    """Return the base class that plugins of this kind must have, or None for commands."""
+    """Return the base class that plugins of a kind must have, or None for commands, which have none."""
     if kind == "policy":
         from hopyard.policy import Policy
 
@@ -241,7 +248,7 @@ def _failed(known: Plugin, error: str) -> Plugin:
 
 def _parameters(cls: type) -> tuple[PluginParameter, ...]:
     variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    found = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]  # of the class as it is
+    found = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]  # `cls` is exactly the class to describe
     return tuple(
         PluginParameter(
             name=one.name,
@@ -255,7 +262,7 @@ def _parameters(cls: type) -> tuple[PluginParameter, ...]:
 
 
 def _plain(value: object) -> object:
-    """Return a default as a value of an experiment file, or as text if it has no such form."""
+    """Return the default of a parameter as a value of an experiment file, or as text if it cannot be written there."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):

@@ -21,7 +21,7 @@ Policies, generators and predictors have test suites: `hopyard.policy.conformanc
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command group `conformance` to the command line `app`."""
     group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
     group.command("app", no_args_is_help=True)(application)
     app.add_typer(group, name="conformance", rich_help_panel="Try")

@@ -20,7 +20,7 @@ A policy in its own process connects to the cluster; an experiment file names it
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command group `policy` to the command line `app`."""
     group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
     group.command()(serve)
     app.add_typer(group, name="policy", rich_help_panel="Services")

@@ -1,7 +1,7 @@
-"""Scheduling policies: the base class, the views that a policy receives, and the vocabulary of its calls.
+"""Scheduling policies: the base class, the views that a policy receives, and the types of its up-calls and commands.
 
-`hopyard.policy.conformance` contains the test suite that every policy must pass. The names are imported on first use,
-because agents and training processes need only `hopyard.policy.vocabulary`.
+`hopyard.policy.conformance` contains the test suite that every policy must pass. The names of this package are imported
+on first use, because agents and training processes need only `hopyard.policy.vocabulary`.
 """
 
 from importlib import import_module
@@ -105,7 +105,11 @@ _MODULES: Final = ("vocabulary", "base", "cluster", "rungs", "stages", "views")
 if not TYPE_CHECKING:  # A type checker that sees this function would accept any name.
 
     def __getattr__(name: str) -> object:
-        """Load a public name from its module on first use (PEP 562)."""
+        """Import a public name of this package from its module on first use (PEP 562).
+
+        Raises:
+            AttributeError: The package has no such public name.
+        """
         if name in __all__:
             for module in _MODULES:
                 found = vars(import_module(f"{__name__}.{module}"))
@@ -116,5 +120,5 @@ if not TYPE_CHECKING:  # A type checker that sees this function would accept any
 
 
 def __dir__() -> list[str]:
-    """Return the public names and the names that are already loaded."""
+    """Return all public names of the package, imported or not, and all other names that are already defined in it."""
     return sorted(set(globals()) | set(__all__))

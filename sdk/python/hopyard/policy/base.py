@@ -1,4 +1,7 @@
-"""The base class of scheduling policies."""
+"""The base class of scheduling policies, and functions that call a policy.
+
+docs/policies.md describes how to write a policy.
+"""
 
 from __future__ import annotations
 
@@ -38,46 +41,49 @@ from hopyard.predictor.wire import prediction_from_wire
 
 
 class Policy(abc.ABC):
-    """Decides, during training, which jobs run where, and which wait, fork or end.
+    """Base class of policies: decides, during training, which jobs run where, and which wait, fork or end.
 
-    The methods are the up-calls of HyperDrive (section 4.2), plus those that the other three systems need. A policy
-    must be deterministic given its up-calls. It takes the time only from `cluster.now` and random numbers only from
-    `cluster.rng`. It keeps its state in ordinary attributes, stores nothing and does no I/O. Therefore the cluster can
-    rebuild it after a crash by making the same up-calls again, the simulator can run it in virtual time, and a replay
-    can check its decisions.
+    The core creates one instance for each stream and calls its methods one at a time (up-calls of HyperDrive, section
+    4.2, and others). Each method gets the view `cluster`, whose methods give commands (down-calls).
+
+    A policy must be deterministic given its up-calls. It takes the time only from `cluster.now` and random numbers only
+    from `cluster.rng`. It keeps its state in ordinary attributes, stores nothing and does no I/O. Therefore the cluster
+    can rebuild it after a crash by making the same up-calls again, the simulator can run it in virtual time, and a
+    replay can check its decisions.
 
     Parameters in the `policy` block of the experiment file are passed as keyword arguments to `__init__`.
 
     Attributes:
         every_iteration: Whether `on_iteration_finish` is called after each iteration. Defaults to True for a class that
-            overrides this method. If False, it is called only where the run waits for the decision: at or after
-            `allowed`, and at `until`. Reports below `allowed` then cost almost nothing.
+            overrides this method. If False, it is called only where the run waits for the decision: at or after the
+            run's `allowed` position, and at its `until` position (`StartJob`). Reports below `allowed` then cost almost
+            nothing.
         ends_jobs: Whether `on_iteration_finish` is called for a run that has trained its job to the end. Defaults to
-            True for a class that overrides this method. If False, the run saves and ends without asking, and
+            True for a class that overrides this method. If False, the run saves and ends without a decision, and
             `on_run_end` reports it.
         forks: Whether `allocate_jobs` is also called when a snapshot requested with `snapshot_at` is available. Another
             job can start from it while the job continues to train.
-        forks_newest: Whether it forks only from the newest requested snapshot of a job, so that older ones can be
+        forks_newest: Whether the policy forks only from the newest requested snapshot of a job. Older ones can then be
             deleted.
-        rebuilds: Whether it retrains requested snapshots that are missing when it wants to start from them. The quota
-            may then also delete requested snapshots, starting with those that are the quickest to retrain.
-        copies: Whether, as a tuner of another policy, it continues with changed copies of jobs (`fork_job`). The jobs
-            are then saved where it stops them.
-        evaluates: Whether a job that has trained to its end is evaluated there. The job waits in the state SUSPENDED
-            until the policy completes it with its own results: `answer_job(job, job, position)`.
-        shares: Whether its jobs can continue from the results of other jobs with the same training. Its trainings are
-            then recorded in the search plan.
-        scales: Whether it chooses on how many slots a job trains. `Cluster.scaling` then contains earlier
-            measurements, and what it profiles (`RunMode.PROFILE`) is kept for later experiments. Only its `demand` then
-            determines how many slots are useful for the jobs that may train at a time
+        rebuilds: Whether the policy retrains requested snapshots that are missing when it needs to start from them. The
+            quota may then also delete requested snapshots, starting with those that are the quickest to retrain.
+        copies: Whether the policy, as a tuner of another policy, continues with changed copies of jobs (`fork_job`).
+            The jobs are then saved where it stops them.
+        evaluates: Whether a job that has trained to its end is evaluated at that position. The job waits in the state
+            SUSPENDED until the policy completes it with its own results: `answer_job(job, job, position)`.
+        shares: Whether the policy's jobs can continue from the results of other jobs with the same training. Its
+            trainings are then recorded in the search plan.
+        scales: Whether the policy chooses on how many slots a job trains. `Cluster.scaling` then contains earlier
+            measurements, and the results of its profiling runs (`RunMode.PROFILE`) are stored for later experiments.
+            Only its `demand` then determines how many slots are useful for the jobs that may train at a time
             (`ExperimentView.concurrency`).
-        generator: The generator of experiments that name none; empty: the usual default.
-        needs_data: Whether it sends jobs to partitioned data. It then rejects experiments that name no data (`data:
-            NAME`) or have no trainer. Policies with the value False reject experiments that name data.
+        generator: The name of the generator of experiments whose file names none; empty: the general default.
+        needs_data: Whether the policy sends jobs to partitioned data. Experiments that name no data (`data: NAME`) or
+            have no trainer are then rejected. If False, experiments that name data are rejected.
         ship_every: Number of units between two snapshots that are sent to the store, for experiments that do not set
             `snapshot.ship_every`; 0: only the last snapshot of a job.
-        version: The version of its decisions. Raise it when the same up-calls lead to other decisions. The journal
-            keeps the version with which an experiment began, and a replay reports a difference.
+        version: The version of the policy's decisions. Change it when the same up-calls lead to other decisions. The
+            journal records the version with which an experiment began, and a replay reports a difference.
 
     All attributes are read when the experiment is created.
     """
@@ -97,7 +103,7 @@ class Policy(abc.ABC):
     version: str = "1"
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Set `every_iteration` and `ends_jobs` for a class that overrides `on_iteration_finish` and does not set them."""
+        """Set `every_iteration` and `ends_jobs` to True in a class that overrides `on_iteration_finish`, unless it sets them itself."""
         super().__init_subclass__(**options)
         for name in ("every_iteration", "ends_jobs"):
             if "on_iteration_finish" in cls.__dict__ and name not in cls.__dict__:
@@ -105,84 +111,116 @@ class Policy(abc.ABC):
 
     @abc.abstractmethod
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start jobs. Called when slots of the experiment's share are idle, and again when new jobs become idle."""
+        """Start jobs on idle slots. Every policy must define this method.
+
+        It is called when slots of the experiment's share are idle and something changed since its last call: a job or
+        slot became idle, or the share grew. With `forks`, it is also called when a requested snapshot is available.
+        """
 
     def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """Handle statistics of a job at a position above its high-water mark. Called only for policies that override it."""
+        """Handle a report of a job at a position above its high-water mark (the highest position reported before).
+
+        It is called only for policies that override it, before `on_iteration_finish` for the same report.
+        """
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """Handle the report of a run with mode PROFILE: the duration of an iteration, as the metric `seconds`. The run then ends.
+        """Handle the only report of a run with mode PROFILE: the seconds that an iteration takes, as the metric `seconds`.
 
-        If the ranks of a program train on one partition each as a single pass, the report also has `partitions`, the
-        number of partitions trained at once.
+        If the program trains each partition in a single pass and each rank has one partition, the report also has the
+        metric `partitions`, the number of partitions trained at once.
         """
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Decide how a run continues after an iteration. By default it trains on to its `until` and ends there."""
+        """Decide how a run continues after an iteration. By default it trains to its `until` position and ends there.
+
+        `every_iteration` and `ends_jobs` determine when it is called.
+        """
         return CONTINUE if event.at_until else Decision.proceed(cluster.experiment.max_position)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Handle the end of a run. Its slots are idle again or have been lost."""
+        """Handle the end of a run, for any reason. The slots of the run are idle again or have been lost."""
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Handle a created or forked job that has its configuration and is idle. `allocate_jobs` follows if slots are idle."""
+        """Handle a created or forked job that has its configuration and is idle. `allocate_jobs` is called next if slots are idle."""
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Handle the failed creation of a job because the generator has no further configuration. No more jobs can be created."""
+        """Handle a job that could not be created because the generator has no further configuration. `jobs_left` is now 0."""
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Handle a prediction or its error."""
+        """Handle the answer to `Cluster.predict`: a prediction or an error."""
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Handle the answer to an `ask` or `amend_run`."""
+        """Handle the answer to `Cluster.ask` or `Cluster.amend_run`: a result or an error."""
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
-        """Handle a client's request to train a configuration. Only policies that override this method accept requests."""
+        """Handle a client's request to train a configuration to a position. The job `request.job` has been created for it.
+
+        Requests are refused unless the policy overrides this method.
+        """
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Handle a new share. With a deadline, the policy can choose runs to suspend before the core does."""
+        """Handle a new share: the number of slots that the experiment may hold.
+
+        If `change.deadline` is set, the experiment holds more slots than its new share. The policy can suspend runs of
+        its choice before the deadline; after that, the core suspends runs.
+        """
 
     def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
-        """Handle slots that were added to the experiment or removed from it."""
+        """Handle slots that were added to the experiment or removed from it, or a change of the nodes that have its partitions."""
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Handle an experiment that was extended, retargeted, paused or resumed, or in a group also one that joined or ended."""
+        """Handle a change of an experiment: it was extended, paused or resumed, or has a new target.
+
+        In a group, it is also called when an experiment joins or ends.
+        """
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-        """Handle the time of a `wake_at`."""
+        """Handle a timer: the time requested with `Cluster.wake_at` has come."""
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Handle a command that the core refused, because its state had changed since the policy's view. The default does nothing."""
+        """Handle a command of an earlier answer that the core refused, because the state had changed since the policy's view.
+
+        It is called before the next up-call, and its commands are part of the answer to that up-call. The default does
+        nothing.
+        """
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Return how many slots the policy could use now, or None for as many as possible.
+        """Return how many slots the policy could use now, including those in use, or None for as many as possible.
 
-        Called after each up-call, with a view of the same moment that does not show the commands of the answer.
+        It is called after each up-call, with a view of the same moment that does not show the commands of the answer.
+        It must not give commands.
         """
         return None
 
     def nodes(self, cluster: Cluster) -> Collection[str] | None:
-        """Return the nodes on which slots would be useful now, or None for any. Called after each up-call, as `demand` is.
+        """Return the names of the nodes (at least one) on which slots would be useful now, or None for any node.
 
-        The experiment gets no slots on other nodes. Those that it holds there are taken back as soon as they are
-        idle and not reserved. It gets others instead, within its share, if necessary after their runs have left them at
-        a boundary.
+        The experiment gets no slots on other nodes. Slots that it holds there are taken back as soon as they are idle
+        and not reserved; if necessary their runs are suspended at a boundary first. It gets slots on useful nodes
+        instead, within its share. The method is called after each up-call, with the same view as `demand`, and must not
+        give commands.
         """
         return None
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the smallest number of slots (>= 1) that the policy can use together. Called after each up-call.
+        """Return the smallest number of slots (>= 1) that the policy can use together.
 
-        The share of the experiment is a multiple of this number. Remaining slots are left to other experiments, so
-        that two experiments never wait for each other's slots. `demand` should also return a multiple.
+        The share of the experiment is a multiple of this number. Remaining slots are left to other experiments, so that
+        two experiments never wait for each other's slots. `demand` should also return a multiple. The method is called
+        after each up-call, with the same view as `demand`, and must not give commands.
         """
         return 1
 
     def review(self, terms: ExperimentView) -> str:
-        """Check the terms of an experiment before it begins. Return a note for the user, or an empty text.
+        """Check the terms of an experiment before it begins.
 
-        Called when the experiment is created, on an instance that serves no experiment. `jobs_left` is the number of
-        all its jobs.
+        It is called when the experiment is created, on an instance that serves no experiment.
+
+        Args:
+            terms: The terms of the experiment; `jobs_left` is the number of all its jobs.
+
+        Returns:
+            A note for the user, or an empty text.
 
         Raises:
             ValueError: The policy cannot serve this experiment. The message says what to change.
@@ -190,31 +228,40 @@ class Policy(abc.ABC):
         return ""
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Return the jobs on each rung for `hopyard rungs`, by bracket and from the bottom. It must not give commands.
+        """Return the rungs (positions at which successive halving compares jobs) with their jobs, for `hopyard rungs`.
+
+        The method must not give commands.
 
         Returns:
-            The rungs; empty if no job is on one yet, None if the policy has no rungs.
+            The rungs by bracket, in each bracket from the lowest position; empty if no job is on a rung yet, None if
+            the policy has no rungs.
         """
         return None
 
     def stages(self, cluster: Cluster) -> tuple[StageView, ...] | None:
-        """Return the shared stages of the trials for `hopyard tree`, parents before children. It must not give commands.
+        """Return the stages of the stage tree (parts of trainings that several trials share), for `hopyard tree`.
+
+        The method must not give commands.
 
         Returns:
-            The stages; empty if there are no trials yet, None if the policy trains every trial separately.
+            The stages, parents before children; empty if there are no trials yet, None if the policy trains every trial
+            separately.
         """
         return None
 
     def confidences(self, cluster: Cluster) -> Mapping[str, float]:
-        """Return the probability that jobs reach the goal, for `hopyard plot --kind slots`. It must not give commands."""
+        """Return for jobs, by id, the probability in [0, 1] that they reach the experiment's goal, for `hopyard plot --kind slots`.
+
+        The method must not give commands. The default is empty.
+        """
         return {}
 
 
 def capabilities_of(policy: Policy) -> PolicyCapabilities:
-    """The capabilities of a policy, as its attributes and methods say them.
+    """Return the capabilities of a policy, from its class attributes and from the methods that it overrides.
 
     Raises:
-        InvalidInput: An attribute has another type; names it.
+        InvalidInput: An attribute has a wrong type; the message names it.
     """
     derived: dict[str, Any] = {"statistics": hears_statistics(policy), "requests": serves_requests(policy)}
     said = {one.name: getattr(policy, one.name) for one in fields(PolicyCapabilities) if one.name not in derived}
@@ -230,7 +277,7 @@ _TYPES: Final = {bool: "True or False", int: "a whole number", str: "a text"}
 
 
 def hears_statistics(policy: Policy) -> bool:
-    """Return whether a policy overrides `application_stat` and therefore needs its calls."""
+    """Return whether a policy overrides `application_stat` and therefore must get an up-call for each report."""
     return type(policy).application_stat is not Policy.application_stat
 
 
@@ -240,10 +287,10 @@ def serves_requests(policy: Policy) -> bool:
 
 
 def useful_nodes(policy: Policy, cluster: Cluster) -> tuple[str, ...]:
-    """Return the nodes on which a policy can use slots, ordered by name; empty for all.
+    """Return the names of the nodes on which a policy can use slots now (`Policy.nodes`), sorted; empty for all nodes.
 
     Raises:
-        TypeError: `nodes` returned a value that is not allowed.
+        TypeError: `Policy.nodes` returned an empty collection or something that is not a collection of texts.
     """
     nodes = policy.nodes(cluster)
     if nodes is None:
@@ -254,10 +301,18 @@ def useful_nodes(policy: Policy, cluster: Cluster) -> tuple[str, ...]:
 
 
 def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | None:
-    """Make one up-call on a policy.
+    """Call the method of a policy that handles an up-call.
+
+    Args:
+        policy: The policy.
+        cluster: The view of the moment of the up-call; it collects the policy's commands.
+        call: The up-call.
 
     Returns:
         The decision for an `IterationFinish`, otherwise None.
+
+    Raises:
+        Exception: Any exception of the policy.
     """
     match call:
         case AllocateJobs():
@@ -292,7 +347,7 @@ def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | Non
 
 
 def _with_prediction(call: PredictionReady) -> PredictionReady:
-    """Convert the plain data of a journal to the type that policies receive."""
+    """Return the up-call with its result as a `Prediction`, if the result is plain data from a journal."""
     if call.result is None or isinstance(call.result, Prediction):
         return call
     return replace(call, result=prediction_from_wire(call.result))

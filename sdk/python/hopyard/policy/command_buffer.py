@@ -1,4 +1,4 @@
-"""The common part of all views of an up-call: the time, random numbers, and the collected commands."""
+"""The common base of all implementations of `Cluster`: the time, random numbers, and the collected commands of an up-call."""
 
 from __future__ import annotations
 
@@ -32,23 +32,29 @@ MAX_COMMANDS: Final = 10_000
 
 
 def most_commands(jobs: int) -> int:
-    """Return the maximum number of commands in one answer. The scheduler needs some tenths of a second for so many."""
+    """Return the maximum number of commands in one answer.
+
+    The limit exists because the scheduler processes an answer as a whole: some tenths of a second for this number.
+
+    Args:
+        jobs: Number of jobs of the experiment.
+    """
     return MAX_COMMANDS + 2 * jobs
 
 
 class CollectingView(Cluster):
-    """The view of one up-call. It collects the commands of the answer.
+    """The view of one up-call that collects and checks the commands of the policy. Subclasses add the state of the cluster.
 
     Args:
-        number: Number of the up-call.
-        at: Time of the up-call.
-        seed: Seed of its random numbers.
+        number: Number of the up-call in the stream.
+        at: Time of the up-call, in seconds since the epoch.
+        seed: Seed of the random numbers of this up-call.
         made: Number of jobs created so far.
         slots: Ids of the slots that the experiment holds.
-        earlier: Names of the trials of earlier experiments.
+        earlier: Names ("EXPERIMENT/JOB") of the trainings of earlier experiments that `answer_job` accepts.
 
     Attributes:
-        commands: The commands of the answer so far.
+        commands: The commands given so far in this up-call, in order.
     """
 
     def __init__(

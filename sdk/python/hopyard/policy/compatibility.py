@@ -1,4 +1,4 @@
-"""Checks, before anything runs, whether a policy supports an experiment's program and data."""
+"""Checks whether a policy supports an experiment's program and data, when the experiment is created."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _CANNOT_SHARE: Final = (
 
 
 def misfit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> tuple[str, str] | None:
-    """Return why a policy cannot serve an experiment.
+    """Return the reason for which a policy cannot serve an experiment, or None if it can.
 
     Args:
         spec: The experiment.
         capabilities: The capabilities of the policy.
 
     Returns:
-        The field of the experiment file and the problem, or None if there is no problem.
+        The name of the wrong field in the experiment file, and a sentence that describes the problem.
     """
     policy, program, provider = spec.policy.label, spec.program, spec.snapshot.provider
     has_data = spec.data is not None

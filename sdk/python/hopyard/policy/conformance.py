@@ -51,15 +51,15 @@ _SCHEDULES = 12
 
 
 class PolicyConformance:
-    """The tests of a policy. Subclass it and define `make_policy`.
+    """The tests that every policy must pass. Subclass it in a test module, and define `make_policy`.
 
     Define the subclass at the top level of its module, because one test imports it in another process.
 
     Attributes:
         max_position: Number of units that a job trains in these tests.
-        leaves_jobs: Whether the policy may end with waiting jobs, as successive halving does with the worse ones. Jobs
-            that were lost, failed or preempted must still continue if they had not reported up to their `until`.
-        symmetric: Whether maximising a metric and minimising its negative must lead to the same decisions.
+        leaves_jobs: Whether the policy may end with waiting jobs, as successive halving does with the worse ones. A job
+            whose last run was lost, failed or preempted before its `until` position must still continue.
+        symmetric: Whether maximizing a metric and minimizing its negative must lead to the same decisions.
     """
 
     max_position: ClassVar[int] = 4
@@ -69,11 +69,18 @@ class PolicyConformance:
     # ------------------------------------------------------------------------------------ methods to define or override
 
     def make_policy(self) -> Policy:
-        """Return a new policy. It must not share state with others, and all returned policies must be equal."""
+        """Return a new policy with the same parameters at each call. It must not share state with other instances."""
         raise NotImplementedError("a subclass of PolicyConformance must define make_policy")
 
     def curve(self, hyperparameters: Hyperparameters, position: int) -> VirtualStep:
-        """Return the report of a job at a position. By default every configuration has a different speed and maximum."""
+        """Return the iteration of a job that ends at a position: its metrics and its duration.
+
+        By default every configuration has a different speed and a different maximum.
+
+        Args:
+            hyperparameters: The configuration; by default `{"x": n}` with n = 1, 2, ...
+            position: The position at the end of the iteration.
+        """
         x = int(hyperparameters["x"])
         ceiling = 0.5 + (x * 7 % 11) / 25
         return VirtualStep(
@@ -81,11 +88,22 @@ class PolicyConformance:
         )
 
     def respond(self, question: Predict | Ask) -> object:
-        """Answer predictions and questions of the policy. By default they fail, and the policy must tolerate that."""
+        """Return the result of a `Predict` or `Ask` command of the policy.
+
+        By default every request fails, and the policy must tolerate that.
+
+        Raises:
+            Unanswered: The request fails; the policy gets the message.
+        """
         raise Unanswered(f"nobody answers a {type(question).__name__}")
 
     def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
-        """Return a virtual cluster with two slots, six jobs and a new policy. `changes` override its arguments."""
+        """Create a virtual cluster with two slots and six jobs.
+
+        Args:
+            policy: The policy; None: a new one from `make_policy`.
+            **changes: Arguments of `VirtualCluster` that replace these defaults.
+        """
         curve = changes.pop("curve", self.curve)
         if changes.get("mode") == "min":
             curve = _negative(curve)
@@ -100,13 +118,13 @@ class PolicyConformance:
         ids=lambda number: str(number),
     )
     def test_experiment_drains(self, slots: int, jobs: int) -> None:
-        """Every job ends: with one slot, many slots, one job, and more slots than jobs."""
+        """Check that every job ends, with one slot, many slots, one job, and more slots than jobs."""
         cluster = self.cluster(slots=slots, jobs=jobs)
         self.finish(cluster)
         assert cluster.jobs, "no job was ever created"
 
     def test_no_slot_idles_forever_while_a_job_waits(self) -> None:
-        """If there are enough jobs, every demanded slot runs some of them, and no slot stays reserved."""
+        """Check that, with enough jobs, every slot that the policy demands runs a job, and that no slot is reserved at the end."""
         cluster = self.cluster(slots=4, jobs=16)
         history = self.finish(cluster)
         demands = [entry.demand for entry in history]
@@ -115,15 +133,15 @@ class PolicyConformance:
         assert len(used) >= wanted, f"{wanted} slots were demanded, but only {sorted(used)} ever ran a job"
 
     def test_slow_services(self) -> None:
-        """The policy works if starts, saves, configurations and answers take time."""
+        """Check that every job ends if starts, saves, configurations and answers take time."""
         self.finish(self.cluster(delays=Delays(start=0.7, save=0.4, store=3, create=1.1, answer=0.9, amend=0.3)))
 
     def test_survives_late_answers(self) -> None:
-        """The policy works if predictions and questions are answered very late."""
+        """Check that every job ends if predictions and other answers arrive very late."""
         self.finish(self.cluster(delays=Delays(answer=50, amend=6, create=5)))
 
     def test_survives_an_early_end_of_training(self) -> None:
-        """The policy works if a training process ends before the last position."""
+        """Check that every job ends if a training process has nothing left to train before the last position."""
 
         def short(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             step = self.curve(hyperparameters, position)
@@ -135,7 +153,7 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("snapshot_every", [0, 1])
     def test_survives_lost_runs(self, snapshot_every: int) -> None:
-        """Runs and slots are lost. Their jobs continue from a snapshot or from the beginning."""
+        """Check that every job ends if runs and slots are lost. The jobs continue from a snapshot or from the beginning."""
         cluster = self.cluster(slots=3, snapshot_every=snapshot_every, max_losses=20)
         for time, job in ((0.5, "1"), (1.6, "2"), (1.6, "3"), (2.2, "1"), (4.9, "4"), (5.1, "1"), (6.3, "2")):
             cluster.at(time, cluster.lose_run, job)
@@ -143,7 +161,7 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_a_save_that_is_lost(self) -> None:
-        """A snapshot is lost with its slot before it is stored, so an idle job goes back to an earlier position."""
+        """Check that every job ends if a snapshot is lost with its slot before it is stored. The job then has an earlier position."""
         cluster = self.cluster(slots=3, delays=Delays(store=2, save=0.2), max_losses=20)
         for time, slot in ((1.8, "m01"), (2.9, "m02"), (4.4, "m03")):
             cluster.at(time, cluster.lose_slot, slot)
@@ -152,7 +170,7 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("max_failures", [0, 2])
     def test_survives_failing_jobs(self, max_failures: int) -> None:
-        """The user's code raises an error. The job is tried again or fails."""
+        """Check that the experiment ends if the user's code raises errors. A failed job is tried again or becomes FAILED."""
 
         def failing(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             if hyperparameters["x"] in (1, 4) and position == 2:
@@ -164,7 +182,7 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
     def test_survives_metrics_that_are_not_finite(self, value: float) -> None:
-        """Any metric may be NaN or infinite at any time, for one job or for all."""
+        """Check that every job ends if metrics are NaN or infinite from some position on, for one job or for all."""
         for bad in ((1,), (2, 5), tuple(range(1, 7))):
             for first in (1, 3):
 
@@ -179,7 +197,7 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("configurations", [0, 1, 4])
     def test_stops_when_the_generator_is_exhausted(self, configurations: int) -> None:
-        """The generator ends before the experiment has created all its jobs."""
+        """Check that the experiment ends if the generator has no configuration before all allowed jobs are created."""
         cluster = self.cluster(
             slots=3,
             jobs=12,
@@ -189,7 +207,7 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_slots_that_come_and_go(self) -> None:
-        """Slots join and leave. At times there are none."""
+        """Check that every job ends if slots join and are lost. At times there is no slot."""
         cluster = self.cluster(slots=1, jobs=10, max_losses=20, snapshot_every=1)
         for number in range(2, 6):
             cluster.at(number, cluster.join_slot, f"m{number:02}")
@@ -200,14 +218,14 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_a_share_that_shrinks_and_grows(self) -> None:
-        """The share decreases to one slot and to none, with a deadline, and increases again."""
+        """Check that every job ends if the share decreases to one slot and to none, with a deadline, and increases again."""
         cluster = self.cluster(slots=4, jobs=10)
         for time, slots in ((1.5, 1), (5.2, 4), (6.1, 0), (9.0, 2), (9.1, 3)):
             cluster.at(time, cluster.set_share, slots)
         self.finish(cluster)
 
     def test_survives_a_pause(self) -> None:
-        """A paused experiment continues where it stopped."""
+        """Check that every job ends if the experiment is paused and resumed."""
         cluster = self.cluster(slots=3)
         for start, end in ((0.2, 1.0), (3.4, 9.0)):
             cluster.at(start, cluster.pause)
@@ -215,7 +233,7 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_refused_commands(self) -> None:
-        """The core sometimes refuses starts and creations, because its state has changed."""
+        """Check that every job ends if the core sometimes refuses to start or create a job, as if its state had changed."""
         seen = {StartJob: 0, CreateJob: 0}
 
         def refuse(command: Command) -> str:
@@ -228,7 +246,7 @@ class PolicyConformance:
         self.finish(self.cluster(slots=3, refuse=refuse))
 
     def test_goes_on_when_the_experiment_is_extended(self) -> None:
-        """A finished experiment gets more jobs. Then its jobs train further."""
+        """Check that a finished experiment that is extended creates the additional jobs, and then trains its jobs further."""
         cluster = self.cluster()
         self.finish(cluster)
         before = cluster.terms.jobs_left
@@ -240,13 +258,13 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("seed", range(_SCHEDULES))
     def test_random_schedules(self, seed: int) -> None:
-        """Random schedules combine all of the above. The seed in a failure reproduces it."""
+        """Check that every job ends in a random schedule of faults, changes and delays. The seed in a failure reproduces it."""
         self.finish(self.eventful(seed))
 
     # ---------------------------------------------------------------------------------------------- answers to up-calls
 
     def test_commands_are_legal(self) -> None:
-        """Every command and decision is legal in the state that the policy was shown."""
+        """Check that every command and decision is legal in the state that the policy was shown."""
         for changes in (
             {},
             {"slots": 1},
@@ -257,12 +275,12 @@ class PolicyConformance:
             self.cluster(**changes).run()
 
     def test_demand_is_a_count_or_none(self) -> None:
-        """`demand` is None or an int of at least 0 (checked in each up-call). At the end, the policy demands no slot."""
+        """Check that `demand` is None or an int of at least 0 after each up-call, and None or 0 at the end, when no job is left."""
         last = self.finish(self.cluster())[-1]
         assert last.demand in (0, None), f"demand was {last.demand} at the end, when no job is left"
 
     def test_metric_modes(self) -> None:
-        """Maximising a metric and minimising its negative give the same decisions."""
+        """Check that maximizing a metric and minimizing its negative give the same decisions (see `symmetric`)."""
         answers = {}
         modes: tuple[Literal["max", "min"], ...] = ("max", "min")
         for mode in modes:
@@ -274,7 +292,7 @@ class PolicyConformance:
             assert answers["max"] == answers["min"], f"max and min differ at up-call {first or 'the last'}"
 
     def test_same_up_calls_same_answers(self) -> None:
-        """Two new policies give the same answers to the same up-calls."""
+        """Check that two new policies give the same answers to the same up-calls."""
         for seed in range(3):
             history = self.eventful(seed).run()
             for _ in range(2):
@@ -282,7 +300,7 @@ class PolicyConformance:
                 assert not found, f"the same up-calls were answered differently: {found}"
 
     def test_answers_do_not_depend_on_hash_order(self) -> None:
-        """The answers are the same in processes with different hash seeds, so they do not depend on the order of a set."""
+        """Check that the answers do not depend on the hash seed of the process, and so not on the order of a set."""
         suite = type(self)
         assert "<locals>" not in suite.__qualname__, f"define {suite.__qualname__} at the top of its module"
         program = "import sys; from hopyard.policy.conformance import write_answers; write_answers(*sys.argv[1:])"
@@ -299,7 +317,7 @@ class PolicyConformance:
             assert outputs[0] == other, f"the hash seed changes the answers: {first}"
 
     def test_reads_no_clock_no_global_chance_and_no_file(self) -> None:
-        """The policy uses only `cluster.now` for time and `cluster.rng` for random numbers, and opens no file."""
+        """Check that the policy uses only `cluster.now` for time and `cluster.rng` for random numbers, and opens no file."""
         history = self.eventful(1).run()
         policy = self.make_policy()
         with impurities() as found:
@@ -307,11 +325,11 @@ class PolicyConformance:
         assert not found, f"a policy must be deterministic given its up-calls, but it called {', '.join(found)}"
 
     def test_changes_nothing_that_it_was_given(self) -> None:
-        """The policy does not modify the views, reports and hyperparameters that it receives."""
+        """Check that the policy does not modify the views, reports and hyperparameters that it receives."""
         self.finish(self.eventful(2, watch=True))
 
     def test_rebuilt_policy_goes_on_the_same(self) -> None:
-        """After a crash, a new policy that gets the recorded up-calls again continues as the old one would have."""
+        """Check that a new policy that gets all recorded up-calls, as after a crash, continues with the same answers as the old one."""
         for seed in range(3):
             undisturbed = self.eventful(seed).run()
             cluster = self.eventful(seed)
@@ -327,7 +345,12 @@ class PolicyConformance:
     # ---------------------------------------------------------------------------------------------------------- helpers
 
     def finish(self, cluster: VirtualCluster) -> list[HistoryEntry]:
-        """Run an experiment to its end, check that nothing is left over, and return its history."""
+        """Run an experiment to its end and return its history.
+
+        Raises:
+            AssertionError: At the end a slot is reserved, or a job has not ended although it must (`leaves_jobs`).
+            Exception: Any exception of `VirtualCluster.run`.
+        """
         history = cluster.run()
         last = {run.job: run for run in cluster.runs}
         reserved = [slot.id for slot in cluster.slots.values() if slot.reserved]
@@ -344,7 +367,12 @@ class PolicyConformance:
         return history
 
     def eventful(self, seed: int, watch: bool = False) -> VirtualCluster:
-        """Return a cluster with a random schedule of faults, changes and delays, which depends only on the seed."""
+        """Create a virtual cluster with a random schedule of faults, changes and delays.
+
+        Args:
+            seed: Determines the schedule.
+            watch: Whether the cluster checks that the policy does not modify what it is given.
+        """
         rng = random.Random(f"eventful/{seed}")
         fails = {(rng.randint(1, 12), rng.randint(1, self.max_position)) for _ in range(rng.randint(0, 3))}
         nans = {(rng.randint(1, 12), rng.randint(1, self.max_position)) for _ in range(rng.randint(0, 3))}
@@ -400,7 +428,12 @@ def _negative(curve: Callable[[Hyperparameters, int], VirtualStep]) -> Callable[
 
 
 def write_answers(module: str, suite: str) -> None:
-    """Write all answers of a suite's policy to stdout, one per line, for comparison with another process."""
+    """Write all answers of a suite's policy to stdout, one in each line. `PolicyConformance` compares them between processes.
+
+    Args:
+        module: The name of the suite's module.
+        suite: The name of the suite's class.
+    """
     conformance = getattr(importlib.import_module(module), suite)()
     assert isinstance(conformance, PolicyConformance)
     for seed in range(3):

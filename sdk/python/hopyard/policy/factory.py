@@ -12,10 +12,14 @@ from hopyard.policy.base import Policy
 
 
 def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
-    """Create a policy from its name and parameters.
+    """Create a policy.
+
+    Args:
+        name: A name of the entry-point group `hopyard.policies`, or `module:Class`.
+        parameters: The keyword arguments of the policy's constructor.
 
     Raises:
-        InvalidInput: There is no such policy, or it rejects the parameters.
+        InvalidInput: There is no such policy, it rejects the parameters, or its constructor failed.
     """
     cls = policy_class(name)
     if wrong := unknown_parameters(cls, parameters):
@@ -32,10 +36,13 @@ def new_policy(name: str, parameters: Mapping[str, Any]) -> Policy:
 
 
 def policy_class(name: str) -> type[Policy]:
-    """Return the class of the policy with this name.
+    """Return the class of a policy.
+
+    Args:
+        name: A name of the entry-point group `hopyard.policies`, or `module:Class`.
 
     Raises:
-        InvalidInput: There is no such policy.
+        InvalidInput: There is no such policy, or the name does not refer to a class.
     """
     cls = load_plugin(POLICIES, name, Policy)
     if not isinstance(cls, type):

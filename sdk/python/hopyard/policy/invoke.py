@@ -1,4 +1,7 @@
-"""Makes one up-call on a policy, including refusals and demand. The code is the same wherever the policy runs."""
+"""Makes one complete up-call on a policy: refused commands, the up-call, demand, gang and nodes.
+
+The policy process, the scheduler and the simulator use the same code.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,21 @@ from hopyard.policy.command_buffer import CollectingView
 from hopyard.policy.vocabulary import Answer, Call, Decision, IterationFinish, Reason, ReasonCode, Verdict
 
 MOST_BYTES: Final = 16 << 20
-"""Maximum size of one answer in messages and in the journal."""
+"""Maximum size of one answer in messages and in the journal, in bytes."""
 
 _MOST_CHARACTERS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer with the policy's demand, its gang, and the nodes on which it can use slots; empty for all."""
+    """The result of one up-call.
+
+    Attributes:
+        answer: The commands and the decision.
+        demand: The result of `Policy.demand`: the number of slots that the policy could use; None: as many as possible.
+        gang: The result of `Policy.gang`: the smallest number of slots that the policy can use together.
+        nodes: The nodes on which the policy can use slots, sorted; empty for all.
+    """
 
     answer: Answer
     demand: int | None
@@ -30,17 +40,17 @@ class Said:
 def ask(
     policy: Policy, look: Callable[[], CollectingView], number: int, verdicts: Iterable[Verdict], call: Call
 ) -> Said:
-    """Make one up-call.
+    """Make one up-call on a policy.
 
     Args:
         policy: The policy.
-        look: Function that creates a view of the moment of the up-call.
-        number: Number of the up-call.
-        verdicts: The commands refused since the previous up-call.
-        call: The event.
+        look: Function that creates a new view of the moment of the up-call.
+        number: Number of the up-call in the stream.
+        verdicts: The commands refused since the previous up-call; passed to `Policy.on_refused` first.
+        call: The up-call.
 
     Raises:
-        TypeError: The answer has the wrong type.
+        TypeError: A method returned a value of the wrong type, or `demand`, `gang` or `nodes` gave a command.
         Exception: Any exception of the policy.
     """
     view = look()
@@ -59,14 +69,27 @@ def ask(
 
 
 def describe(policy: Policy, what: str, error: BaseException) -> str:
-    """Return a message about an exception of a policy, with its location."""
+    """Return a one-line message about an exception of a policy, with the file and line where it was raised.
+
+    Args:
+        policy: The policy.
+        what: What the policy did, such as the name of the up-call.
+        error: The exception.
+    """
     place = _place(error)
     where = f" ({place})" if place else ""
     return f"{type(policy).__name__} on {what}: {type(error).__name__}: {text_of(error)}{where}"
 
 
 def raised(policy: Policy, number: int, call: Call, error: BaseException) -> Reason:
-    """Return the reason of a policy that raised an exception on an up-call."""
+    """Return the reason (code POLICY_RAISED) for a policy that raised an exception during an up-call.
+
+    Args:
+        policy: The policy.
+        number: Number of the up-call in the stream.
+        call: The up-call.
+        error: The exception.
+    """
     return Reason.of(
         ReasonCode.POLICY_RAISED,
         policy=type(policy).__name__,
@@ -83,13 +106,13 @@ def _place(error: BaseException) -> str:
 
 
 def brief(text: str) -> str:
-    """Return a text from user code, shortened if it is very long. Characters that UTF-8 does not have are escaped."""
+    """Return a text from user code, shortened to 2,000 characters. Characters that UTF-8 cannot encode are escaped."""
     short = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
     return short.encode(errors="backslashreplace").decode()
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of an exception from user code, shortened if it is very long."""
+    """Return the message of an exception from user code, shortened to 2,000 characters. It raises no exception."""
     try:
         return brief(str(error))
     except Exception as another:  # noqa: BLE001 - user code
@@ -97,7 +120,7 @@ def text_of(error: BaseException) -> str:
 
 
 def too_large(found: int) -> str:
-    """Return the message for an answer of this size, or an empty text if the size is allowed."""
+    """Return an error message if an answer of `found` bytes exceeds `MOST_BYTES`, else an empty text."""
     most = MOST_BYTES
     return f"the answer takes {found / 2**20:.1f} MiB; at most {most >> 20} are allowed" if found > most else ""
 

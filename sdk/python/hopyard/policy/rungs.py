@@ -1,4 +1,8 @@
-"""The jobs on the rungs of successive halving, as policies show them to users."""
+"""The jobs on the rungs of successive halving, as `Policy.rungs` returns them for users.
+
+A rung is a position at which successive halving compares jobs; the best ones are promoted to the next rung. A bracket
+is a sequence of rungs through which a set of jobs passes.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A job that has reported at a rung.
+    """The result of one job at a rung.
 
     Attributes:
-        job: The job.
-        value: Its metric there. NaN and infinite values are allowed and count as worst.
-        promoted: Whether it was promoted to the next rung.
+        job: The id of the job.
+        value: The job's metric at the rung's position. NaN and infinite values are allowed and are worse than all
+            others.
+        promoted: Whether the job was promoted to the next rung.
     """
 
     job: str
@@ -22,15 +27,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One rung of one bracket.
+    """One rung of one bracket of successive halving: a position at which jobs are compared.
 
     Attributes:
         bracket: Number of the bracket, in order of creation, starting with 0.
-        number: Number of the rung in its bracket, starting with 0 at the bottom.
-        position: The position to which its jobs train.
-        standings: The jobs that have reported there, best first.
-        awaited: Jobs that train towards it or are queued for it, in the order of their promotion or creation.
-        width: Maximum number of jobs on this rung; None: any number.
+        number: Number of the rung in its bracket, starting with 0 for the smallest position.
+        position: The position to which jobs train before they are compared.
+        standings: The jobs that have reported at the position, best first.
+        awaited: Ids of the jobs that train to the position or are queued for it, in the order of their promotion or
+            creation.
+        width: Maximum number of jobs on this rung; None: no limit.
     """
 
     bracket: int

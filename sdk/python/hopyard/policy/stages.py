@@ -1,4 +1,8 @@
-"""A stage tree, as stage-tree policies show it to users."""
+"""The stages of a stage tree, as `Policy.stages` returns them for users.
+
+A stage tree divides the trainings of trials into ranges of positions (stages), so that trials with equal beginnings
+share their training.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass
 
 
 class StageState(enum.Enum):
-    """The state of a stage."""
+    """The state of a stage; see `StageView.state`."""
 
     DONE = "done"
     RUNNING = "running"
@@ -17,23 +21,22 @@ class StageState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """A range of positions that a set of trials shares and that has one state.
+    """One stage of a stage tree: a range of positions whose training a set of trials shares.
 
     Attributes:
-        number: Its number, starting with 1. A parent has a smaller number than its children.
-        parent: Number of the previous stage; None: the stage begins where training begins.
-        start: Its start (exclusive): 0, or its parent's end.
-        end: Its end.
+        number: The number of the stage, starting with 1. A parent has a smaller number than its children.
+        parent: Number of the previous stage; None: the stage begins at position 0.
+        start: Start of the range (exclusive): 0, or the parent's end.
+        end: End of the range (inclusive).
         state: DONE: its results exist. RUNNING: a run trains it or will train it. WAITING: it is needed, but no run
             trains it. UNWANTED: no trial needs it, either not yet or no longer.
-        trials: The trials that pass through it, in order of creation.
-        ends: Those of them that are complete at its end.
+        trials: The ids of the trials whose training contains the stage, in order of creation.
+        ends: Those of `trials` that are complete at the end of the stage.
         reused: Number of trials that have its results without having trained it.
         by: The trial whose run trained it or trains it; empty: none.
-        slot: The slot that trains it. For a completed stage, the slot of the last run of `by`. Empty: none or
-            unknown.
-        seconds: Its training time, measured if it is completed, else expected. None: unknown.
-        saved: Whether its end is saved, so that others can start there.
+        slot: The slot that trains it. For a completed stage, the slot of the last run of `by`. Empty: none or unknown.
+        seconds: Its training time in seconds, measured if it is completed, else expected. None: unknown.
+        saved: Whether there is a snapshot at its end, from which other trials can start.
         reusing: The trials that `reused` counts.
     """
 
@@ -53,5 +56,5 @@ class StageView:
 
     @property
     def length(self) -> int:
-        """Number of units."""
+        """The number of units in the range."""
         return self.end - self.start

@@ -1,4 +1,4 @@
-"""The data that a policy sees at an up-call: jobs, slots, experiments, curves and the best value."""
+"""The data that a policy sees at an up-call: jobs, slots, experiments, curves and the best result."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class JobView:
 
     Attributes:
         id: The job's id in its experiment.
-        state: Its state.
-        hyperparameters: Its configuration; empty while CREATING.
-        position: The position of its newest state, in units.
-        high_water: The highest position that was ever reported.
+        state: The state of the job.
+        hyperparameters: The job's configuration; empty while CREATING.
+        position: The position, in units, from which the job would continue, or which its current run has reached.
+        high_water: The highest position that the job ever reported.
         attempt: Number of runs so far.
-        slots: Slots of its current run; empty without one.
-        priority: Its priority; None if it has none.
-        parent: The job from which it was forked; empty for none.
+        slots: Ids of the slots of its current run; empty without a run.
+        priority: The job's priority (`label_job`); None if it was not set, which is equal to 0.
+        parent: The id of the job from which it was forked; empty: it was not forked.
         fork_position: The position at which it was forked.
-        parked: Whether its run waits in memory at its `until`.
-        ordinal: Order of creation, starting with 1.
-        experiment: Its experiment, which is one of `Cluster.experiments`.
-        max_position: The position at which it is complete.
+        parked: Whether its run waits in memory at its `until` position.
+        ordinal: The number of the job in order of creation, starting with 1.
+        experiment: The id of its experiment, which is one of `Cluster.experiments`.
+        max_position: The position at which the job is complete.
     """
 
     id: str
@@ -52,10 +52,10 @@ class SlotView:
     """A slot of the experiment at the moment of the up-call.
 
     Attributes:
-        id: "NODE/INDEX".
-        node: Its node.
-        job: The job that it runs; empty: none.
-        hardware: Its kind of host. Training takes equally long on hosts of the same kind. Empty: unknown.
+        id: The slot's id, "NODE/INDEX".
+        node: The name of the slot's node.
+        job: The id of the job that has a run on it; empty: none.
+        hardware: The kind of its host. Training takes equally long on hosts of the same kind. Empty: unknown.
     """
 
     id: str
@@ -65,33 +65,33 @@ class SlotView:
 
     @property
     def idle(self) -> bool:
-        """Whether it runs no job."""
+        """Whether no job has a run on the slot."""
         return not self.job
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentView:
-    """The experiment as a policy sees it.
+    """The terms of an experiment, as a policy sees them at the moment of the up-call.
 
     Attributes:
-        metric: Name of the metric to optimise.
+        metric: Name of the metric to optimize.
         mode: Whether larger (max) or smaller (min) values are better.
         max_position: The position at which a job is complete.
         target: The experiment ends when a job reaches this value; None: no target.
         kill_threshold: A job that stays worse than this value may be ended; None: no threshold.
         jobs_left: Number of jobs that may be created now; 0 while the experiment does not run.
-        seed: The experiment's seed.
-        end_at: The time at which the experiment ends (seconds since the epoch); None: no limit.
+        seed: The seed of the experiment's random numbers.
+        end_at: The time at which the experiment ends, in seconds since the epoch; None: no limit.
         id: The experiment's id.
-        weight: Its part of the group's share, relative to the other experiments.
+        weight: In a group, its weight relative to the other experiments.
         running: Whether its jobs may be created and started now, because it is neither paused nor ended.
         space: The space of its configurations, with constraints, for policies that change hyperparameters; None: not
             known, as in a simulation of recorded curves.
-        partitions: Number of its training partitions, and thus of units in an epoch over them. 0: the experiment names
-            no data.
+        partitions: Number of training partitions of its data; an epoch has as many units. 0: the experiment names no
+            data.
         concurrency: Maximum number of jobs that may train at a time; None: no limit.
-        plan: The root of its search plan. Experiments with the same root train equal configurations in the same way.
-            Empty: not known, for example for policies without `shares`.
+        plan: The id of its root in the search plan. Experiments with the same root train equal configurations in the
+            same way. Empty: not known, for example for policies without `shares`.
     """
 
     metric: str
@@ -111,7 +111,7 @@ class ExperimentView:
     plan: str = ""
 
     def better(self, a: float, b: float) -> bool:
-        """Return whether `a` is better than `b`. NaN is worst, and two NaNs are equal."""
+        """Return whether the metric value `a` is better than `b` by `mode`. NaN is the worst value, and two NaNs are equal."""
         if a != a:
             return False
         if b != b:
@@ -119,7 +119,7 @@ class ExperimentView:
         return a > b if self.mode == "max" else a < b
 
     def rated(self, value: float) -> float:
-        """Convert a value of the metric so that larger is better. A value that is not finite becomes minus infinity."""
+        """Convert a value of the metric so that larger is better. NaN and infinite values become minus infinity."""
         if not math.isfinite(value):
             return -math.inf
         return value if self.mode == "max" else -value
@@ -127,7 +127,15 @@ class ExperimentView:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The metrics of a job at a position. Parts of an evaluation are combined, weighted by their examples."""
+    """One point of a learning curve: the metrics of a job at a position.
+
+    If an evaluation has several parts, their metrics are averaged with the numbers of examples as weights.
+
+    Attributes:
+        position: The position, in units.
+        metrics: The values of the metrics by name.
+        seconds: Seconds of training since the previous report.
+    """
 
     position: int
     metrics: Metrics
@@ -136,7 +144,13 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Incumbent:
-    """The best value of the experiment's metric so far, including intermediate results."""
+    """The best value of the experiment's metric so far, including intermediate results.
+
+    Attributes:
+        job: The id of the job that reported it.
+        position: The position of the report.
+        value: The value of the metric; finite.
+    """
 
     job: str
     position: int
@@ -144,4 +158,4 @@ class Incumbent:
 
 
 class CommandError(ValueError):
-    """A down-call that can never be carried out, such as one with an unknown job. It is an error in the policy."""
+    """A down-call can never be carried out, for example because it names an unknown job. The policy has an error."""

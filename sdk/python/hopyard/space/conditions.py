@@ -21,8 +21,9 @@ class When:
 
     Attributes:
         inner: The parameter or the group.
-        conditions: Dotted names of other parameters, each with the required value or a list of allowed values. A
-            parameter that is not part of the configuration has no value, so a condition on it does not hold.
+        conditions: The dotted name of each parameter that the entry depends on, such as `model.depth`, with the
+            required value or a list of allowed values. A condition on a parameter that is not part of the configuration
+            does not hold.
     """
 
     inner: Parameter | Mapping[str, Entry]
@@ -31,11 +32,12 @@ class When:
 
 @dataclass(frozen=True)
 class Condition:
-    """The requirement that a parameter has one of some values.
+    """The requirement that a parameter has one of several allowed values.
 
     Attributes:
-        name: The parameter's dotted name.
+        name: The parameter's dotted name, such as `model.depth`.
         values: The allowed values; at least one.
+        keys: The canonical texts of `values`, by which values are compared.
     """
 
     name: str
@@ -43,7 +45,11 @@ class Condition:
     keys: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check and copy the values, and prepare their comparison."""
+        """Check and copy the values, and compute `keys`.
+
+        Raises:
+            ParameterError: There is no value, or a value is not a JSON value.
+        """
         if not self.values:
             raise ParameterError("needs a value or a list of values, found []")
         for value in self.values:
@@ -54,7 +60,11 @@ class Condition:
 
     @classmethod
     def from_data(cls, name: str, written: object) -> Condition:
-        """Read `name: value` or `name: [value, ...]`. A list is always a list of values.
+        """Create the condition from its written form `name: value` or `name: [value, ...]` in an experiment file.
+
+        Args:
+            name: The dotted name of the parameter.
+            written: The allowed value or a list of allowed values. A list is never a value by itself.
 
         Raises:
             ParameterError: There is no value, or a value is not a JSON value.
@@ -62,16 +72,20 @@ class Condition:
         return cls(name, tuple(written) if isinstance(written, list | tuple) else (written,))  # type: ignore[arg-type]
 
     def to_data(self) -> JsonValue:
-        """Return the written form. A single value is written without a list, unless it is a list itself."""
+        """Return the written form: the allowed value if there is exactly one that is not a list, else the list of allowed values."""
         values = list(copy.deepcopy(self.values))
         return values[0] if len(values) == 1 and not isinstance(values[0], list) else values
 
     def holds(self, values: Mapping[str, object]) -> bool:
-        """Return whether the parameter is in `values` (by dotted name) and has an allowed value."""
+        """Return whether the parameter is part of a configuration and has an allowed value.
+
+        Args:
+            values: The values of a configuration by dotted name.
+        """
         return self.name in values and self.allows(values[self.name])
 
     def allows(self, value: object) -> bool:
-        """Return whether `value` is an allowed value."""
+        """Return whether `value` is one of the allowed values (1 and 1.0 are equal, 1 and true are not)."""
         return json_problem(value) is None and canonical_json(value) in self.keys
 
     def __str__(self) -> str:

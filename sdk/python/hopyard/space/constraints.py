@@ -1,9 +1,9 @@
 """Constraints between hyperparameters, such as `batch_size * width <= 4096`.
 
-The expression language is parsed with Python's parser, but evaluated only by the functions below. It has numbers, text,
-`true`, `false`, `null`, names (dotted inside groups), `+ - * / // % **`, comparisons, `in` with a list, `and`, `or`,
-`not`, and the functions `min`, `max`, `abs`, `log`, `len` and `at`. `at(lr, 50)` is the value of a sequence at a
-position.
+A constraint is an expression. Python's parser parses it; only the functions of this module evaluate it. The language
+has numbers, text, `true`, `false`, `null`, names of parameters (dotted inside groups), `+ - * / // % **`, comparisons,
+`in` with a list, `and`, `or`, `not`, and the functions `min`, `max`, `abs`, `log`, `len` and `at`. `at(lr, 50)` is the
+value of the sequence `lr` at position 50.
 """
 
 from __future__ import annotations
@@ -28,18 +28,23 @@ _Term: TypeAlias = Callable[[Values], JsonValue]
 
 
 class Constraint:
-    """A condition on the values of one configuration. Constraints with equal texts are equal.
+    """An expression that every configuration of a space must fulfil. Constraints with equal texts are equal.
 
     Attributes:
         text: The expression as written.
-        names: Dotted names of the parameters in it, at least one.
+        names: The dotted names of the parameters in the expression, sorted; at least one.
     """
 
     def __init__(self, text: str, allowed: Iterable[str]) -> None:
-        """Parse `text`. It may contain only the names in `allowed`.
+        """Parse an expression.
+
+        Args:
+            text: The expression.
+            allowed: The dotted names of the space's parameters; the expression may contain only these.
 
         Raises:
-            ParameterError: It is not an expression of the language, or it contains a name that is not allowed.
+            ParameterError: The text is not an expression of the language, has no or an unknown parameter, is longer
+                than 1000 characters, or is nested more than 50 levels deep.
         """
         self.text = text
         reader = _Reader(set(allowed))
@@ -47,10 +52,13 @@ class Constraint:
         self.names = tuple(sorted(reader.found))
 
     def objection(self, values: Values) -> str | None:
-        """Return why these values (by dotted name) violate the constraint, or None if they fulfil it.
+        """Return why a configuration violates the constraint, or None if it fulfils the constraint.
 
-        A constraint that names a parameter outside the configuration is fulfilled. A constraint that cannot be
-        computed, for example because of a division by zero, is violated.
+        A constraint is fulfilled if a parameter in it is not part of the configuration. It is violated if it cannot be
+        computed, for example because of a division by zero.
+
+        Args:
+            values: The values of the configuration by dotted name.
         """
         if any(name not in values for name in self.names):
             return None
@@ -74,7 +82,7 @@ class Constraint:
 
 
 class _UnfitError(Exception):
-    """A value has a type that an operation does not accept."""
+    """A value in a constraint has a type that the operation does not accept. The constraint is violated."""
 
 
 def _number(value: JsonValue) -> float:
@@ -145,7 +153,11 @@ _WORDS: Final[Mapping[str, JsonValue]] = {"true": True, "false": False, "null": 
 
 
 class _Reader:
-    """Compiles an expression into a function. `found` collects the names of the parameters in it."""
+    """Compiles the text of a constraint into a function of the values by dotted name.
+
+    Attributes:
+        found: The dotted names of the parameters in the expression, after `read`.
+    """
 
     def __init__(self, allowed: set[str]) -> None:
         self._allowed = allowed

@@ -38,7 +38,11 @@ class Uniform(Parameter):
     options: ClassVar[tuple[str, ...]] = ("step", "count")
 
     def __post_init__(self) -> None:
-        """Check the bounds and convert them to floats."""
+        """Check the fields, and convert the bounds and the step to floats.
+
+        Raises:
+            ParameterError: A bound is not a finite number, low >= high, or step or count is invalid; or both are given.
+        """
         _make_floats(self, self.kind)
         check_count(self.kind, self.count)
         if self.step is None:
@@ -51,7 +55,15 @@ class Uniform(Parameter):
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Read `{uniform: [low, high], step: s}` or `{uniform: [low, high], count: n}`."""
+        """Create the parameter from `{uniform: [low, high], step: s}` or `{uniform: [low, high], count: n}`.
+
+        Args:
+            value: The list `[low, high]`.
+            options: The other keys: `step` or `count`, both optional.
+
+        Raises:
+            ParameterError: A value is invalid.
+        """
         low, high = read_bounds(cls.kind, value)
         return cls(
             cast(float, low),
@@ -61,7 +73,7 @@ class Uniform(Parameter):
         )
 
     def to_data(self) -> JsonValue:
-        """Return the written form."""
+        """Return the written form, a mapping such as `{uniform: [low, high], step: s}`."""
         data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
         if self.step is not None:
             data["step"] = self.step
@@ -70,13 +82,13 @@ class Uniform(Parameter):
         return data
 
     def sample(self, rng: random.Random) -> float:
-        """Draw a value uniformly. With a step, each step is equally likely."""
+        """Draw a value. With a step, all steps are equally likely; otherwise the distribution is uniform."""
         if self.step is not None:
             return self.at(below(rng, self._steps() + 1))
         return self.from_unit(rng.random())
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is within the bounds and, with a step, on a step within a tolerance of 1e-9 steps."""
+        """Return whether `value` is a number in [low, high] and, with a step, on a step within a tolerance of 1e-9 steps."""
         if not is_number(value) or not self.low <= (number := cast(float, value)) <= self.high:
             return False
         if self.step is None:
@@ -86,35 +98,50 @@ class Uniform(Parameter):
 
     @property
     def size(self) -> int | None:
-        """The number of steps, or None without a step."""
+        """The number of values if there is a step, else None (the values cannot be counted)."""
         return None if self.step is None else self._steps() + 1
 
     def at(self, index: int) -> float:
-        """Return step number `index`, computed in decimal arithmetic."""
+        """Return low + `index` * step, computed in decimal arithmetic.
+
+        Args:
+            index: The number of the step, 0 <= index < size.
+
+        Raises:
+            ParameterError: The parameter has no step.
+        """
         if self.step is None:
             raise ParameterError("uniform without a step is a continuum: its values have no numbers")
         return float(_exact(self.low) + index * _exact(self.step))
 
     def index(self, value: object) -> int:
-        """Return the number of the step."""
+        """Return the number of the step nearest to `value`: 0 for low, 1 for low + step, and so on.
+
+        Raises:
+            ParameterError: The parameter has no step.
+        """
         if self.step is None:
             return super().index(value)
         return round((cast(float, value) - self.low) / self.step)
 
     def from_unit(self, unit: float) -> float:
-        """Map `unit` linearly to [low, high]. With a step, return one of the steps."""
+        """Map `unit` in [0, 1] linearly to [low, high]. With a step, return the step in whose interval `unit` is."""
         if self.step is not None:
             return cast(float, super().from_unit(unit))
         return min(self.high, max(self.low, self.low + (self.high - self.low) * unit))
 
     def to_unit(self, value: object) -> float:
-        """Return the inverse of `from_unit`."""
+        """Map `value` linearly from [low, high] to [0, 1]. With a step, return the middle of the step's interval."""
         if self.step is not None:
             return super().to_unit(value)
         return (cast(float, value) - self.low) / (self.high - self.low)
 
     def grid(self) -> Sequence[float]:
-        """Return all steps, or `count` evenly spaced values."""
+        """Return the values for a grid search, ascending: all steps, or `count` evenly spaced values.
+
+        Raises:
+            ParameterError: The parameter has neither step nor count.
+        """
         if self.step is not None:
             return [self.at(index) for index in range(self._steps() + 1)]
         if self.count is None:
@@ -134,7 +161,8 @@ class LogUniform(Parameter):
     Attributes:
         low: Smallest value, included; > 0.
         high: Largest value, included; low < high.
-        count: If given, a grid has this many values (>= 2) in geometric progression, both ends included.
+        count: If given, a grid has this many values (>= 2) in geometric progression, both bounds included. It does not
+            affect sampling.
     """
 
     low: float
@@ -145,52 +173,70 @@ class LogUniform(Parameter):
     options: ClassVar[tuple[str, ...]] = ("count",)
 
     def __post_init__(self) -> None:
-        """Check the bounds and convert them to floats."""
+        """Check the fields, and convert the bounds to floats.
+
+        Raises:
+            ParameterError: A bound is not a finite positive number, low >= high, or count is invalid.
+        """
         _make_floats(self, self.kind, positive=True)
         check_count(self.kind, self.count)
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Read `{loguniform: [low, high], count: n}`."""
+        """Create the parameter from `{loguniform: [low, high], count: n}`.
+
+        Args:
+            value: The list `[low, high]`.
+            options: The other keys: `count`, optional.
+
+        Raises:
+            ParameterError: A value is invalid.
+        """
         low, high = read_bounds(cls.kind, value)
         return cls(cast(float, low), cast(float, high), cast(int, options.get("count")))
 
     def to_data(self) -> JsonValue:
-        """Return the written form."""
+        """Return the written form, a mapping such as `{loguniform: [low, high], count: n}`."""
         data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
         if self.count is not None:
             data["count"] = self.count
         return data
 
     def sample(self, rng: random.Random) -> float:
-        """Draw a value log-uniformly."""
+        """Draw a value whose logarithm is uniformly distributed."""
         return self._between(rng.random())
 
     def from_unit(self, unit: float) -> float:
-        """Map `unit` to [low, high], linearly in the logarithm."""
+        """Map `unit` in [0, 1] to [low, high], linearly in the logarithm."""
         return self._between(unit)
 
     def to_unit(self, value: object) -> float:
-        """Return the inverse of `from_unit`."""
+        """Map `value` from [low, high] to [0, 1], linearly in the logarithm; the inverse of `from_unit`."""
         low, high = math.log(self.low), math.log(self.high)
         # Bounds that differ only by one rounding error can have equal logarithms.
         return min(1.0, max(0.0, (math.log(cast(float, value)) - low) / (high - low))) if high > low else 0.0
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is within the bounds."""
+        """Return whether `value` is a number in [low, high]."""
         return is_number(value) and self.low <= cast(float, value) <= self.high
 
     @property
     def size(self) -> int | None:
-        """None, because the values are continuous."""
+        """Always None: the values are continuous and cannot be counted."""
         return None
 
     def at(self, index: int) -> float:
-        """Always raise an error, because the values are continuous."""
+        """Raise `ParameterError`, because the values are continuous and have no numbers."""
         raise ParameterError("loguniform is a continuum: its values have no numbers")
 
     def grid(self) -> Sequence[float]:
-        """Return `count` values in geometric progression, rounded to 12 digits so that powers of ten are exact."""
+        """Return the values for a grid search: `count` values in geometric progression, ascending, without duplicates.
+
+        Values between the bounds are rounded to 12 significant digits, so that powers of ten are exact.
+
+        Raises:
+            ParameterError: The parameter has no count.
+        """
         if self.count is None:
             raise ParameterError(f"{self.kind} needs count for a grid, found none")
         last = self.count - 1

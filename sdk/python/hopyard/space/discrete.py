@@ -16,7 +16,10 @@ from hopyard.space.values import JsonValue, canonical_json, json_problem, show
 
 
 class _Discrete(Parameter):
-    """A parameter that is compared by its canonical text, because 1 == True in Python and lists have no hash."""
+    """A parameter with listed values. Equality and hash use the canonical JSON text of the written form.
+
+    The text is necessary because 1 == True in Python, and because lists have no hash.
+    """
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and _key(self) == _key(cast(Parameter, other))
@@ -42,7 +45,12 @@ class Choice(_Discrete):
     kind: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
-        """Check and copy the values."""
+        """Check and copy the values, and fill in the defaults of written sequences.
+
+        Raises:
+            ParameterError: There is no value, a value occurs twice, or a value is not a JSON value or an invalid
+                sequence.
+        """
         if not isinstance(self.values, list | tuple):
             raise ParameterError(f"choice needs a list of values, found {show(self.values)}")
         if not self.values:
@@ -59,70 +67,94 @@ class Choice(_Discrete):
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Read `{choice: [a, b, ...]}`."""
+        """Create the parameter from `{choice: [a, b, ...]}`.
+
+        Args:
+            value: The list of values.
+            options: Empty; a choice has no options.
+
+        Raises:
+            ParameterError: The list is empty, or a value is invalid or occurs twice.
+        """
         return cls(cast("tuple[JsonValue, ...]", value))
 
     def to_data(self) -> JsonValue:
-        """Return the written form."""
+        """Return the written form, the mapping `{choice: [a, b, ...]}`."""
         return {self.kind: list(copy.deepcopy(self.values))}
 
     def sample(self, rng: random.Random) -> JsonValue:
-        """Draw a value uniformly."""
+        """Draw one of the values; all are equally likely."""
         return self.at(below(rng, self.size))
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is one of the values."""
+        """Return whether `value` is one of the listed values (1 and 1.0 are equal, 1 and true are not)."""
         return json_problem(value) is None and canonical_json(value) in {canonical_json(mine) for mine in self.values}
 
     @property
     def size(self) -> int:
-        """The number of values."""
+        """The number of listed values."""
         return len(self.values)
 
     def at(self, index: int) -> JsonValue:
-        """Return the value at `index` in the written order."""
+        """Return the value at `index` in the written order, 0 <= index < size."""
         return copy.deepcopy(self.values[index])
 
     def index(self, value: object) -> int:
-        """Return the index of `value` in the written order."""
+        """Return the index of `value` in the written order, from 0.
+
+        Raises:
+            ValueError: It is not one of the listed values.
+        """
         return [canonical_json(mine) for mine in self.values].index(canonical_json(value))
 
     def grid(self) -> Sequence[JsonValue]:
-        """Return the values in the written order."""
+        """Return the listed values in the written order."""
         return list(copy.deepcopy(self.values))
 
 
 @dataclass(frozen=True, eq=False)
 class Constant(_Discrete):
-    """One fixed JSON value. A scalar in a space is a constant; a list or mapping must be written `{constant: ...}`."""
+    """One fixed JSON value. In a space, a scalar is a constant; a list or a mapping must be written `{constant: ...}`."""
 
     value: JsonValue
 
     kind: ClassVar[str] = "constant"
 
     def __post_init__(self) -> None:
-        """Check and copy the value."""
+        """Check and copy the value; if it is a written sequence, fill in its defaults.
+
+        Raises:
+            ParameterError: The value is not a JSON value, or is an invalid sequence.
+        """
         if problem := json_problem(self.value):
             raise ParameterError(f"constant needs a JSON value, but {problem}")
         object.__setattr__(self, "value", copy.deepcopy(read_fixed(self.value, self.kind)))
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Read `{constant: value}`."""
+        """Create the parameter from `{constant: value}`.
+
+        Args:
+            value: The value.
+            options: Empty; a constant has no options.
+
+        Raises:
+            ParameterError: The value is not a JSON value, or is an invalid sequence.
+        """
         return cls(cast(JsonValue, value))
 
     def to_data(self) -> JsonValue:
-        """Return the scalar itself, or `{constant: value}` for a list or a mapping."""
+        """Return the written form: the value itself if it is a scalar, `{constant: value}` for a list or a mapping."""
         if isinstance(self.value, list | dict):
             return {self.kind: copy.deepcopy(self.value)}
         return self.value
 
     def sample(self, rng: random.Random) -> JsonValue:
-        """Return the value."""
+        """Return the constant value; `rng` is not used."""
         return copy.deepcopy(self.value)
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` equals the constant."""
+        """Return whether `value` equals the constant (1 and 1.0 are equal, 1 and true are not)."""
         return json_problem(value) is None and canonical_json(value) == canonical_json(self.value)
 
     @property
@@ -131,13 +163,13 @@ class Constant(_Discrete):
         return 1
 
     def at(self, index: int) -> JsonValue:
-        """Return the value."""
+        """Return the constant value, whatever `index` is."""
         return copy.deepcopy(self.value)
 
     def index(self, value: object) -> int:
-        """Return 0."""
+        """Return 0, the number of the only value."""
         return 0
 
     def grid(self) -> Sequence[JsonValue]:
-        """Return a list that contains only the value."""
+        """Return a list that contains only the constant value."""
         return [copy.deepcopy(self.value)]

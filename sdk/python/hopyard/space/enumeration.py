@@ -1,4 +1,4 @@
-"""Numbering of the configurations of a space. It counts them and finds number n without listing them."""
+"""Numbering of the configurations of a space: counts them and finds configuration number n without listing all of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ Held: TypeAlias = frozenset[Condition]
 
 
 class Numbering:
-    """The configurations of names that are chosen in order. The value of the last name changes fastest.
+    """Numbers the configurations of a space from 0. The value of the last name changes fastest.
+
+    A configuration is described by an index for each present name: the number of its value.
 
     Args:
-        conditions: The names in order, each with the conditions for its presence. Conditions refer to earlier names
-            only.
+        conditions: The dotted names of the parameters in order, each with the conditions under which it is part of a
+            configuration. Conditions refer to earlier names only.
         lengths: Number of values of each name (>= 1).
         place: Function that returns the index of a value of a name, or None if the name does not have that value.
     """
@@ -27,7 +29,7 @@ class Numbering:
         lengths: Mapping[str, int],
         place: Callable[[str, object], int | None],
     ) -> None:
-        """Determine where conditions begin to hold. Nothing is counted yet."""
+        """Prepare for each name the ranges of value indices in which the same conditions hold. Counting is done on demand."""
         self._names = list(conditions)
         self._conditions = [frozenset(conditions[name]) for name in self._names]
         self._lengths = [lengths[name] for name in self._names]
@@ -43,11 +45,14 @@ class Numbering:
 
     @property
     def size(self) -> int:
-        """The number of configurations."""
+        """The number of configurations, all combinations of values that the conditions allow."""
         return self._count(0, frozenset())
 
     def places(self, index: int) -> dict[str, int] | None:
-        """Return the value index of each name in configuration `index`, or None if there is no such configuration."""
+        """Return configuration number `index` as a mapping from each present name to the index of its value.
+
+        The result is None unless 0 <= index < size.
+        """
         held, rest, found = Held(), index, dict[str, int]()
         if not 0 <= index < self.size:
             return None
@@ -66,7 +71,12 @@ class Numbering:
         return found
 
     def _count(self, position: int, held: Held) -> int:
-        """Return the number of ways to choose the names from `position` on."""
+        """Return the number of combinations of values of the names from `position` on.
+
+        Args:
+            position: Index into the ordered names.
+            held: The conditions that hold by the values of the earlier names.
+        """
         factor = 1
         while position < len(self._names):
             spans = self._spans[position]
@@ -89,7 +99,16 @@ class Numbering:
 def _spans(
     conditions: list[Condition], length: int, place: Callable[[str, object], int | None]
 ) -> list[tuple[int, int, Held]]:
-    """Divide the value indices of a name into half-open ranges, each with the conditions that hold in it."""
+    """Divide the value indices of a name into half-open ranges in which the same conditions hold.
+
+    Args:
+        conditions: All conditions that refer to the name.
+        length: The number of the name's values.
+        place: Function that returns the index of a value of a name, or None if the name does not have that value.
+
+    Returns:
+        (start, stop, conditions that hold) for each range, ascending and without gaps.
+    """
     special = dict[int, set[Condition]]()
     for condition in conditions:
         for value in condition.values:

@@ -1,4 +1,4 @@
-"""Errors in a space: a `ParameterError` for one parameter, and a `SpaceError` for all of them together."""
+"""Errors in a search space: `ParameterError` for one parameter, and `SpaceError` with all problems of a space."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ from hopyard.errors import InvalidInput
 
 
 class ParameterError(InvalidInput):
-    """The bounds, values or options of one parameter are wrong. The message names the value found and the allowed values."""
+    """The bounds, values or options of one parameter are wrong. The message names the value found and the allowed values.
+
+    Attributes:
+        path: Location of the wrong part within the parameter's written form; empty if not known.
+    """
 
     path: tuple[str | int, ...] = ()
     """Location within the parameter's written form, if known."""
 
 
 class Problem(NamedTuple):
-    """One mistake in a structured document, with its location."""
+    """One mistake in a structured document such as an experiment file.
+
+    Attributes:
+        path: Keys and list indices from the root of the document to the wrong part.
+        message: What was found and what is allowed, without the location.
+    """
 
     path: tuple[str | int, ...]
     """Keys and indices from the root of the document to the wrong part."""
@@ -29,21 +38,22 @@ class SpaceError(InvalidInput):
     """A space is not usable. The error contains all problems, not only the first.
 
     Attributes:
-        problems: The problems in document order. Paths start at the parameter's name.
+        problems: The problems in document order. The first element of each path is the name of a parameter or group, or
+            `constraints`.
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        """Store `problems` (at least one). The error text has one line per problem."""
+        """Store `problems` (at least one). The error text has one line for each problem, with its location."""
         self.problems = tuple(problems)
         super().__init__("\n".join(f"{field_name(('space', *p.path))}: {p.message}" for p in self.problems))
 
 
 class ConstraintsError(InvalidInput):
-    """Almost no configuration fits the constraints of a space. The message says how many were tried and how many fit."""
+    """No drawn configuration fits the constraints of a space. The message says how many draws each constraint allowed."""
 
 
 def field_name(path: Sequence[str | int]) -> str:
-    """Return a path in readable form, such as `space.lr.choice[2]`."""
+    """Return a path of keys and list indices in readable form, such as `space.lr.choice[2]`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -19,13 +19,14 @@ _LARGEST = 2**53
 
 @dataclass(frozen=True)
 class IntUniform(Parameter):
-    """An integer with a uniform distribution.
+    """An integer with a uniform distribution over the values low, low + step, low + 2 step, and so on up to high.
 
     Attributes:
         low: Smallest value, included.
-        high: Largest value, included; low < high, both within +-2^53.
-        step: The values are low, low + step, and so on up to high; >= 1.
-        count: If given, a grid has this many evenly spaced, rounded values (>= 2). Otherwise a grid has all values.
+        high: Upper bound, included if it is on a step; low < high; magnitudes of both bounds are at most 2^53.
+        step: Distance between values; >= 1.
+        count: If given, a grid has this many evenly spaced, rounded values (>= 2); only with step 1. Otherwise a grid
+            has all values. It does not affect sampling.
     """
 
     low: int
@@ -37,7 +38,11 @@ class IntUniform(Parameter):
     options: ClassVar[tuple[str, ...]] = ("step", "count")
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
+        """Check the fields.
+
+        Raises:
+            ParameterError: A bound, the step or count is invalid, or both a step and count are given.
+        """
         _check_bounds(self.kind, self.low, self.high)
         check_count(self.kind, self.count)
         if not _is_int(self.step) or not 1 <= self.step <= self.high - self.low:
@@ -47,12 +52,20 @@ class IntUniform(Parameter):
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Read `{int: [low, high], step: s}` or `{int: [low, high], count: n}`."""
+        """Create the parameter from `{int: [low, high], step: s}` or `{int: [low, high], count: n}`.
+
+        Args:
+            value: The list `[low, high]`.
+            options: The other keys: `step` or `count`, both optional.
+
+        Raises:
+            ParameterError: A value is invalid.
+        """
         low, high = read_bounds(cls.kind, value)
         return cls(cast(int, low), cast(int, high), cast(int, options.get("step", 1)), cast(int, options.get("count")))
 
     def to_data(self) -> JsonValue:
-        """Return the written form."""
+        """Return the written form, a mapping such as `{int: [low, high], step: s}`."""
         data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
         if self.step != 1:
             data["step"] = self.step
@@ -61,30 +74,30 @@ class IntUniform(Parameter):
         return data
 
     def sample(self, rng: random.Random) -> int:
-        """Draw a value uniformly."""
+        """Draw a value; all are equally likely."""
         return self.at(below(rng, self.size))
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is an integer (3.0 counts as one), within the bounds and on a step."""
+        """Return whether `value` is an integer (3.0 is one too) in [low, high] and on a step."""
         if not is_number(value) or not self.low <= (number := cast(float, value)) <= self.high:
             return False
         return number == int(number) and (int(number) - self.low) % self.step == 0
 
     @property
     def size(self) -> int:
-        """The number of values."""
+        """The number of values: (high - low) // step + 1."""
         return (self.high - self.low) // self.step + 1
 
     def at(self, index: int) -> int:
-        """Return value number `index`, counted from `low`."""
+        """Return low + `index` * step, for 0 <= index < size."""
         return self.low + self.step * index
 
     def index(self, value: object) -> int:
-        """Return the number of `value`, counted from `low`."""
+        """Return the number of `value`: 0 for low, 1 for low + step, and so on."""
         return (int(cast(float, value)) - self.low) // self.step
 
     def grid(self) -> Sequence[int]:
-        """Return all values, or `count` of them."""
+        """Return the values for a grid search, ascending: all values, or `count` evenly spaced ones without duplicates."""
         if self.count is None:
             return range(self.low, self.high + 1, self.step)
         width, last = self.high - self.low, self.count - 1
@@ -94,15 +107,15 @@ class IntUniform(Parameter):
 
 @dataclass(frozen=True)
 class LogInt(Parameter):
-    """A positive integer, where small ones are more likely.
+    """A positive integer whose distribution is approximately log-uniform: small integers are more likely.
 
-    The probability of n is the probability that a log-uniform real number lies in [n, n + 1).
+    The probability of n is the probability that a log-uniform real number on [low, high + 1) lies in [n, n + 1).
 
     Attributes:
         low: Smallest value, included; >= 1.
         high: Largest value, included; low < high <= 2^53.
         count: If given, a grid has this many values (>= 2) in geometric progression, rounded. Duplicates are removed,
-            so there may be fewer. Otherwise a grid has all values.
+            so there may be fewer. Otherwise a grid has all values. It does not affect sampling.
     """
 
     low: int
@@ -113,7 +126,11 @@ class LogInt(Parameter):
     options: ClassVar[tuple[str, ...]] = ("count",)
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
+        """Check the fields.
+
+        Raises:
+            ParameterError: A bound or count is invalid.
+        """
         if _is_int(self.low) and self.low < 1:
             raise ParameterError(f"{self.kind} needs low >= 1, found {show([self.low, self.high])}")
         _check_bounds(self.kind, self.low, self.high)
@@ -121,51 +138,59 @@ class LogInt(Parameter):
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Read `{logint: [low, high], count: n}`."""
+        """Create the parameter from `{logint: [low, high], count: n}`.
+
+        Args:
+            value: The list `[low, high]`.
+            options: The other keys: `count`, optional.
+
+        Raises:
+            ParameterError: A value is invalid.
+        """
         low, high = read_bounds(cls.kind, value)
         return cls(cast(int, low), cast(int, high), cast(int, options.get("count")))
 
     def to_data(self) -> JsonValue:
-        """Return the written form."""
+        """Return the written form, a mapping such as `{logint: [low, high], count: n}`."""
         data: dict[str, JsonValue] = {self.kind: [self.low, self.high]}
         if self.count is not None:
             data["count"] = self.count
         return data
 
     def sample(self, rng: random.Random) -> int:
-        """Draw a value log-uniformly."""
+        """Draw a value: a log-uniform real number in [low, high + 1), rounded down."""
         return self.from_unit(rng.random())
 
     def from_unit(self, unit: float) -> int:
-        """Map `unit` to [low, high + 1], linearly in the logarithm, and round down."""
+        """Map `unit` in [0, 1] to [low, high + 1], linearly in the logarithm, and round down; at most high."""
         low, high = math.log(self.low), math.log(self.high + 1)
         return min(self.high, max(self.low, int(math.exp(low + (high - low) * unit))))
 
     def to_unit(self, value: object) -> float:
-        """Return the middle of the interval that `from_unit` maps to the value."""
+        """Return the middle of the interval in [0, 1] that `from_unit` maps to `value`."""
         low, high = math.log(self.low), math.log(self.high + 1)
         middle = math.log(cast(float, value)) + math.log1p(1 / cast(float, value)) / 2
         return (middle - low) / (high - low)
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is an integer (3.0 counts as one) within the bounds."""
+        """Return whether `value` is an integer (3.0 is one too) in [low, high]."""
         return is_number(value) and self.low <= cast(float, value) <= self.high and value == int(cast(float, value))
 
     @property
     def size(self) -> int:
-        """The number of values."""
+        """The number of values: high - low + 1."""
         return self.high - self.low + 1
 
     def at(self, index: int) -> int:
-        """Return value number `index`, counted from `low`."""
+        """Return low + `index`, for 0 <= index < size."""
         return self.low + index
 
     def index(self, value: object) -> int:
-        """Return the number of `value`, counted from `low`."""
+        """Return the number of `value`: 0 for low, 1 for low + 1, and so on."""
         return int(cast(float, value)) - self.low
 
     def grid(self) -> Sequence[int]:
-        """Return all values, or `count` of them."""
+        """Return the values for a grid search, ascending: all values, or at most `count` of them in geometric progression."""
         if self.count is None:
             return range(self.low, self.high + 1)
         ratio, last = self.high / self.low, self.count - 1

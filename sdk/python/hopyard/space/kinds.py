@@ -1,4 +1,4 @@
-"""The kinds of parameters and the parser of their written forms.
+"""The kinds of parameters and the parser of their written forms (the forms in an experiment file).
 
 To add a kind, write a `Parameter` subclass and add it to `KINDS`. Parsing, errors, spaces and generators then support
 it.
@@ -25,11 +25,11 @@ KINDS: Mapping[str, type[Parameter]] = {kind.kind: kind for kind in _ALL}
 
 
 def parameter_from_data(data: object) -> Parameter:
-    """Read the written form of one parameter: `{kind: ..., option: ...}`, or a scalar, which is a constant.
+    """Create one parameter from its written form: `{kind: ..., option: ...}`, or a scalar, which is a constant.
 
     Raises:
-        ParameterError: The kind or an option is unknown, or the kind rejects a value. The message lists what is
-            allowed.
+        ParameterError: The kind or an option is unknown, a value is invalid, or `data` is a list. The message lists
+            what is allowed.
     """
     if isinstance(data, list | tuple):
         raise ParameterError(
@@ -54,7 +54,7 @@ def parameter_from_data(data: object) -> Parameter:
 
 
 def did_you_mean(found: str, allowed: Iterable[str]) -> str:
-    """Return ` (did you mean X?)` for the allowed word that is most similar to `found`, or an empty text if none is."""
+    """Return ` (did you mean X?)`, where X is the word in `allowed` most similar to `found`; empty text if none is similar."""
     words = list(allowed)
     inside = [word for word in words if word.endswith(f".{found}")]  # A name without its group.
     near = inside or difflib.get_close_matches(found, words, n=1)

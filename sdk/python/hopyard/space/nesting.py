@@ -1,4 +1,7 @@
-"""The nested names of a space, and the order that their conditions require."""
+"""The tree of named parameters and groups of a space, and the order of parameters that their conditions require.
+
+The written form of a space or an entry is the data in an experiment file.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ _WHEN: Final = "when"
 
 @dataclass(frozen=True)
 class SpaceNode:
-    """A named node of a space: a parameter or a group.
+    """A node in the tree of a space: a parameter or a group of nodes.
 
     Attributes:
         key: The name inside its group.
         name: The dotted name, such as `model.depth`.
-        path: The location in a written space.
+        path: The location in a written space: the keys from its root to the node.
         own: The conditions written at this node.
-        conditions: The conditions of this node and of the groups around it.
+        conditions: The conditions of the groups around this node, followed by `own`.
         inner: The parameter, or the nodes of the group.
     """
 
@@ -38,7 +41,7 @@ class SpaceNode:
     inner: Parameter | tuple[SpaceNode, ...]
 
     def leaves(self) -> Iterator[Leaf]:
-        """Yield the parameters at or below this node, in order."""
+        """Yield the parameters of this node in order: its parameter, or those at all levels of its group."""
         if isinstance(self.inner, Parameter):
             yield Leaf(self.name, self.path, self.conditions, self.inner)
         else:
@@ -46,12 +49,12 @@ class SpaceNode:
                 yield from node.leaves()
 
     def entry(self) -> Entry:
-        """Return the entry from which the node was created."""
+        """Return an entry equal to that from which the node was created, to create another space."""
         inner = self.inner if isinstance(self.inner, Parameter) else {node.key: node.entry() for node in self.inner}
         return When(inner, {c.name: list(c.values) for c in self.own}) if self.own else inner
 
     def written(self) -> JsonValue:
-        """Return the written form."""
+        """Return the written form of the parameter or group, with its own conditions."""
         if isinstance(self.inner, Parameter):
             data = self.inner.to_data()
             if not self.own:
@@ -65,7 +68,14 @@ class SpaceNode:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A parameter with its dotted name, its location in a written space, and all its conditions."""
+    """A parameter with its place in the tree of a space.
+
+    Attributes:
+        name: The dotted name, such as `model.depth`.
+        path: The location in a written space: the keys from its root to the parameter.
+        conditions: All conditions of the parameter, including those of the groups around it.
+        parameter: The parameter.
+    """
 
     name: str
     path: tuple[str, ...]
@@ -74,7 +84,15 @@ class Leaf:
 
 
 def read_entries(data: Mapping[object, object], path: tuple[str, ...] = ()) -> tuple[dict[str, Entry], list[Problem]]:
-    """Read a written space, or the written group at `path`. Return its entries and all its problems."""
+    """Read a written space or group.
+
+    Args:
+        data: The names with their written entries.
+        path: The location of `data` in the written space; () for the space itself.
+
+    Returns:
+        The valid entries by name, and all problems found, with their locations.
+    """
     entries, problems = dict[str, Entry](), list[Problem]()
     for name, written in data.items():
         if not (name and isinstance(name, str)):
@@ -123,7 +141,14 @@ def plant(
     problems: list[Problem],
     parent: SpaceNode | None = None,
 ) -> tuple[SpaceNode, ...]:
-    """Create the nodes of `entries`, inside the group `parent`. Problems with names, types and values are added to `problems`."""
+    """Create the nodes of a space or group, with everything inside them.
+
+    Args:
+        entries: The entries by name.
+        problems: Receives the problems with names, types and values. Entries with a problem may be missing in the
+            result.
+        parent: The node of the group that contains the entries; None for the space itself.
+    """
     nodes = list[SpaceNode]()
     for key, entry in cast("Mapping[object, object]", entries).items():
         place = (*parent.path, _GROUP, str(key)) if parent else (str(key),)
@@ -156,7 +181,12 @@ def _conditions(
 
 
 def check(nodes: tuple[SpaceNode, ...], problems: list[Problem]) -> dict[str, Leaf]:
-    """Return the parameters by dotted name, in order. Duplicate names and impossible conditions are added to `problems`."""
+    """Return the parameters of a space by dotted name, in order, and check names and conditions.
+
+    Args:
+        nodes: The nodes of the space.
+        problems: Receives a problem for each duplicate name and for each condition that is invalid or can never hold.
+    """
     leaves = dict[str, Leaf]()
     for leaf in (leaf for node in nodes for leaf in node.leaves()):
         if leaf.name in leaves:
@@ -193,9 +223,13 @@ def _impossible(condition: Condition, leaves: Mapping[str, Leaf]) -> str | None:
 
 
 def in_order(leaves: Mapping[str, Leaf], problems: list[Problem]) -> tuple[Leaf, ...]:
-    """Order the parameters so that each follows those that its conditions refer to. Cycles are added to `problems`.
+    """Return the parameters in an order in which each follows those that its conditions refer to.
 
-    Otherwise their order is kept.
+    Apart from that, the order of `leaves` is preserved.
+
+    Args:
+        leaves: The parameters by dotted name.
+        problems: Receives a problem for each cycle of conditions.
     """
     ordered, open_ = dict[str, Leaf](), list[str]()
 

@@ -1,4 +1,4 @@
-"""The interface of a hyperparameter's set of values."""
+"""The base class of hyperparameters in a search space."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hopyard.space.values import JsonValue, show
 
 
 class Parameter(ABC):
-    """The values that one hyperparameter can have. Parameters are immutable and comparable, and use no global state.
+    """The set of values that one hyperparameter can have, with a distribution and a grid.
 
-    Each kind of parameter is a subclass. Its written form is a mapping with the key `kind` and the options of that
-    kind, such as `{uniform: [0, 1], count: 5}`.
+    Parameters are immutable and comparable, and use no global state. Each kind of parameter is a subclass. The written
+    form of a parameter, as in an experiment file, is a mapping with the key `kind` and the options of that kind, such
+    as `{uniform: [0, 1], count: 5}`.
     """
 
     kind: ClassVar[str]
@@ -27,7 +28,11 @@ class Parameter(ABC):
     @classmethod
     @abstractmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Create the parameter from its written form: `value` is the value of the key `kind`, and `options` are the other keys.
+        """Create the parameter from its written form.
+
+        Args:
+            value: The value of the key `kind`.
+            options: The other keys with their values; all are in the class attribute `options`.
 
         Raises:
             ParameterError: The written form is wrong. The message names what was found and what is allowed.
@@ -35,11 +40,11 @@ class Parameter(ABC):
 
     @abstractmethod
     def to_data(self) -> JsonValue:
-        """Return the written form. `parameter_from_data` reads it back as an equal parameter."""
+        """Return the written form, a JSON value. `parameter_from_data` creates an equal parameter from it."""
 
     @abstractmethod
     def sample(self, rng: random.Random) -> JsonValue:
-        """Draw one value, using no source of randomness except `rng`."""
+        """Draw one value at random. `rng` is the only source of randomness."""
 
     @abstractmethod
     def contains(self, value: object) -> bool:
@@ -48,31 +53,38 @@ class Parameter(ABC):
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """The number of values, or None if they cannot be counted."""
+        """The number of values, or None if they cannot be counted (a continuous parameter)."""
 
     @abstractmethod
     def at(self, index: int) -> JsonValue:
-        """Return value number `index`, 0 <= index < size, in a fixed order. Raises `ParameterError` if size is None."""
-
-    def index(self, value: object) -> int:
-        """Return the number of `value`, which is one of the parameter's values. `at(index(value))` is this value again.
+        """Return value number `index` in a fixed order, for 0 <= index < size.
 
         Raises:
-            ParameterError: The values have no numbers.
+            ParameterError: The values cannot be counted (`size` is None).
+        """
+
+    def index(self, value: object) -> int:
+        """Return the number of `value` in the order of `at`. `value` must be one of the parameter's values.
+
+        Raises:
+            ParameterError: The values cannot be counted.
         """
         raise ParameterError(f"{self.kind} is a continuum: its values have no numbers")
 
     @property
     def has_unit(self) -> bool:
-        """Whether the values lie on one line, so that `from_unit` and `to_unit` can be used."""
+        """Whether the values can be mapped to and from [0, 1], so that `from_unit` and `to_unit` can be used."""
         return True
 
     def from_unit(self, unit: float) -> JsonValue:
-        """Return the value at the fraction `unit` (0 <= unit <= 1) of all values.
+        """Map `unit` in [0, 1] to a value, in the order of the values.
 
-        This is the inverse of the distribution function: a uniform `unit` gives the same distribution as `sample`.
+        This is the inverse of the distribution function: a uniform random `unit` gives the distribution of `sample`.
         Methods on the unit cube, such as low-discrepancy points and genetic operators, can therefore search every kind
         of parameter.
+
+        Raises:
+            ParameterError: `has_unit` is false.
         """
         size = self._counted()
         return self.at(min(int(unit * size), size - 1))
@@ -80,7 +92,10 @@ class Parameter(ABC):
     def to_unit(self, value: object) -> float:
         """Return the position of `value` in [0, 1]. If the values can be counted, it is the middle of the value's interval.
 
-        `from_unit` maps it back, up to rounding for real numbers and for more than 2^50 values.
+        `from_unit` maps the position to `value` again, up to rounding for real numbers and for more than 2^50 values.
+
+        Raises:
+            ParameterError: `has_unit` is false.
         """
         return (self.index(value) + 0.5) / self._counted()
 
@@ -99,10 +114,14 @@ class Parameter(ABC):
 
 
 def read_bounds(kind: str, value: object) -> tuple[object, object]:
-    """Return the two entries of `[low, high]`.
+    """Return the two elements of the list `[low, high]`, without checking them.
+
+    Args:
+        kind: The kind of the parameter, for the error message.
+        value: The list.
 
     Raises:
-        ParameterError: `value` is not a list of two.
+        ParameterError: `value` is not a list of two elements.
     """
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ParameterError(f"{kind} needs [low, high], found {show(value)}")
@@ -110,6 +129,11 @@ def read_bounds(kind: str, value: object) -> tuple[object, object]:
 
 
 def check_count(kind: str, count: object) -> None:
-    """Raise an error unless the number of grid points is None or an integer of at least 2."""
+    """Raise `ParameterError` unless `count`, the number of grid values, is None or an integer of at least 2.
+
+    Args:
+        kind: The kind of the parameter, for the error message.
+        count: The value to check.
+    """
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 2):
         raise ParameterError(f"{kind} needs count as an integer >= 2 (grid points), found {show(count)}")

@@ -1,8 +1,8 @@
-"""Independent random streams that are identified by names.
+"""Independent streams of random numbers that are identified by names.
 
-A stream is identified by its purpose (a seed, an ordinal, a parameter's name), so drawing from one does not change
-another. If a parameter is added to a space, the values of the others stay the same. The names are hashed with SHA-256,
-because Python's `hash` differs between processes.
+A stream is identified by its purpose (a seed, an ordinal, a parameter's name). Drawing from one stream therefore does
+not change another: if a parameter is added to a space, the values of the other parameters stay the same. The names are
+hashed with SHA-256, because Python's `hash` differs between processes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import random
 
 
 def stream(*name: str | int) -> random.Random:
-    """Return the random stream called `name`. Equal names give equal streams, in every process and on every host."""
+    """Return a new random generator whose seed is derived from `name`, the sequence of arguments.
+
+    Equal names give equal random numbers, in every process and on every host. 1 and "1" are different names.
+    """
     digest = hashlib.sha256()
     for part in name:
         # Hash length and type as well, so that ("ab", "c"), ("a", "bc"), 1 and "1" are four different names.
@@ -23,7 +26,7 @@ def stream(*name: str | int) -> random.Random:
 
 
 def below(rng: random.Random, bound: int) -> int:
-    """Return a uniform integer in [0, bound), without bias, for every bound >= 1.
+    """Return a random integer in [0, bound), uniformly distributed without bias; `bound` >= 1.
 
     It uses only `getrandbits`: the algorithms of `randrange` and `choice` can change between Python versions, and a
     replay must give the same values.

@@ -1,4 +1,7 @@
-"""A parameter whose values are sequences. The fields of a sequence can be parameters themselves."""
+"""A parameter whose values are sequences: values that change over the training, such as a learning-rate schedule.
+
+A template is a written sequence in which some fields may be parameters, such as `{loguniform: [0.01, 1]}`.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,16 @@ class SequenceParameterError(ParameterError):
     """A sequence in a space is wrong.
 
     Attributes:
-        path: The field, relative to the parameter.
+        path: Location of the wrong field within the parameter's written form.
     """
 
     def __init__(self, error: SequenceError, *outer: str | int) -> None:
-        """Create the error with the reason and the path of `error`."""
+        """Create the error with the reason of `error`.
+
+        Args:
+            error: The error from `hopyard.sequences`.
+            *outer: The index of the template, if the parameter has several.
+        """
         super().__init__(error.reason)
         self.path = ("sequence", *outer, *error.path)
 
@@ -45,7 +53,8 @@ class Sequences(Parameter):
 
     Attributes:
         templates: Written sequences, all equally likely. A field can be a parameter, such as `{loguniform: [0.01, 1]}`.
-        per: Number of units per tick of the sequence's clock, or `step` for one tick in each optimizer step.
+        per: Number of training units for each tick of the sequence's clock, or `step` for one tick in each optimizer
+            step; None: not written.
     """
 
     templates: tuple[JsonValue, ...]
@@ -55,7 +64,12 @@ class Sequences(Parameter):
     options: ClassVar[tuple[str, ...]] = ("per",)
 
     def __post_init__(self) -> None:
-        """Check each template with the first compatible values of its parameters."""
+        """Check that each template gives a valid sequence for at least one of about 100 random draws of its parameters.
+
+        Raises:
+            SequenceParameterError: No draw of a template is a valid sequence.
+            ParameterError: There is no template, or one is not a JSON value.
+        """
         if not isinstance(self.templates, list | tuple) or not self.templates:
             raise ParameterError(f"sequence needs at least one sequence, found {show(self.templates)}")
         object.__setattr__(self, "templates", tuple(copy.deepcopy(self.templates)))
@@ -76,31 +90,39 @@ class Sequences(Parameter):
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Read `{sequence: {kind: {...}}}` or `{sequence: [{kind: {...}}, ...]}`, optionally with `per`."""
+        """Create the parameter from `{sequence: {kind: {...}}}` or `{sequence: [{kind: {...}}, ...]}`, optionally with `per`.
+
+        Args:
+            value: One template or a list of templates.
+            options: The other keys: `per`, optional.
+
+        Raises:
+            ParameterError: A template is invalid.
+        """
         return cls(
             tuple(value) if isinstance(value, list | tuple) else (cast(JsonValue, value),),
             cast("int | None", options.get("per")),
         )
 
     def to_data(self) -> JsonValue:
-        """Return the written form."""
+        """Return the written form, a mapping with the key `sequence` and, if set, `per`."""
         templates = list(copy.deepcopy(self.templates))
         data: dict[str, JsonValue] = {self.kind: templates[0] if len(templates) == 1 else templates}
         return data if self.per is None else {**data, "per": self.per}
 
     def __eq__(self, other: object) -> bool:
-        """Compare the written forms."""
+        """Return whether `other` is a parameter with an equal written form (1 and 1.0 are equal)."""
         return isinstance(other, Sequences) and canonical_json(self.to_data()) == canonical_json(other.to_data())
 
     def __hash__(self) -> int:
-        """Hash the written form."""
+        """Return a hash of the written form."""
         return hash(canonical_json(self.to_data()))
 
     def sample(self, rng: random.Random) -> JsonValue:
-        """Draw a template and then values of its parameters, until they form a valid sequence.
+        """Draw a template, then draw the values of its parameters repeatedly until they form a valid sequence.
 
         Raises:
-            ParameterError: Almost no draw is valid.
+            ParameterError: None of 1000 draws is valid.
         """
         template, holes = self._parts[below(rng, len(self.templates))]
         reason = ""
@@ -112,7 +134,7 @@ class Sequences(Parameter):
         raise ParameterError(f"0 of {_DRAWS} sequences that were drawn could be: {reason}; narrow the parameters in it")
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is a template with valid values of its parameters."""
+        """Return whether `value` is a written sequence that a template gives for some values of its parameters."""
         if json_problem(value) is not None or not is_written(value):
             return False
         key = canonical_json(value)
@@ -144,12 +166,15 @@ class Sequences(Parameter):
 
     @functools.cached_property
     def _parts(self) -> tuple[tuple[JsonValue, _Holes], ...]:
-        """Each template with its parameters."""
+        """For each template, the template and its parameters by their path in it."""
         return tuple((template, dict(_holes(template))) for template in self.templates)
 
     @functools.cached_property
     def _counts(self) -> tuple[tuple[int, ...], ...] | None:
-        """The number of values of each template's parameters, or None if a number is infinite or the total is too large."""
+        """For each template, the number of values of each of its parameters.
+
+        None if a parameter is continuous or the number of all combinations is larger than 10,000.
+        """
         found = list[tuple[int, ...]]()
         for _, holes in self._parts:
             sizes = [hole.size for hole in holes.values()]
@@ -163,7 +188,7 @@ class Sequences(Parameter):
     def _free(self) -> bool:
         """Whether every combination of the parameters' values is known to be a valid and distinct sequence.
 
-        The sequences can then be counted without creating them.
+        If true, the sequences can be counted without creating them. False can also mean that it is not known.
         """
         kinds = {next(iter(template)) if isinstance(template, dict) else "constant" for template, _ in self._parts}
         return len(kinds) == len(self._parts) and all(self._fits(template, holes) for template, holes in self._parts)
@@ -189,7 +214,7 @@ class Sequences(Parameter):
 
     @functools.cached_property
     def _all(self) -> Mapping[str, JsonValue]:
-        """All sequences in order, by their canonical text."""
+        """All sequences by their canonical JSON text, in the order of `at`."""
         return self._combined(
             [
                 [[hole.at(index) for index in range(cast(int, hole.size))] for hole in holes.values()]
@@ -206,7 +231,14 @@ class Sequences(Parameter):
         return {key: number for number, key in enumerate(self._all)}
 
     def _combined(self, wheels: Sequence[Sequence[Sequence[JsonValue]]]) -> dict[str, JsonValue]:
-        """Combine each template with all valid combinations of values, without duplicates. The last parameter changes fastest."""
+        """Combine each template with all valid combinations of its parameters' values. The last parameter changes fastest.
+
+        Args:
+            wheels: For each template, the values to combine for each of its parameters.
+
+        Returns:
+            The sequences by their canonical JSON text, without duplicates.
+        """
         found = dict[str, JsonValue]()
         for (template, holes), wheel in zip(self._parts, wheels, strict=True):
             for values in itertools.product(*wheel):
@@ -218,7 +250,10 @@ class Sequences(Parameter):
         return found
 
     def ends(self) -> Iterator[JsonValue]:
-        """Yield each template with its parameters at both ends of their ranges, if they are valid; at most 32 per template."""
+        """Yield each template with its parameters at the ends of their ranges, for checks of extreme sequences.
+
+        Combinations that are not valid sequences are omitted. At most 32 combinations per template are tried.
+        """
         for template, holes in self._parts:
             for values in itertools.islice(itertools.product(*map(_ends, holes.values())), 32):
                 try:
@@ -228,11 +263,18 @@ class Sequences(Parameter):
 
     @property
     def has_unit(self) -> bool:
-        """Whether the sequences can be counted."""
+        """Whether the sequences can be counted, so that `from_unit` and `to_unit` can be used."""
         return self._counts is not None
 
     def at(self, index: int) -> JsonValue:
-        """Return sequence number `index`, ordered by template. The last parameter changes fastest."""
+        """Return sequence number `index`, 0 <= index < size: all sequences of the first template, then of the next.
+
+        Within a template, the value of the last parameter changes fastest.
+
+        Raises:
+            ParameterError: The sequences cannot be counted.
+            IndexError: There is no such sequence.
+        """
         counts = self._counted_holes()
         if not self._free:
             return copy.deepcopy(self._listed[index])
@@ -247,7 +289,12 @@ class Sequences(Parameter):
         raise IndexError(f"there are {self.size} sequences")
 
     def index(self, value: object) -> int:
-        """Return the number of the sequence."""
+        """Return the number of a sequence in the order of `at`.
+
+        Raises:
+            ParameterError: The sequences cannot be counted.
+            KeyError: `value` is not one of them.
+        """
         self._counted_holes()
         return self._numbers[canonical_json(value)]
 
@@ -257,7 +304,11 @@ class Sequences(Parameter):
         return self._counts
 
     def grid(self) -> Sequence[JsonValue]:
-        """Return each template with the grid of its parameters, without invalid combinations."""
+        """Return all valid combinations of each template with the grid values of its parameters, without duplicates.
+
+        Raises:
+            ParameterError: A parameter in a template has no grid.
+        """
         wheels = list[list[Sequence[JsonValue]]]()
         for _, holes in self._parts:
             wheels.append([])
@@ -291,7 +342,13 @@ def _drawn(holes: _Holes, rng: random.Random) -> dict[_Path, JsonValue]:
 
 
 def _put(template: JsonValue, path: _Path, values: Mapping[_Path, JsonValue]) -> JsonValue:
-    """Return a copy of the template with its parameters replaced by `values`."""
+    """Return a copy of a template with its parameters replaced by values.
+
+    Args:
+        template: The template or a part of it.
+        path: The location of this part in the template.
+        values: The value of each parameter by its path in the template.
+    """
     if path in values:
         return copy.deepcopy(values[path])
     if isinstance(template, dict):
@@ -302,10 +359,16 @@ def _put(template: JsonValue, path: _Path, values: Mapping[_Path, JsonValue]) ->
 
 
 def read_fixed(value: JsonValue, kind: str) -> JsonValue:
-    """Return a value of a choice or a constant. A sequence gets its defaults filled in; other JSON values are returned as they are.
+    """Check a value of a choice or a constant. If it is a written sequence, return it with its defaults filled in.
+
+    Other JSON values are returned unchanged.
+
+    Args:
+        value: The JSON value.
+        kind: The kind of the parameter, for the error message.
 
     Raises:
-        ParameterError: It looks like a sequence but is not valid.
+        ParameterError: The value has the form of a sequence but is not a valid one.
     """
     if not is_written(value):
         return value
@@ -319,7 +382,15 @@ def read_fixed(value: JsonValue, kind: str) -> JsonValue:
 
 
 def _holes(template: JsonValue, path: _Path = ()) -> Iterator[tuple[_Path, Parameter]]:
-    """Yield the parameters inside a written sequence with their paths."""
+    """Yield each parameter inside a written sequence with its path.
+
+    Args:
+        template: The written sequence or a part of it.
+        path: The location of this part in the sequence.
+
+    Raises:
+        ParameterError: The written form of a parameter is wrong.
+    """
     from hopyard.space.kinds import KINDS, parameter_from_data
 
     if isinstance(template, dict):

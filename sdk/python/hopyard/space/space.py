@@ -23,10 +23,10 @@ DRAWS: Final = 1000
 
 
 class Space(Mapping[str, Parameter]):
-    """Named parameters. A configuration has one value for each parameter whose conditions hold.
+    """A search space: an immutable mapping of dotted names to parameters (`space["lr"]`, `"model.depth" in space`).
 
-    A space is immutable. The order of the names is part of it and defines the order of a grid. As a mapping, it maps
-    dotted names to parameters (`space["lr"]`, `"model.depth" in space`); use `contains` to test configurations.
+    A configuration has one value for each parameter whose conditions hold; use `contains` to test configurations. The
+    order of the names is part of the space and defines the order of a grid.
 
     A **group** is a name that contains further names; in a configuration it is a nested mapping. A parameter or group
     with **conditions** is part of a configuration only if they hold. **Constraints** filter the configurations:
@@ -35,11 +35,15 @@ class Space(Mapping[str, Parameter]):
     """
 
     def __init__(self, parameters: Mapping[str, Entry], constraints: Sequence[str] = ()) -> None:
-        """Create a space from parameters in order, and the expressions that every configuration must fulfil.
+        """Create a space.
+
+        Args:
+            parameters: The parameters, groups and conditional entries by name, in the order of the space.
+            constraints: Expressions that every configuration must fulfil (`hopyard.space.constraints`).
 
         Raises:
-            SpaceError: A name is empty or not text, a value is not a `Parameter`, a condition is impossible, or a
-                constraint is not an expression about these parameters.
+            SpaceError: A name is empty or not text, a value is not a `Parameter` or a group, a condition is impossible,
+                or a constraint is not an expression about these parameters.
         """
         problems = list[Problem]()
         self._nodes = plant(parameters, problems)
@@ -59,7 +63,7 @@ class Space(Mapping[str, Parameter]):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Self:
-        """Read a written space: names with written parameters, as in an experiment file.
+        """Create a space from its written form: a mapping of names to written parameters, as in an experiment file.
 
         Raises:
             SpaceError: Some parameters are wrong. The error contains every problem.
@@ -72,30 +76,41 @@ class Space(Mapping[str, Parameter]):
         return cls(entries)
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """Return the written form: plain JSON in the order of the names. `from_dict` reads it back as an equal space.
+        """Return the written form: plain JSON in the order of the names. `from_dict` creates an equal space from it.
 
-        Constraints are not included; they are written outside the space.
+        Constraints are not included; an experiment file has them outside the space.
         """
         return {node.key: node.written() for node in self._nodes}
 
     def constrained(self, constraints: Sequence[str]) -> Self:
-        """Return this space with the given constraints instead of its current ones. Raises SpaceError as the constructor does."""
+        """Return this space with the given constraints instead of its current ones.
+
+        Raises:
+            SpaceError: A constraint is not an expression about the space's parameters.
+        """
         return type(self)(self.entries, constraints)
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The parameters, groups and conditions of the space, which can be used to create another space."""
+        """The parameters, groups and conditional entries by name, as the constructor takes them."""
         return {node.key: node.entry() for node in self._nodes}
 
     def conditions(self, name: str) -> tuple[Condition, ...]:
-        """Return all conditions of the parameter with this dotted name, including those of its groups."""
+        """Return all conditions of the parameter with the dotted name `name`, including those of its groups.
+
+        Raises:
+            KeyError: The space has no such parameter.
+        """
         return self._leaves[name].conditions
 
     def build(self, value_of: Callable[[str, Parameter], JsonValue]) -> Configuration:
-        """Create a configuration with the value from `value_of` for each parameter it includes.
+        """Create a configuration from a function that provides the values.
 
-        `value_of` is called with the dotted names of the parameters whose conditions hold. Each parameter follows those
-        that its conditions refer to. The result shares no mappings with the space.
+        The configuration contains the parameters whose conditions hold. The result shares no mappings with the space.
+
+        Args:
+            value_of: Returns the value for a dotted name and its parameter. It is called only for the parameters that
+                the configuration contains; each of them comes after those that its conditions refer to.
         """
         values = dict[str, JsonValue]()
         for leaf in self._order:
@@ -104,36 +119,45 @@ class Space(Mapping[str, Parameter]):
         return _nested(self._nodes, values)
 
     def flat(self, configuration: Mapping[str, object]) -> dict[str, JsonValue]:
-        """Return the values of a configuration of this space by dotted name, in the order of the names."""
+        """Return the values of a configuration by dotted name, in the order of the space. Unknown names are omitted."""
         given = {node.name: value for _, node, value in _walk(self._nodes, configuration) if node is not None}
         return {name: cast(JsonValue, given[name]) for name in self._leaves if name in given}
 
     def sample(self, rng: random.Random) -> Configuration:
-        """Draw one configuration.
+        """Draw one configuration that fits the constraints.
 
         The method takes exactly one number from `rng`. Each parameter has a separate stream that is derived from that
         number and the parameter's name. Therefore adding, removing or reordering parameters does not change the values
         of the others.
 
         Raises:
-            ConstraintsError: Almost no configuration fits the constraints.
+            ConstraintsError: None of 1000 draws fits the constraints.
         """
         root = rng.getrandbits(64)
         return self.fitting(lambda attempt: self._draw(root, *_further(attempt)))
 
     def sample_at(self, seed: int, ordinal: int, attempt: int = 0) -> Configuration:
-        """Return configuration number `ordinal` of the random sequence `seed`, without drawing the earlier ones.
+        """Return configuration number `ordinal` of the random sequence identified by `seed`, without drawing the earlier ones.
 
-        `attempt` gives further, independent draws for the same ordinal. Raises ConstraintsError as `sample` does.
+        Args:
+            seed: The seed of the sequence.
+            ordinal: The number of the configuration, >= 0.
+            attempt: Another number gives another, independent configuration for the same seed and ordinal.
+
+        Raises:
+            ConstraintsError: None of 1000 draws fits the constraints.
         """
         return self.fitting(lambda again: self._draw(seed, ordinal, attempt, *_further(again)))
 
     def fitting(self, draw: Callable[[int], Configuration], draws: int = DRAWS) -> Configuration:
         """Return the first of `draw(0)`, `draw(1)`, and so on that fits the constraints.
 
+        Args:
+            draw: Returns a configuration of this space for the number of the attempt.
+            draws: The maximum number of attempts.
+
         Raises:
-            ConstraintsError: None of `draws` attempts fits. The message says how many of them fulfilled each
-                constraint.
+            ConstraintsError: None of the attempts fits. The message says how many of them fulfilled each constraint.
         """
         refused, reason = Counter[str](), ""
         for attempt in range(draws):
@@ -156,7 +180,7 @@ class Space(Mapping[str, Parameter]):
         return self.build(lambda name, parameter: parameter.sample(stream(*root, name)))
 
     def grid(self) -> Iterator[Configuration]:
-        """Iterate over all grid points that fit the constraints. The last name changes fastest, the first slowest.
+        """Iterate over all grid points (configurations) that fit the constraints. The last name changes fastest, the first slowest.
 
         A parameter changes faster than those that its conditions refer to.
 
@@ -167,7 +191,7 @@ class Space(Mapping[str, Parameter]):
         return (point for point in points if self.fits(point))
 
     def fits(self, configuration: Mapping[str, object]) -> bool:
-        """Return whether a configuration of this space fulfils the constraints."""
+        """Return whether a configuration of this space fulfils all constraints. Its values are not checked; `contains` does that."""
         if not self.constraints:
             return True
         values = self.flat(configuration)
@@ -175,14 +199,19 @@ class Space(Mapping[str, Parameter]):
 
     @property
     def grid_size(self) -> int:
-        """The number of grid points before constraints filter them. Raises SpaceError as `grid` does."""
+        """The number of grid points, including those that violate constraints.
+
+        Raises:
+            SpaceError: Some continuous parameters have no step or count. The error names all of them.
+        """
         return self._grid.size
 
     def grid_at(self, index: int) -> Configuration:
-        """Return grid point number `index`, 0 <= index < grid_size, in the order of `grid`, ignoring constraints.
+        """Return grid point number `index`, 0 <= index < grid_size. Constraints are ignored; otherwise the order is that of `grid`.
 
         Raises:
             IndexError: There is no such point.
+            SpaceError: Some continuous parameters have no step or count.
         """
         places = self._grid.places(index)
         if places is None:
@@ -226,11 +255,19 @@ class Space(Mapping[str, Parameter]):
         return Numbering({leaf.name: leaf.conditions for leaf in self._order}, lengths, place)
 
     def contains(self, configuration: Mapping[str, object]) -> bool:
-        """Return whether `configuration` has a valid value for each parameter, has no other names, and fits the constraints."""
+        """Return whether a configuration is in this space.
+
+        This is the case if the configuration has a valid value for each parameter whose conditions hold, has no other
+        names, and fits the constraints.
+        """
         return not self.problems(configuration)
 
     def problems(self, configuration: Mapping[str, object]) -> list[str]:
-        """Return why `configuration` is not in this space: one sentence for each missing, unknown or invalid value."""
+        """Return why `configuration` is not in this space: one sentence for each missing, unknown or invalid value.
+
+        If there is none, the result has one sentence for each violated constraint. It is empty if the configuration is
+        in the space.
+        """
         given, values = self.flat(configuration), dict[str, JsonValue]()
         for leaf in self._order:
             if leaf.name in given and all(condition.holds(values) for condition in leaf.conditions):
@@ -254,11 +291,11 @@ class Space(Mapping[str, Parameter]):
 
     @property
     def size(self) -> int | None:
-        """The number of configurations before constraints filter them, or None if they cannot be counted."""
+        """The number of configurations, including those that violate constraints; None if they cannot be counted."""
         return self._all.size if self._all is not None else None
 
     def at(self, index: int) -> Configuration:
-        """Return configuration number `index`, 0 <= index < size, of all configurations. The last name changes fastest.
+        """Return configuration number `index`, 0 <= index < size. The last name changes fastest. Constraints are ignored.
 
         Raises:
             ParameterError: The configurations cannot be counted.
@@ -272,11 +309,11 @@ class Space(Mapping[str, Parameter]):
         return self.build(lambda name, parameter: parameter.at(places[name]))
 
     def __getitem__(self, name: str) -> Parameter:
-        """Return the parameter with this dotted name."""
+        """Return the parameter with the dotted name `name`; raise `KeyError` if there is none."""
         return self._leaves[name].parameter
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the dotted names in order."""
+        """Iterate over the dotted names of the parameters, in order."""
         return iter(self._leaves)
 
     def __len__(self) -> int:
@@ -284,17 +321,17 @@ class Space(Mapping[str, Parameter]):
         return len(self._leaves)
 
     def __eq__(self, other: object) -> bool:
-        """Compare names, parameters, conditions and constraints, including their order."""
+        """Return whether both spaces have equal names, parameters, conditions and constraints, in the same order."""
         if not isinstance(other, Space):
             return NotImplemented
         return self._nodes == other._nodes and self.constraints == other.constraints
 
     def __hash__(self) -> int:
-        """Hash the written form and the constraints."""
+        """Return a hash of the written form and the constraints."""
         return hash((canonical_json(self.to_dict()), self.constraints))
 
     def __repr__(self) -> str:
-        """Return the written form."""
+        """Return the written form and the constraints as text."""
         constraints = [constraint.text for constraint in self.constraints]
         return f"Space({self.to_dict()!r}{f', constraints={constraints!r}' if constraints else ''})"
 
@@ -319,7 +356,16 @@ def _nested(nodes: tuple[SpaceNode, ...], values: Mapping[str, JsonValue]) -> Co
 def _walk(
     nodes: tuple[SpaceNode, ...], configuration: Mapping[str, object], group: str = ""
 ) -> Iterator[tuple[str, SpaceNode | None, object]]:
-    """Yield the dotted name, the node (or None) and the value of each entry of a configuration; groups before their entries."""
+    """Yield every entry of a configuration, groups before their entries.
+
+    Args:
+        nodes: The nodes of the space or of the group.
+        configuration: The configuration, or the group's part of it.
+        group: The dotted name of the group with a final dot; empty for the space.
+
+    Yields:
+        The dotted name, the node (None if the space has no such name) and the value of each entry.
+    """
     known = {node.key: node for node in nodes}
     for key, value in configuration.items():
         node = known.get(key)

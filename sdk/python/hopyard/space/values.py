@@ -1,7 +1,7 @@
 """Plain JSON values, which are the values of hyperparameters, and their canonical text.
 
 Hyperparameters are passed between processes, languages and databases. Therefore only JSON values are allowed: None,
-bool, finite numbers, text, lists, and mappings with text keys.
+bool, finite numbers (integers must fit in 64 bits), text, lists, and mappings with text keys.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_SHOWN = 80
 
 
 def is_number(value: object) -> bool:
-    """Return whether `value` is a finite int or float. Booleans do not count as numbers here, unlike in Python."""
+    """Return whether `value` is a finite int or float. Unlike in Python, a bool is not a number here."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -31,7 +31,7 @@ def is_number(value: object) -> bool:
 
 
 def json_problem(value: object) -> str | None:
-    """Return why `value` is not a JSON value, or None if it is one.
+    """Return why `value` is not a JSON value, or None if it is one. An int must fit in 64 bits with its sign.
 
     The sentence names the wrong part, for example `nan is not finite` or `a set is not a JSON value`.
     """
@@ -54,7 +54,7 @@ def json_problem(value: object) -> str | None:
 
 
 def canonical_json(value: object) -> str:
-    """Return the canonical text of a JSON value, which is the same on every host and after conversion to JSON or protobuf.
+    """Return the canonical text of a JSON value. Equal values have equal texts, on every host.
 
     Keys are sorted, and there is no whitespace. Equal numbers have the same text: 1, 1.0 and 1e0 are all `1`. This is
     necessary because a protobuf Struct has only doubles, so an int can come back as a float.
@@ -78,7 +78,7 @@ def _by_value(value: object) -> object:
 
 
 def show(value: object) -> str:
-    """Return `value` for an error message: as JSON if possible, shortened to about 80 characters."""
+    """Return `value` as text for an error message: as JSON if possible, else its `repr`, shortened to 80 characters."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):

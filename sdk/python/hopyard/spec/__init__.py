@@ -1,4 +1,7 @@
-"""The experiment file: its fields, its errors and its canonical form."""
+"""The experiment file: its fields, its errors and its canonical form.
+
+A specification (`ExperimentSpec`) is the validated content of an experiment file.
+"""
 
 from hopyard.spec.errors import SpecError, SpecProblem
 from hopyard.spec.load import canonical_json, load_search, load_spec, parse_spec, placed, read_fields, spec_from_json

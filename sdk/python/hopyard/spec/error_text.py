@@ -30,7 +30,12 @@ _ALLOWED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def problems_of(error: ValidationError, root: type[BaseModel]) -> Iterator[Problem]:
-    """Yield every mistake in `error`, with paths from the root of the document. `root` is the validated model."""
+    """Yield every mistake in a validation error of pydantic, with its path from the root of the document.
+
+    Args:
+        error: The validation error.
+        root: The model that was validated.
+    """
     for details in error.errors(include_url=False):
         path: Path = tuple(part for part in details["loc"] if not _is_internal(part))
         if details["type"] == "problems":

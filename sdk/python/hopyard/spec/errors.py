@@ -10,12 +10,12 @@ from hopyard.errors import InvalidInput
 
 @dataclass(frozen=True)
 class SpecProblem:
-    """One mistake and its location.
+    """One mistake in an experiment file, with its location.
 
     Attributes:
-        source: The file, under the name that the user knows.
+        source: The name of the file, as the user knows it.
         line: Line number, starting with 1; None if the specification was not read from text.
-        field: The field, such as `space.lr`; empty for the whole document.
+        field: The dotted name of the field, such as `space.lr`; empty for the whole document.
         message: What was found and what is allowed.
     """
 
@@ -30,13 +30,13 @@ class SpecProblem:
 
 
 class SpecError(InvalidInput):
-    """An experiment is not valid. The error text has one line for each mistake, in the order of the file.
+    """An experiment file is not valid. The error text has one line for each mistake, in the order of the file.
 
     Attributes:
-        problems: All mistakes, at least one.
+        problems: All mistakes, at least one, ordered by line.
     """
 
     def __init__(self, problems: Sequence[SpecProblem]) -> None:
-        """Store `problems`, ordered by line."""
+        """Store the mistakes, ordered by line, and compose the error text from them."""
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
         super().__init__("\n".join(map(str, self.problems)))

@@ -1,4 +1,4 @@
-"""Field types of the experiment file."""
+"""Types of the fields in the experiment file: pydantic types with the checks and conversions that users need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPACE_SCHEMA = {"type": "object", "minProperties": 1, "description": "names to 
 
 
 def problems_error(problems: list[Problem]) -> PydanticCustomError:
-    """Return one error for several mistakes. `hopyard.spec.error_text` expands it to one line per mistake."""
+    """Return one pydantic error for several mistakes; `hopyard.spec.error_text` expands it to one message for each mistake."""
     text = "; ".join(problem.message for problem in problems)
     return PydanticCustomError("problems", "{text}", {"text": text, "problems": problems})
 

@@ -1,4 +1,4 @@
-"""Converts experiment files to specifications, and specifications to canonical JSON."""
+"""Converts experiment files to specifications (`ExperimentSpec`), and specifications to canonical JSON."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ _SEARCH: Final = {
 
 
 def load_search(text: str, source: str = "experiment") -> ExperimentSpec:
-    """Read an experiment file that may describe only the search. If it has no program, the metric may also be missing.
+    """Read an experiment file that may describe only the search, without a program.
 
-    Missing fields get placeholders: a name, a program, a metric, and the generator `grid`.
+    Missing fields get placeholders if the file has no program: a name, a program, a metric, and the generator `grid`.
+
+    Args:
+        text: YAML 1.2 (which includes JSON), at most 2^20 characters.
+        source: Name of the file in messages.
 
     Raises:
-        SpecError: See `load_spec`.
+        SpecError: The file is not valid; see `load_spec`.
     """
     return load_spec(text, source, missing=_SEARCH)
 
@@ -40,13 +44,13 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
     """Read an experiment file.
 
     Args:
-        text: YAML 1.2 (which includes JSON), at most 1 MiB.
+        text: YAML 1.2 (which includes JSON), at most 2^20 characters.
         source: Name of the file in messages.
-        missing: Values for missing fields, used only if the file has no program.
+        missing: Values for missing fields, used only if the file has no program (`trainer`, `command` or `log`).
 
     Raises:
-        SpecError: The file is not valid. The error lists all mistakes, each with file, line, field, what was found,
-            and what is allowed.
+        SpecError: The file is not valid. The error lists all mistakes, each with file, line, field, what was found, and
+            what is allowed.
     """
     document = read_document(text)
     problems: list[tuple[int | None, Problem]] = list(document.problems)
@@ -65,9 +69,11 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
 
 
 def read_fields(text: str, source: str = "experiment") -> dict[str, Any]:
-    """Return the fields of an experiment file as written, so that a specification can be made from them.
+    """Return the fields of an experiment file as plain data, without checking them. `parse_spec` checks such data.
 
-    The fields are not checked; `parse_spec` does that.
+    Args:
+        text: YAML 1.2 (which includes JSON), at most 2^20 characters.
+        source: Name of the file in messages.
 
     Raises:
         SpecError: The text is not YAML, or not a mapping.
@@ -84,6 +90,10 @@ def read_fields(text: str, source: str = "experiment") -> dict[str, Any]:
 def parse_spec(data: Mapping[str, object], source: str = "experiment") -> ExperimentSpec:
     """Create a specification from the plain data of an experiment file.
 
+    Args:
+        data: The fields of the file.
+        source: Name of the file in messages.
+
     Raises:
         SpecError: The data is not valid. The error lists all mistakes, each with field, what was found, and what is
             allowed.
@@ -92,11 +102,15 @@ def parse_spec(data: Mapping[str, object], source: str = "experiment") -> Experi
 
 
 def canonical_json(spec: ExperimentSpec, *, defaults: bool = True) -> str:
-    """Return a specification as one line of JSON with every field. Equal specifications produce equal text.
+    """Return a specification as one line of JSON. Equal specifications produce equal text.
 
-    Without `defaults`, the text contains only the fields that were set; the policy can still choose values for the others.
     Keys are sorted, except the names in `space`, whose order defines the order of the grid. Numbers keep their type (1
     remains an integer, 1.0 a float), because training code may distinguish them.
+
+    Args:
+        spec: The specification.
+        defaults: Whether the text contains every field. If False, it contains only the fields that were set, so that
+            the policy can still choose values for the others.
     """
     data = spec.model_dump(mode="json", exclude_unset=not defaults)
     space = data.pop("space")
@@ -105,10 +119,10 @@ def canonical_json(spec: ExperimentSpec, *, defaults: bool = True) -> str:
 
 
 def spec_from_json(text: str) -> ExperimentSpec:
-    """Return the specification that `canonical_json` wrote.
+    """Create a specification from text that `canonical_json` returned.
 
     Raises:
-        SpecError: The text is not valid.
+        SpecError: The text is not a valid specification.
     """
     try:
         data = json.loads(text)
@@ -118,10 +132,15 @@ def spec_from_json(text: str) -> ExperimentSpec:
 
 
 def placed(error: InvalidInput, text: str, source: str) -> InvalidInput:
-    """Add the location in the file to an error about a field of an experiment file.
+    """Return an error about a field of an experiment file as a `SpecError` with the location of the field.
 
-    The message must have the form `field: ...` or `field name: ...`. Other errors, and errors that have a location, are
-    returned unchanged.
+    The message of the error must have the form `field: ...` or `field name: ...`. Other errors, and each `SpecError`,
+    are returned unchanged.
+
+    Args:
+        error: The error.
+        text: The content of the file.
+        source: Name of the file in messages.
     """
     found = re.match(r"([a-z_]+(?:\.\w+)*)(: | \S+)", str(error))
     path = tuple(found[1].split(".")) if found is not None else ()
@@ -143,7 +162,11 @@ def _checked(spec: ExperimentSpec | None, mistakes: list[Problem], source: str) 
 
 
 def _given(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
-    """Validate data that a user has written. Some of these rules do not apply to specifications read from the journal."""
+    """Validate data that a user has written, with additional rules that do not apply to specifications from the journal.
+
+    Returns:
+        The specification, or None if there are mistakes, and the mistakes.
+    """
     spec, mistakes = _validate(data)
     if spec is not None and spec.stop.max_iterations is not None:
         mistakes += growing(spec.space, spec.stop.max_iterations)
@@ -172,7 +195,7 @@ def _unwritable(path: Path, value: object) -> Iterator[Problem]:
 
     Args:
         path: The location of `value` in the specification.
-        value: Any part of the data of a specification.
+        value: A part of the data of a specification.
     """
     match value:
         case str() if not _is_unicode(value):

@@ -1,4 +1,4 @@
-"""The models of the experiment file. The reference page is generated from the descriptions of their fields."""
+"""The pydantic models of the experiment file. The reference page is generated from the descriptions of their fields."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ DEFAULT_PREDICTOR: Final = "pooled"
 
 
 class _Section(BaseModel):
-    """Base class of the sections: immutable, with strict types and without unknown fields."""
+    """Base class of the sections of an experiment file: immutable, with strict types and without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class LogSpec(_Section):
-    """Any program. Its metrics are read from its output."""
+    """The program of log mode: any program, whose metrics are read from its output."""
 
     command: Command = Field(description="The program and its arguments; {name} is the job's value, {{ is a brace.")
     metrics: dict[str, Pattern] = Field(
@@ -55,7 +55,7 @@ class LogSpec(_Section):
 
 
 class MetricSpec(_Section):
-    """What the search optimises."""
+    """The metric that the search optimizes."""
 
     name: str = Field(min_length=1, description="The metric's name in the reports.")
     mode: Literal["max", "min"] = Field(description="Whether larger (max) or smaller (min) values are better.")
@@ -108,7 +108,7 @@ class MetricSpec(_Section):
 
 
 class _PluginSpec(_Section):
-    """A plugin with its name and its parameters. All other fields are parameters."""
+    """A plugin in the experiment file: its name, and its parameters, which are all fields that the model does not declare."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -158,17 +158,17 @@ class PolicySpec(_PluginSpec):
 
     @property
     def dials_in(self) -> str:
-        """The name under which processes serve it; empty if no process does."""
+        """The name NAME of a policy `remote:NAME`, under which a separate process connects to the scheduler; empty for others."""
         return self.name.removeprefix(REMOTE) if self.command is None and self.name.startswith(REMOTE) else ""
 
     @property
     def remote(self) -> bool:
-        """Whether the policy runs in a separate process."""
+        """Whether the policy runs in a separate process, which the scheduler starts (`command`) or which connects to it (`remote:`)."""
         return self.command is not None or bool(self.dials_in)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, and the names of the policies inside it (`tuner`)."""
+        """The name of the policy, followed by the names of the policies nested in it by the parameter `tuner`."""
         found, inner = [self.name], self.parameters.get("tuner")
         while isinstance(inner, Mapping) and isinstance(inner.get("name"), str):
             found.append(inner["name"])
@@ -177,7 +177,7 @@ class PolicySpec(_PluginSpec):
 
     @property
     def label(self) -> str:
-        """The name, or the command line, for display."""
+        """The text that identifies the policy in messages: its name, or its command line."""
         return self.name if self.command is None else " ".join(self.command)
 
     @model_validator(mode="after")
@@ -213,7 +213,7 @@ class PredictorSpec(_PluginSpec):
 
 
 class StopSpec(_Section):
-    """When a job ends and when the experiment ends. The first condition that is met ends it."""
+    """The conditions that end a job or the experiment. The first condition that is met ends it."""
 
     jobs: int | None = Field(
         None,
@@ -279,7 +279,7 @@ class SnapshotSpec(_Section):
 
 
 class JobResources(_Section):
-    """The resources of one slot."""
+    """The resources that a slot must have for one of the experiment's jobs."""
 
     cpus: int = Field(1, ge=1, le=_MOST, description="CPU cores (and threads) of a slot.")
     gpus: int = Field(0, ge=0, le=_MOST, description="GPUs of a slot.")
@@ -297,7 +297,7 @@ class JobResources(_Section):
 
 
 class ResourcesSpec(_Section):
-    """The resources of the experiment."""
+    """The resources of the cluster that the experiment may use."""
 
     slots: int | None = Field(
         None, ge=1, le=_MOST, description="Maximum number of slots that it uses at a time; none: its complete share."
@@ -312,9 +312,9 @@ class ResourcesSpec(_Section):
 
 
 class ExperimentSpec(_Section):
-    """One search: program, metric, space, generator, policy and budget. It is immutable.
+    """The specification of one experiment: program, metric, space, generator, policy and budget. It is immutable.
 
-    Exactly one of `trainer`, `command` and `log` must be given; it is what trains.
+    Exactly one of `trainer`, `command` and `log` must be given. It is the program that trains.
     """
 
     name: Name = Field(description="The experiment's name; need not be unique.")
@@ -388,16 +388,20 @@ class ExperimentSpec(_Section):
 
     @property
     def program(self) -> Literal["trainer", "command", "log"]:
-        """The field that says what trains."""
+        """The name of the field that gives the program: `trainer`, `command` or `log`."""
         return "trainer" if self.trainer else "command" if self.command else "log"
 
     @property
     def search_space(self) -> Space:
-        """The space with its constraints, from which a generator proposes configurations."""
+        """The space with the constraints of the experiment file, from which a generator proposes configurations."""
         return self.space.constrained(self.constraints) if self.constraints else self.space
 
     def with_generator(self, name: str) -> Self:
-        """Return the experiment with the generator that its policy requests (`Policy.generator`), if its file names none."""
+        """Return the specification with the generator `name`, unless its file names a generator or `name` is empty.
+
+        Args:
+            name: The generator that the experiment's policy prefers (`Policy.generator`).
+        """
         if not name or "name" in self.generator.model_fields_set:
             return self
         return self.model_copy(update={"generator": self.generator.model_copy(update={"name": name})})
@@ -441,7 +445,11 @@ class ExperimentSpec(_Section):
 
 
 def program_problems(data: Mapping[str, object]) -> list[Problem]:
-    """Return the mistakes in the choice between trainer, command and log. There are none if exactly one is given."""
+    """Return a problem unless exactly one of the fields `trainer`, `command` and `log` is given.
+
+    Args:
+        data: The fields of the experiment file; None is the same as a missing field.
+    """
     given = [name for name in ("trainer", "command", "log") if data.get(name) is not None]
     if len(given) == 1:
         return []

@@ -1,4 +1,4 @@
-"""Finds sequences that exceed the range of a double before the training is complete."""
+"""Finds sequences in a space whose values exceed the range of a double before the training is complete."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ _ENDS: Final = 16
 
 
 def growing(space: Space, stop: int) -> Iterator[Problem]:
-    """Yield the first such sequence of each parameter. `stop` is the position of a complete training.
+    """Yield a problem for each parameter that has a sequence whose values exceed the range of a double.
 
     Parameters inside a sequence are tested at both ends of their ranges. Sequences that count optimizer steps are not
     tested, because the number of steps is not known.
+
+    Args:
+        space: The space.
+        stop: The position at which the training is complete.
     """
     for name, parameter in space.items():
         for sequence in map(read, _written(parameter)):
@@ -41,7 +45,10 @@ def _written(parameter: Parameter) -> Iterable[dict[str, Any]]:
 
 
 def _beyond(sequence: Sequence, stop: int) -> int | None:
-    """Return a position before `stop` where the sequence has no value, or None."""
+    """Return a position before `stop` at which the sequence has no value, or None if none was found.
+
+    Only some positions are tested, because a sequence can have very many spans (ranges of positions with one formula).
+    """
     spans = list(itertools.islice(itertools.takewhile(lambda span: span[0] < stop, sequence.spans(0)), _SPANS))
     ends = [start - 1 for start, _ in spans[1:]]
     last = stop - 1 if len(spans) < _SPANS else ends.pop()

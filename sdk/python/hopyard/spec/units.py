@@ -1,4 +1,4 @@
-"""Lengths of time and amounts of bytes as people write them: `1h30m`, `2GiB`."""
+"""Parses durations and sizes as people write them: `1h30m`, `2GiB`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def seconds(value: object) -> float:
-    """Seconds of `90`, `30s`, `15m`, `2h`, `1d` or a sum such as `1h30m`.
+    """Return a duration in seconds.
+
+    Args:
+        value: A number of seconds, or text such as `30s`, `15m`, `2h`, `1d` or a sum such as `1h30m`.
 
     Raises:
-        ValueError: another form, or not above zero.
+        ValueError: The value has another form, or is not above zero.
     """
     if is_number(value):
         total = float(value)  # type: ignore[arg-type]  # is_number has just looked
@@ -39,10 +42,10 @@ _MOST_BYTES: Final = 2**62
 
 
 def size_or_none(value: str) -> int:
-    """Return the bytes that `size_bytes` reads, or 0 for `none`.
+    """Return a size in bytes, as `size_bytes` does, or 0 for the text `none` (no limit).
 
     Raises:
-        ValueError: See `size_bytes`. The message adds that `none` is allowed.
+        ValueError: The value is not a valid size. The message adds that `none` is allowed.
     """
     if value.lower() == "none":
         return 0
@@ -53,10 +56,14 @@ def size_or_none(value: str) -> int:
 
 
 def size_bytes(value: object) -> int:
-    """Return the bytes of `4096`, `500MB` (500 x 1000 x 1000) or `2GiB` (2 x 1024 x 1024 x 1024), rounded down.
+    """Return a size in bytes, rounded down.
+
+    Args:
+        value: A number of bytes, or text such as `4096`, `500MB` (500 x 1000 x 1000) or `2GiB` (2 x 1024 x 1024 x
+            1024).
 
     Raises:
-        ValueError: The value has another form, is less than 1, or is too large.
+        ValueError: The value has another form, is less than 1, or is larger than 2^62.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         size: float = value

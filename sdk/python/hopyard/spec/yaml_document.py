@@ -35,12 +35,12 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
 
 @dataclass
 class Document:
-    """The content of a text, with line numbers.
+    """The plain data in a YAML text, with line numbers and mistakes.
 
     Attributes:
         data: The content; None if the text could not be read at all.
-        lines: Line number (starting with 1) of each key and list item, by path.
-        problems: Mistakes of form, each with its line.
+        lines: Line number (starting with 1) of each key and list item, by its path of keys and indices.
+        problems: Mistakes of form, each with its line number.
     """
 
     data: JsonValue = None
@@ -48,7 +48,14 @@ class Document:
     problems: list[tuple[int, Problem]] = field(default_factory=list)
 
     def line(self, path: Path) -> int | None:
-        """Return the line of `path` or of its nearest parent in the text. Return None if its section is not in the text."""
+        """Return the line number of a key or list item, or of its nearest parent in the text.
+
+        Args:
+            path: Keys and indices from the root of the document.
+
+        Returns:
+            The line, starting with 1. None if the text does not have the first key of the path.
+        """
         if path and path[:1] not in self.lines:
             return None
         while path not in self.lines and path:
@@ -57,7 +64,10 @@ class Document:
 
 
 def read_document(text: str) -> Document:
-    """Read YAML. Mistakes of form are returned in `problems`, not raised."""
+    """Read a YAML text. Mistakes are returned in `Document.problems`; no exception is raised for them.
+
+    A text may have at most 2^20 characters and 100,000 values, where aliases are counted each time they are used.
+    """
     document = Document()
     if len(text) > _LARGEST_TEXT:
         document.problems.append((1, Problem((), f"needs at most {_LARGEST_TEXT} characters, found {len(text)}")))
@@ -82,13 +92,13 @@ def read_document(text: str) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader that resolves no types. `_Reader` determines the types of plain scalars by the rules of YAML 1.2."""
+    """A YAML loader that leaves plain scalars as text. `_Reader` determines their types by the rules of YAML 1.2."""
 
     yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # the stub does not know that this is a class attribute
 
 
 class _TooLargeError(Exception):
-    """The document is too large. Aliases can expand a few lines to billions of values."""
+    """The document has too many values. Aliases can expand a few lines to billions of values."""
 
 
 class _Reader:

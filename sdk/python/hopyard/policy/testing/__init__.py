@@ -1,6 +1,6 @@
-"""A virtual-time cluster for tests of policies; see `VirtualCluster`. It needs only this SDK.
+"""A cluster in virtual time for tests of policies; see `VirtualCluster`. It needs only this SDK.
 
-`hopyard.policy.conformance` is the test suite for policies. It runs them on this cluster.
+`hopyard.policy.conformance`, the test suite for policies, uses it.
 """
 
 from hopyard.policy.testing.history import HistoryEntry, difference, replay

@@ -1,4 +1,4 @@
-"""Execution of a policy's commands in the virtual cluster."""
+"""Executes a policy's commands in the virtual cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ from hopyard.predictor import Prediction
 
 
 class Commands(VirtualRuns):
-    """Executes the commands of a policy. Each command was checked against the exact state before."""
+    """The part of `VirtualCluster` that executes the commands of a policy.
+
+    Each command has already been checked against the exact state (`UpCallView.submit`).
+    """
 
     def __init__(
         self,

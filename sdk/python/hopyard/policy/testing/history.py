@@ -1,4 +1,4 @@
-"""The history of an experiment: all up-calls with their answers, and functions to repeat them."""
+"""The history of an experiment in the virtual cluster: its up-calls with their answers, and functions to repeat them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from hopyard.policy.vocabulary import AllocateJobs, Call, Command, Decision, Dec
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One up-call and its answer in the history."""
+    """One up-call in the history, with everything that is needed to repeat it, and its answer.
+
+    Attributes:
+        moment: The state that the policy could see.
+        call: The up-call.
+        refused: The refused commands that were reported before the up-call.
+        decision: The decision of the answer; None: none.
+        commands: The commands of the answer.
+        demand: The result of `Policy.demand`.
+        gang: The result of `Policy.gang`.
+        nodes: The result of `Policy.nodes`, sorted; empty for all nodes.
+    """
 
     moment: UpCallMoment
     call: Call
@@ -25,7 +36,7 @@ class HistoryEntry:
 
     @property
     def answer(self) -> str:
-        """The answer as text. Equal answers have equal texts, including those with NaN."""
+        """The answer as text, to compare answers. Equal answers have equal texts, including those with NaN."""
         return repr((self.decision, self.commands, self.demand, self.gang, self.nodes))
 
     def __str__(self) -> str:
@@ -36,10 +47,20 @@ class HistoryEntry:
 def answer(
     policy: Policy, moment: UpCallMoment, call: Call, refused: tuple[Verdict, ...] = ()
 ) -> tuple[HistoryEntry, UpCallView]:
-    """Make one up-call on a policy as a host does, with refusals first, and check the answer.
+    """Make one complete up-call on a policy, and check the answer.
+
+    Args:
+        policy: The policy.
+        moment: The state that the policy sees.
+        call: The up-call.
+        refused: The refused commands to report first.
+
+    Returns:
+        The entry for the history, and the view that collected the commands.
 
     Raises:
-        IllegalCommand: The answer cannot be carried out.
+        IllegalCommand: A command or the decision is illegal, or `demand`, `gang` or `nodes` returned an invalid value
+            or gave a command.
     """
     view = UpCallView(moment, call)
     for verdict in refused:
@@ -65,12 +86,12 @@ def answer(
 
 
 def replay(policy: Policy, history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Repeat recorded up-calls on a new policy, and return its answers."""
+    """Repeat recorded up-calls on a new policy, and return the entries with its answers."""
     return [answer(policy, entry.moment, entry.call, entry.refused)[0] for entry in history]
 
 
 def difference(recorded: list[HistoryEntry], again: list[HistoryEntry]) -> str:
-    """Describe the first up-call with a different answer; empty if there is none."""
+    """Describe the first up-call that has different answers in two histories of the same up-calls; empty if there is none."""
     for one, other in zip(recorded, again, strict=True):
         if one.answer != other.answer:
             return f"{describe(one.moment, one.call)} {one.call}: first {one.answer}, then {other.answer}"
@@ -78,7 +99,11 @@ def difference(recorded: list[HistoryEntry], again: list[HistoryEntry]) -> str:
 
 
 def _check_decision(moment: UpCallMoment, call: Call, decision: object) -> Decision | None:
-    """Check the form of a decision. Raises IllegalCommand if a run could not follow it."""
+    """Return the decision on an iteration finish, or None for other up-calls.
+
+    Raises:
+        IllegalCommand: The decision has the wrong type, is PARK before `until`, or has an invalid `up_to`.
+    """
     if not isinstance(call, IterationFinish):
         return None
     where = describe(moment, call)

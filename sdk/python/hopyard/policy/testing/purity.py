@@ -1,4 +1,4 @@
-"""Detects code that reads a clock, uses a global random generator, or opens files."""
+"""Detects whether a policy or predictor reads a clock, uses a global random generator, or opens files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _GLOBAL_RANDOM = getattr(random.random, "__self__", None)
 
 @contextlib.contextmanager
 def impurities() -> Iterator[list[str]]:
-    """Yield a list to which forbidden calls in the `with` block are added, such as "time.time in decide".
+    """Context manager that records forbidden calls: clocks, global random numbers, unseeded generators, and `open`.
 
-    Captured references (`from time import time`) are also found, because the calls themselves are watched. Calls by the
-    logging module are ignored.
+    It yields a list to which a text such as "time.time in decide" is added for each call in the `with` block, at most
+    ten. References that were imported before (`from time import time`) are also found, because the calls themselves are
+    observed with `sys.setprofile`. Calls by the logging module are ignored.
     """
     found: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The runs of the virtual cluster, which train, wait, park, save and end, and its slots and share."""
+"""The part of the virtual cluster that simulates runs, slots and the share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ _SAVING = (RunEndReason.UNTIL, RunEndReason.SUSPENDED, RunEndReason.PREEMPTED)
 
 
 class VirtualRuns:
-    """Time, runs and slots of the virtual cluster. Their events are queued as up-calls in `_calls`."""
+    """The part of `VirtualCluster` that simulates time, runs, slots and the share.
+
+    Events for the policy are appended to the queue `_calls` as up-calls.
+    """
 
     policy: Policy
 
@@ -173,7 +176,10 @@ class VirtualRuns:
                 self._train(job, run)
 
     def _completes(self, run: VirtualRun) -> bool:
-        """Return whether a run ends its job without asking: it was started for that and not amended since."""
+        """Return whether a run that reached its `until` completes its job without a decision of the policy.
+
+        It does if the policy does not set `ends_jobs` and the run was started to the end of its job.
+        """
         started = run.command.until
         return not self.policy.ends_jobs and (
             started is None or started >= self.jobs[run.command.job].end(self.terms.max_position)
@@ -207,7 +213,7 @@ class VirtualRuns:
                     self._train(job, run)
 
     def _end(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason) -> None:
-        """End a run at its next boundary, or now if it waits."""
+        """End a run with a reason: at its next boundary while it trains, at once if it waits."""
         if run.ending is None or reason is RunEndReason.TERMINATED:
             run.ending = reason
             job.state = JobState.SUSPENDING
@@ -275,7 +281,10 @@ class VirtualRuns:
     # ------------------------------------------------------------------------------------------------------------ share
 
     def _rebalance(self) -> None:
-        """Recompute the share. There is no other experiment, so it is what the policy can use, or nothing while paused."""
+        """Recompute the share of the experiment, and apply it.
+
+        There is no other experiment, so the share is what the policy can use, or 0 during a pause.
+        """
         demand = 0 if self._paused else self._demand
         share = min(n for n in (len(self.slots), self._cap, demand) if n is not None)
         share -= share % self._gang

@@ -1,4 +1,4 @@
-"""The view of one up-call of the virtual cluster, with strict checks of commands."""
+"""The view of one up-call in the virtual cluster, which checks commands against the exact state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,26 @@ class IllegalCommand(CommandError):
 
 @dataclass(frozen=True)
 class UpCallMoment:
-    """Everything that a policy can see in one up-call. The history stores it, so that the up-call can be repeated."""
+    """Everything that a policy can see in one up-call. The history stores it, so that the up-call can be repeated.
+
+    Attributes:
+        number: The number of the up-call, from 1.
+        now: The virtual time in seconds.
+        seed: The seed of the up-call's random numbers.
+        experiment: The terms of the experiment.
+        share: Number of slots that the experiment may hold.
+        jobs: All jobs by id, in order of creation.
+        slots: The slots that the experiment holds, by id.
+        reserved: The ids of the reserved slots.
+        queue: The ids of the idle jobs, first the next one to start.
+        curves: The reports of each job.
+        saves: The positions of each job's snapshots, ascending.
+        incumbent: The best finite result; None before the first one.
+        next_job: The number of the next job to be created.
+        next_ticket: The number of the next ticket.
+        data: The partitioned data; None: the experiment names none.
+        scaling: Seconds per unit, by kind of host and number of slots.
+    """
 
     number: int
     now: float
@@ -63,10 +82,14 @@ class UpCallMoment:
 
 
 class UpCallView(Cluster):
-    """The `Cluster` of one up-call. It shows one moment, collects commands, and rejects illegal ones with `IllegalCommand`.
+    """The `Cluster` of one up-call in the virtual cluster: it shows one moment and collects commands.
 
-    The moment is exact here, so an illegal command is an error in the policy. In a real cluster the view can be out of
-    date, and the core refuses such commands.
+    The moment is exact here, so an impossible command is an error in the policy and raises `IllegalCommand`. In a real
+    cluster the view can be out of date, and the core refuses such commands.
+
+    Attributes:
+        commands: The commands given so far, in order.
+        tickets: The number of tickets given out so far.
     """
 
     def __init__(self, moment: UpCallMoment, call: Call) -> None:
@@ -84,17 +107,17 @@ class UpCallView(Cluster):
 
     @property
     def now(self) -> float:
-        """The virtual time of the up-call."""
+        """The virtual time of the up-call, in seconds."""
         return self._moment.now
 
     @property
     def rng(self) -> random.Random:
-        """The random generator of the up-call."""
+        """The random generator of the up-call, seeded with `UpCallMoment.seed`."""
         return self._rng
 
     @property
     def experiment(self) -> ExperimentView:
-        """The terms at this moment."""
+        """The terms of the experiment at the moment of the up-call."""
         return self._moment.experiment
 
     @property
@@ -104,44 +127,44 @@ class UpCallView(Cluster):
 
     @property
     def jobs(self) -> Mapping[str, JobView]:
-        """All jobs, in order of creation."""
+        """All jobs by id, in order of creation."""
         return MappingProxyType(dict(self._moment.jobs))
 
     @property
     def data(self) -> Data | None:
-        """The experiment's partitions, and the nodes that hold them."""
+        """The experiment's partitions and the nodes that have them; None: it names no data."""
         return self._moment.data
 
     @property
     def scaling(self) -> Mapping[str, Mapping[int, float]]:
-        """Measurements of earlier experiments."""
+        """Earlier measurements: seconds per unit, by kind of host and number of slots."""
         return self._moment.scaling
 
     @property
     def slots(self) -> Mapping[str, SlotView]:
-        """The slots held, ordered by id."""
+        """The slots that the experiment holds, by id, ordered by id."""
         return MappingProxyType(dict(self._moment.slots))
 
     def idle_slots(self) -> Sequence[SlotView]:
-        """Return the idle slots that this answer has not used or reserved."""
+        """Return the slots that are idle and were not used or reserved by a command of this answer."""
         slots = self._moment.slots.values()
         return [m for m in slots if not self._busy[m.id] and m.id not in self._reserved]
 
     def idle_jobs(self) -> Sequence[JobView]:
-        """Return the waiting jobs that this answer has not started or ended."""
+        """Return the waiting jobs that no command of this answer has started or ended, in the order of the queue."""
         return [self._moment.jobs[job] for job in self._moment.queue if self._states[job].idle]
 
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        """Return a job's reports so far."""
+        """Return a job's reports so far, by position; raise `IllegalCommand` if there is no such job."""
         return self._moment.curves[self._known("curve", job).id]
 
     def snapshots(self, job: str) -> Sequence[int]:
-        """Return the positions of a job's snapshots."""
+        """Return the positions of a job's snapshots, ascending; raise `IllegalCommand` if there is no such job."""
         return self._moment.saves[self._known("snapshots", job).id]
 
     @property
     def incumbent(self) -> Incumbent | None:
-        """The best finite value so far."""
+        """The best finite result so far; None before the first one."""
         return self._moment.incumbent
 
     # ------------------------------------------------------------------------------------------------------- down-calls
@@ -151,12 +174,16 @@ class UpCallView(Cluster):
         return str(self._moment.next_job + self._created)
 
     def new_ticket(self) -> str:
-        """Return a ticket that no question has had."""
+        """Return a ticket that no earlier request of the experiment has."""
         self.tickets += 1
         return f"t{self._moment.next_ticket + self.tickets - 1}"
 
     def submit(self, command: Command) -> None:
-        """Check a command and add it to the answer. Raises `IllegalCommand`."""
+        """Check a command against the state with the earlier commands of this answer, and add it to the answer.
+
+        Raises:
+            IllegalCommand: The command is impossible in this state.
+        """
         match command:
             case ReserveSlot(slot):
                 self._slot(command, slot, reserved_too=False)
@@ -286,5 +313,5 @@ class UpCallView(Cluster):
 
 
 def describe(moment: UpCallMoment, call: Call) -> str:
-    """Describe an up-call for messages."""
+    """Return the number, kind and time of an up-call as text, for messages."""
     return f"up-call {moment.number} ({type(call).__name__} at {moment.now:g} s)"

@@ -1,4 +1,4 @@
-"""A small cluster in virtual time for tests of policies."""
+"""Simulates a small cluster in virtual time, for tests of policies."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from hopyard.space import Space
 
 
 class StalledError(AssertionError):
-    """No more events will happen, but the experiment is not over. The message describes the waiting jobs and slots."""
+    """The virtual cluster has no more events, but the experiment has not ended. The message describes its jobs and slots."""
 
 
 class SpinningError(AssertionError):
-    """The policy got more up-calls than any correct policy needs."""
+    """The policy got more than the maximum number of up-calls (`max_calls`), probably in an endless loop."""
 
 
 class VirtualCluster(Commands):
-    """One experiment with a policy and simulated slots in virtual time. It is deterministic and does no I/O.
+    """A simulation, in virtual time, of one experiment with a policy and its slots. It is deterministic and does no I/O.
 
     It makes the up-calls in the order of the real core: one at a time; `ApplicationStat` before the `IterationFinish`
     of the same report; and `AllocateJobs` last, only if a slot is idle and something relevant to allocation has
@@ -65,39 +65,43 @@ class VirtualCluster(Commands):
     The share is the number of slots, limited by `set_share` and by the policy's `demand`, rounded down to complete
     gangs.
 
-    Events can be scripted: `cluster.at(3.0, cluster.lose_run, "1")`; then `cluster.run()`.
+    A test can schedule events: `cluster.at(3.0, cluster.lose_run, "1")`; then it calls `cluster.run()`. After that, the
+    attributes show the result: `history` has the up-calls with their answers, `runs` all finished runs, `jobs` the jobs
+    by id, `now` the virtual time, and `over` the reason for the end of the experiment (empty if it has not ended).
 
     Args:
         policy: The policy under test.
         slots: Number of slots at the start: m01, m02, ...
         jobs: Number of jobs that may be created.
         max_position: The position at which a job is complete.
-        curve: Function that returns the reports of training. It may raise `TrainingFailed`.
-        generator: Function that creates configurations.
-        metric: The metric to optimise.
+        curve: Function that returns the iteration of a configuration that ends at a position. It may raise
+            `TrainingFailed`.
+        generator: Function that returns the next configuration, or None if there are no more.
+        metric: The name of the metric to optimize.
         mode: Whether larger (max) or smaller (min) values are better.
-        target: The experiment ends when a job reaches this value.
-        kill_threshold: Shown to the policy.
-        space: Shown to the policy. Configurations still come from `generator`.
+        target: The experiment ends when a job reaches this value; None: no target.
+        kill_threshold: The threshold in the terms that the policy sees.
+        space: The space in the terms that the policy sees. Configurations still come from `generator`.
         seed: The experiment's seed.
-        interval: Units in an iteration.
+        interval: Number of units in an iteration.
         snapshot_every: Number of units between saves during a run; 0: save only at its end and on request of the
             policy.
-        keep_latest: Number of snapshots of a job that are kept; 0: all.
+        keep_latest: Number of snapshots that each job retains; 0: all.
         max_failures: Number of failures of a job that are allowed before it is FAILED.
         max_losses: Number of successive lost runs without progress that are allowed before the job is FAILED.
-        grace: Seconds between a smaller share and its deadline.
-        delays: Durations of all other operations.
-        respond: Function that answers questions, and predictions with a `hopyard.predictor.Prediction`. It may raise
-            `Unanswered`.
-        refuse: Function that returns why the core refuses a command, as if its state had changed; empty: it does not.
-        data: The experiment's partitions. Slot m01 is the node "node-m01", which holds its partitions while it
-            exists.
+        grace: Seconds between a decrease of the share and its deadline.
+        delays: Durations of all other operations; None: all are 0.
+        respond: Function that returns the result of a `Predict` (a `hopyard.predictor.Prediction`) or an `Ask`. It may
+            raise `Unanswered`. None: all requests fail.
+        refuse: Function that returns why the core refuses a command, as if its state had changed; an empty text accepts
+            it. None: all commands are accepted.
+        data: The experiment's partitions; None: it names no data. Slot m01 is on the node "node-m01", which has its
+            partitions while it exists.
         gathers: Whether the program trains on gangs whose ranks have one partition each (`Trainer.gathers_partitions`).
-            An iteration is then one pass over all of them and counts as many units. It takes as long as the iteration
-            that ends there would take alone.
-        hardware: The kind of host of some slots, by id. It is unknown for the others.
-        scaling: Measurements of earlier experiments, by hardware and number of slots.
+            An iteration is then one pass over all of them and has as many units. It takes as long as a single iteration
+            that ends at the same position.
+        hardware: The kind of host of some slots, by slot id. It is unknown for the others.
+        scaling: Earlier measurements: seconds per unit, by kind of host and number of slots.
         watch: Whether to check that the policy does not modify what it is given.
         max_calls: Maximum number of up-calls before a `SpinningError`.
     """
@@ -154,21 +158,24 @@ class VirtualCluster(Commands):
     # ------------------------------------------------------------------------------------------------ control by a test
 
     def at(self, time: float, action: Callable[..., None], *arguments: object) -> None:
-        """Schedule an action, such as `lose_run`, for a virtual time."""
+        """Schedule an action, such as the method `lose_run` with its arguments, for a virtual time in seconds."""
         self._scripted += 1
         self._push(time, True, action, arguments)
 
     def run(self, until: float | None = None) -> list[HistoryEntry]:
-        """Run until the experiment is over and all scheduled actions are done, or up to a virtual time.
+        """Run until the experiment has ended and all scheduled actions are done, or up to a virtual time.
+
+        Args:
+            until: The virtual time in seconds at which to stop, inclusive; None: no limit.
 
         Returns:
-            The history: each up-call with its answer. `over` is the reason for the end of the experiment; empty if it
-                has not ended.
+            The history: each up-call with its answer, since the beginning of the experiment.
 
         Raises:
-            StalledError: No more events will happen, but the experiment is not over.
-            SpinningError: `max_calls` up-calls were made.
+            StalledError: No more events will happen, but the experiment has not ended.
+            SpinningError: More than `max_calls` up-calls were made.
             IllegalCommand: The policy gave an impossible command.
+            AssertionError: With `watch`, the policy modified what it was given.
         """
         while self._heap and not (self.over and not self._scripted):
             if until is not None and self._heap[0][0] > until:
@@ -183,12 +190,12 @@ class VirtualCluster(Commands):
         return self.history
 
     def rebuild(self, policy: Policy) -> None:
-        """Replace the policy as after a crash: a new one gets all recorded up-calls and then continues."""
+        """Replace the policy, as after a crash: `policy` gets all recorded up-calls and then serves the experiment."""
         replay(policy, self.history)
         self.policy = policy
 
     def story(self) -> str:
-        """Return a readable summary of the state."""
+        """Return a summary of the jobs and slots as text, for messages."""
         jobs = [
             f"{j.id} {j.state.value} at {j.position}{' parked' * (j.run is not None and j.run.parked)}"
             for j in self.jobs.values()
@@ -203,13 +210,17 @@ class VirtualCluster(Commands):
     # ----------------------------------------------------------------------------------------------- faults and changes
 
     def lose_run(self, job: str) -> None:
-        """Lose the current run of a job, if there is one."""
+        """End the current run of a job as LOST, if it has one.
+
+        Args:
+            job: The job's id.
+        """
         run = self.jobs[job].run if job in self.jobs else None
         if run is not None:
             self._ended(self.jobs[job], run, RunEndReason.LOST, "its process is gone")
 
     def lose_slot(self, slot: str) -> None:
-        """Remove a slot, together with the snapshots on it that are not yet stored."""
+        """Remove a slot, with its run and with the snapshots on it that are not yet in the store. An unknown slot has no effect."""
         lost = self.slots.pop(slot, None)
         if lost is None:
             return
@@ -226,17 +237,22 @@ class VirtualCluster(Commands):
         self._rebalance()
 
     def join_slot(self, slot: str) -> None:
-        """Add a slot."""
+        """Add a slot with the id `slot`, unless it exists."""
         self.slots.setdefault(slot, self._slot(slot))
         self._rebalance()
 
     def set_share(self, slots: int) -> None:
-        """Limit the experiment to `slots` slots from now on. Excess slots are preempted after the grace period."""
+        """Limit the experiment to `slots` slots from now on. Excess slots are preempted after `grace` seconds."""
         self._cap = slots
         self._rebalance()
 
     def extend(self, jobs: int = 0, max_position: int = 0) -> None:
-        """Allow more jobs, or let jobs train further. A finished experiment continues."""
+        """Extend the experiment. If it has ended, it continues.
+
+        Args:
+            jobs: Number of additional jobs.
+            max_position: The new position at which jobs are complete; ignored if it is not larger than the present one.
+        """
         longer = max_position > self.terms.max_position
         left = 0 if self._exhausted else self.terms.jobs_left + jobs
         self.terms = replace(self.terms, jobs_left=left, max_position=max(max_position, self.terms.max_position))
@@ -248,7 +264,7 @@ class VirtualCluster(Commands):
         self._calls.append((ExperimentChange("extended"), None))
 
     def pause(self) -> None:
-        """Suspend all runs at their next boundary and start none until `resume`. The slots are released meanwhile."""
+        """Pause the experiment: suspend all runs at their next boundary and start none until `resume`. The slots are released."""
         self._paused = True
         for job in self.jobs.values():
             if job.run is not None:
@@ -257,14 +273,22 @@ class VirtualCluster(Commands):
         self._rebalance()
 
     def resume(self) -> None:
-        """End a pause."""
+        """End a pause of the experiment: jobs may start again. Without a pause, the policy only gets an `ExperimentChange`."""
         self._paused = False
         self._wake()
         self._calls.append((ExperimentChange("resumed"), None))
         self._rebalance()
 
     def request(self, ticket: str, hyperparameters: Hyperparameters, position: int) -> None:
-        """Request a configuration trained to a position, as a client. A policy that accepts requests gets a job for it."""
+        """Request, as a client, a configuration trained to a position.
+
+        If the policy accepts requests, a job is created for it.
+
+        Args:
+            ticket: Identifies the request.
+            hyperparameters: The configuration.
+            position: The position to which it is to be trained.
+        """
         if not serves_requests(self.policy):
             self._calls.append((RequestMade(ticket, hyperparameters, position), None))
             return
@@ -303,7 +327,7 @@ class VirtualCluster(Commands):
             n for n in (len(self.slots), self._cap, self._demand) if n is not None
         ):
             return  # It waits for slots that will be granted soon.
-        # The policy was asked and wanted nothing, or it cannot use a slot, so asking it again is useless.
+        # `allocate_jobs` was called and gave no command, or the policy cannot use a slot; another call is useless.
         idle = sum(m.granted and not m.job for m in self.slots.values())
         offered = self._gang == 1 or idle >= self._gang
         rests = (self._at_rest and not self._attention and offered) or self._demand == 0
@@ -344,7 +368,7 @@ class VirtualCluster(Commands):
         return VirtualSlot(name, hardware=self._hardware.get(name, ""))
 
     def _held_data(self) -> Data | None:
-        """Return the partitions with the nodes that currently exist."""
+        """Return the partitions, each with those of its nodes that exist now; None if the experiment names no data."""
         if self.data is None:
             return None
         live = {slot.view().node for slot in self.slots.values()}
@@ -378,7 +402,7 @@ class VirtualCluster(Commands):
             self._at_rest = accepted == 0 and not self._verdicts
             live = any(job.run is not None for job in self.jobs.values())
             if accepted and not live and not self._asked and not self._timers:
-                self._wake()  # The answer had commands without any consequence. Ask again whether that was all.
+                self._wake()  # The answer had commands without any consequence. Call `allocate_jobs` once more.
         if entry.decision is not None and run is not None and isinstance(call, IterationFinish):
             self._decide(self.jobs[call.job], run, call, entry.decision)
         if (entry.demand, entry.gang) != (self._demand, self._gang):

@@ -18,7 +18,14 @@ from hopyard.policy.vocabulary import (
 
 @dataclass(frozen=True)
 class VirtualStep:
-    """One iteration of a job: its report, its duration in virtual seconds, and whether it was the last one."""
+    """One iteration of a job in the virtual cluster, as a test describes it.
+
+    Attributes:
+        metrics: The metrics that the job reports at its end.
+        seconds: The duration in virtual seconds.
+        finished: Whether the training process then has nothing left to train.
+        examples: In an evaluation in parts, the number of examples behind the metrics.
+    """
 
     metrics: Metrics
     seconds: float = 1.0
@@ -27,11 +34,11 @@ class VirtualStep:
 
 
 class TrainingFailed(Exception):
-    """A curve raises it if the user's code fails in this iteration."""
+    """Raised by a test's `Curve` to let the user's code fail in this iteration. The message is that of the failure."""
 
 
 class Unanswered(Exception):
-    """A responder raises it if the question has no answer. The policy gets the message as the error."""
+    """Raised by a test's `respond` function if a request has no answer. The policy gets the message as the error."""
 
 
 Curve = Callable[[Hyperparameters, int], VirtualStep]
@@ -42,26 +49,26 @@ Generator = Callable[[int], Hyperparameters | None]
 
 
 def steady(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
-    """A curve that rises by the job's `x` per unit, with one second per iteration."""
+    """Return an iteration of one second. The metric `accuracy` rises by 0.01 times the hyperparameter `x` (default 1) per unit."""
     return VirtualStep({"accuracy": 0.01 * float(hyperparameters.get("x", 1)) * position})
 
 
 def counting(made: int) -> Hyperparameters:
-    """A generator without end: {"x": 1}, {"x": 2}, ..."""
+    """Return the configuration {"x": made + 1}; a generator without end."""
     return {"x": made + 1}
 
 
 @dataclass(frozen=True)
 class Delays:
-    """Durations in virtual seconds. Zero is always allowed.
+    """Durations of operations in the virtual cluster, in virtual seconds, >= 0.
 
     Attributes:
-        start: From the start command to the first iteration.
-        save: Saving at the end of a run.
-        store: From a save to its arrival in the store. Until then it is lost if its slot is lost.
-        create: The generator's time for a configuration.
-        answer: The time for a prediction or another question.
-        amend: From an amendment to its answer.
+        start: From the start command to the begin of the first iteration.
+        save: The time of saving at the end of a run.
+        store: From a save to its arrival in the store. Until then the snapshot is lost if its slot is lost.
+        create: The time that the generator needs for a configuration.
+        answer: The time until a prediction or a solver's answer arrives.
+        amend: From an `AmendRun` to its answer.
     """
 
     start: float = 0.0
@@ -74,7 +81,7 @@ class Delays:
 
 @dataclass(frozen=True)
 class VirtualWorld:
-    """The fixed settings of a virtual cluster. `VirtualCluster` describes them."""
+    """The settings of a virtual cluster that never change. The arguments of `VirtualCluster` with the same names describe them."""
 
     interval: int
     snapshot_every: int
@@ -88,7 +95,20 @@ class VirtualWorld:
 
 @dataclass(frozen=True)
 class RunLog:
-    """One finished run: job, slots, times, positions, reason of the end, intended end, and mode."""
+    """One finished run of the virtual cluster.
+
+    Attributes:
+        job: The id of the job.
+        attempt: The number of the run within its job.
+        slots: The ids of its slots.
+        began: The virtual time of the start command, in seconds.
+        start: The position at which it began.
+        ended: The virtual time of its end, in seconds.
+        position: The position that it reached.
+        reason: How it ended.
+        until: The position to which it was to train.
+        mode: The mode of the run.
+    """
 
     job: str
     attempt: int
@@ -104,7 +124,27 @@ class RunLog:
 
 @dataclass
 class VirtualRun:
-    """A current run. `training`: an iteration is in progress. `held`: the last decision at `until` was PARK."""
+    """A current run of the virtual cluster.
+
+    Attributes:
+        command: The command that started it.
+        attempt: The number of the run within its job.
+        began: The virtual time of the command, in seconds.
+        start: The position at which it began.
+        until: The position to which it trains.
+        allowed: The position before which no decision is needed.
+        position: The position of its last report.
+        saved: The position of its last snapshot.
+        saves: The positions at which it saves.
+        started: Whether its process has started.
+        training: Whether an iteration is in progress.
+        parked: Whether it waits at `until`.
+        held: Whether the last decision at `until` was PARK.
+        finished: Whether the process has nothing left to train.
+        leaving: Whether it saves and ends now.
+        ending: How it will end at its next boundary; None: it continues.
+        amends: The tickets of its unanswered `AmendRun` commands.
+    """
 
     command: StartJob
     attempt: int
@@ -126,18 +166,30 @@ class VirtualRun:
 
     @property
     def trains(self) -> bool:
-        """Whether it trains, in contrast to evaluating or profiling."""
+        """Whether the run trains the job (mode TRAIN) rather than evaluating or profiling it."""
         return self.command.mode is RunMode.TRAIN
 
     @property
     def apart(self) -> bool:
-        """Whether it is a gang whose ranks have one partition each."""
+        """Whether the run is a gang in which each rank has one partition."""
         return len(self.command.slots) > 1 and bool(self.command.inputs)
 
 
 @dataclass
 class VirtualJob:
-    """A job. `saves` maps each position to the time when it is stored and the slot that holds it until then."""
+    """A job of the virtual cluster. Fields that `JobView` has too have the same meaning.
+
+    Attributes:
+        failures: Number of its failed runs.
+        losses: Number of successive lost runs without progress.
+        limit: The position at which it is complete; None: that of the experiment.
+        queued: Its place in the order of idle jobs.
+        run: Its current run; None: none.
+        points: Its learning curve.
+        parts: The reports of evaluations in parts, by position and partition.
+        saves: Its snapshots by position: the virtual time at which each is in the store, and the slot that has it until
+            then.
+    """
 
     id: str
     ordinal: int
@@ -159,19 +211,22 @@ class VirtualJob:
     saves: dict[int, tuple[float, str]] = field(default_factory=dict)
 
     def end(self, max_position: int) -> int:
-        """Return the position at which it is complete. `max_position` applies if it has no limit."""
+        """Return the position at which the job is complete: its limit, or `max_position` if it has none."""
         return max_position if self.limit is None else self.limit
 
     def source(self) -> int:
-        """Return the position from which it would continue."""
+        """Return the position from which the job would continue: its newest snapshot, or where it was forked, or 0."""
         return max(self.saves, default=self.fork_position)
 
     def origin(self) -> tuple[int, ...]:
-        """Return the position at which it was forked. It can start from its parent's snapshot there."""
+        """Return the position at which the job was forked, in a tuple; empty if it was not forked.
+
+        The job can start from its parent's snapshot at this position.
+        """
         return (self.fork_position,) if self.parent else ()
 
     def view(self, max_position: int) -> JobView:
-        """Return the job as a policy sees it."""
+        """Return the job as a policy sees it; `max_position` is that of the experiment."""
         run = self.run
         return JobView(
             id=self.id,
@@ -190,7 +245,14 @@ class VirtualJob:
         )
 
     def add(self, position: int, step: VirtualStep, part: str = "") -> None:
-        """Add a report to the curve. Parts of an evaluation are combined, weighted by their examples."""
+        """Add a report to the learning curve.
+
+        Args:
+            position: The position of the report.
+            step: The iteration with the metrics.
+            part: The partition of an evaluation in parts; the parts at a position are averaged, weighted by their
+                examples.
+        """
         metrics = dict(step.metrics)
         if part:
             self.parts[position, part] = step
@@ -205,14 +267,22 @@ class VirtualJob:
         self.points = tuple(known[p] for p in sorted(known))
 
     def inherit(self, source: VirtualJob, position: int) -> None:
-        """Take over another job's curve up to a position."""
+        """Replace the beginning of the learning curve, up to `position` inclusive, with that of another job."""
         prefix = tuple(p for p in source.points if p.position <= position)
         self.points = prefix + tuple(p for p in self.points if p.position > position)
 
 
 @dataclass
 class VirtualSlot:
-    """An existing slot. `granted`: it belongs to the experiment."""
+    """A slot of the virtual cluster.
+
+    Attributes:
+        id: The slot's id, such as "m01".
+        job: The id of the job that has a run on it; empty: none.
+        granted: Whether the experiment holds the slot.
+        reserved: Whether the policy has reserved it.
+        hardware: The kind of its host; empty: unknown.
+    """
 
     id: str
     job: str = ""

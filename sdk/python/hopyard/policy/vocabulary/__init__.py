@@ -1,4 +1,4 @@
-"""The common vocabulary of policies and the core: up-calls, decisions, commands, and their values.
+"""The types that policies and the core exchange: up-calls, decisions, commands, and the values in them.
 
 All types are frozen dataclasses or enumerations from the standard library. The deterministic core, the policy host, the
 simulator and tests of policies use them without conversion. The corresponding messages are in

@@ -1,4 +1,4 @@
-"""What a policy decides, and what it needs of an experiment."""
+"""The capabilities of a policy: what it decides, and what it needs from an experiment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PolicyCapabilities:
-    """What a policy decides and needs. It is read when an experiment is created, and holds as long as the experiment lives.
+    """What a policy decides and needs. The capabilities are read when an experiment is created, and do not change after that.
 
     All fields except `statistics` and `requests` are attributes of `hopyard.policy.Policy`, which describes them.
 

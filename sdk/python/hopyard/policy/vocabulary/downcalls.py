@@ -1,4 +1,7 @@
-"""Down-calls: the commands of a policy and the answers to them."""
+"""Down-calls: the commands of a policy to the core, and their outcomes.
+
+Fields named `job`, `slot` and `experiment` contain ids.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,42 @@ from hopyard.policy.vocabulary.reasons import Reason
 from hopyard.policy.vocabulary.values import Decision, Hyperparameters, RunMode
 
 MOST_SECONDS: Final = 86400.0
-"""Maximum time limit of a solver."""
+"""Maximum time limit of a solver, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReserveSlot:
-    """Reserve an idle slot for later use by this policy."""
+    """Reserve an idle slot: only commands of this policy that name the slot can use it until `ReleaseSlot`.
+
+    Attributes:
+        slot: The id of the slot.
+    """
 
     slot: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSlot:
-    """Undo `ReserveSlot`."""
+    """Make a reserved slot idle again.
+
+    Attributes:
+        slot: The id of the slot.
+    """
 
     slot: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateJob:
-    """Create a job. Without hyperparameters the generator proposes them.
+    """Create a job.
 
-    `experiment` names one of a group; empty: the one whose number of jobs is furthest behind its weight. With a
-    `limit`, the job is complete at that position instead of the experiment's. It then needs hyperparameters and does
-    not count as one of the experiment's allowed jobs. It belongs to the first experiment of the group unless another
-    one is named.
+    Attributes:
+        job: The id of the new job (`Cluster.new_job_id`).
+        hyperparameters: The job's configuration; None: the generator proposes one.
+        experiment: In a group, the id of the job's experiment; empty: the one whose number of jobs is furthest behind
+            its weight, or with a `limit` the first one.
+        limit: The position at which the job is complete; None: that of its experiment. A job with a limit needs
+            hyperparameters and is not one of the experiment's allowed number of jobs.
     """
 
     job: str
@@ -48,17 +62,20 @@ class StartJob:
     """Start or resume an idle job on one slot, or on all slots of a gang.
 
     Attributes:
-        job: An idle job.
-        slots: Idle slots of this experiment, in the order of ranks.
-        until: Train up to here, then park and report `at_until`; None: the max position of the job's experiment.
-        allowed: Reports below this position need no decision; None: every report needs one.
+        job: The id of an idle job.
+        slots: The ids of idle or reserved slots of this experiment; rank 0 of a gang gets the first, and so on.
+        until: The position to which the run trains. It then waits in memory for a decision and reports `at_until`.
+            None: the max position of the job's experiment.
+        allowed: Reports below this position need no decision, and training does not wait there; None: every report
+            needs one.
         snapshot_at: Positions at which the run saves and continues.
-        inputs: Input partition by slot.
-        mode: Train, evaluate, or profile.
-        from_snapshot: Start from this snapshot (job, position); None: from the job's newest snapshot, or the beginning.
+        inputs: The name of an input partition for each slot id.
+        mode: Whether the run trains, evaluates a snapshot, or measures the time of an iteration.
+        from_snapshot: The snapshot from which the run starts: (job, position); None: the job's newest snapshot, or the
+            beginning if it has none.
         preemptible: If False, the run keeps its slots up to `until` even if the share decreases.
-        parts: Number of parts of the evaluation that this run is one of. Their combined metrics count when all parts
-            have reported. 0: the report counts at once.
+        parts: For one part of an evaluation in parts, the number of all parts: their metrics are combined when all have
+            reported. 0: the run evaluates alone, and its report is used at once.
     """
 
     job: str
@@ -75,7 +92,14 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class AmendRun:
-    """Move `until` or add save points of a current run. An `AnswerReady` with `accepted` and `position` follows."""
+    """Change a job's current run. An `AnswerReady` follows; its result has `accepted` and the run's `position`.
+
+    Attributes:
+        job: The id of a job with a run.
+        ticket: Identifies the answer.
+        until: The new position to which the run trains; None: unchanged.
+        snapshot_at: Additional positions at which the run saves and continues.
+    """
 
     job: str
     ticket: str
@@ -85,23 +109,36 @@ class AmendRun:
 
 @dataclass(frozen=True, slots=True)
 class SuspendJob:
-    """Save and leave the slot at the run's next boundary."""
+    """Suspend a running job: at its next boundary the run saves its state and releases its slots.
+
+    Attributes:
+        job: The id of a job with a run.
+    """
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class TerminateJob:
-    """End a job: a running one at its next boundary, an idle one at once."""
+    """End a job for good: a running one at its next boundary, an idle one at once.
+
+    Attributes:
+        job: The id of the job.
+    """
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class ForkJob:
-    """Create a job that starts from another job's snapshot at `position`. The snapshot is kept until the child has one.
+    """Create a job that starts from another job's snapshot. The snapshot is kept until the new job has its own.
 
-    `experiment` names one of a group; empty: the parent's.
+    Attributes:
+        job: The id of the new job (`Cluster.new_job_id`).
+        parent: The id of the job with the snapshot.
+        position: The position of the snapshot.
+        hyperparameters: The configuration of the new job.
+        experiment: In a group, the id of the new job's experiment; empty: the parent's.
     """
 
     job: str
@@ -113,10 +150,16 @@ class ForkJob:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob:
-    """Complete a job with another job's results up to `position`, without a run.
+    """Give an idle job another job's results up to a position, without a run.
 
-    If `completes` is False, the job gets these results and continues to wait. If the policy `evaluates`, it completes a
-    job that has trained to its end with the job's own results; the job is then its own source.
+    If `Policy.evaluates` is set, the policy uses it with `source` equal to `job` to complete a job that has trained to
+    its end with the job's own results.
+
+    Attributes:
+        job: The id of an idle job.
+        source: The id of the job with the results, or "EXPERIMENT/JOB" from `Cluster.earlier`.
+        position: The last position of the results that the job gets.
+        completes: Whether the job is then complete. If False, it gets the results and continues to wait.
     """
 
     job: str
@@ -127,7 +170,12 @@ class AnswerJob:
 
 @dataclass(frozen=True, slots=True)
 class LabelJob:
-    """Set the priority of a job. Idle jobs are ordered by priority, highest first; those without one are FIFO."""
+    """Set the priority of a job. Idle jobs are ordered by priority, highest first, then FIFO.
+
+    Attributes:
+        job: The id of the job.
+        priority: The priority; jobs without this command have 0. NaN is refused.
+    """
 
     job: str
     priority: float
@@ -135,10 +183,13 @@ class LabelJob:
 
 @dataclass(frozen=True, slots=True)
 class Predict:
-    """Ask the experiment's predictor to extrapolate a job's curve.
+    """Request the experiment's predictor to extrapolate a job's curve. Exactly one `PredictionReady` follows.
 
-    `parameters` may contain a `target` (default: the experiment's) and a `horizon` (default: where the job would be
-    complete).
+    Attributes:
+        ticket: Identifies the answer.
+        job: The id of a job that has not ended.
+        parameters: Optional `target`: the value of the metric whose probability is computed (default: the experiment's
+            target). Optional `horizon`: the last position (default: where the job would be complete).
     """
 
     ticket: str
@@ -148,13 +199,13 @@ class Predict:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask a solver (`hopyard.solver`), such as a planner with a time limit. Exactly one `AnswerReady` follows in any case.
+    """Send a request to a solver (`hopyard.solver`), such as a planner with a time limit. Exactly one `AnswerReady` follows.
 
     Attributes:
-        ticket: Identifies the question among the open questions of the experiment.
+        ticket: Identifies the request and its answer.
         kind: The solver's name, or `module:Class`.
-        payload: The solver's input: plain data.
-        seconds: Time limit, in (0, `MOST_SECONDS`].
+        payload: The solver's input: plain data that can be written as JSON.
+        seconds: Time limit in seconds, in (0, `MOST_SECONDS`].
     """
 
     ticket: str
@@ -165,7 +216,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Request a `TimerFired` at a time (seconds since the epoch, on the core's clock)."""
+    """Request a `TimerFired` at a time.
+
+    Attributes:
+        ticket: Identifies the timer; the `TimerFired` has the same ticket.
+        at: The time in seconds since the epoch, by the core's clock.
+    """
 
     ticket: str
     at: float
@@ -176,9 +232,9 @@ class EndExperiment:
     """End the experiment as if its target were reached. The winner is saved and completed; all other jobs are terminated.
 
     Attributes:
-        reason: The reason, which users see.
-        winner: The best job, which must have reported; empty: none.
-        experiment: Names one of a group; empty: the winner's, or without a winner all of them.
+        reason: The reason, a sentence for users.
+        winner: The id of the best job, which must have reported; empty: none.
+        experiment: In a group, the id of the experiment to end; empty: the winner's, or without a winner all of them.
     """
 
     reason: str
@@ -188,12 +244,14 @@ class EndExperiment:
 
 @dataclass(frozen=True, slots=True)
 class BillRun:
-    """Declare who needs the results of a job's run. From its next report on, they share its slot time in equal parts.
+    """Declare which experiments of a group need the results of a job's run. They share the slot time of the run in equal parts.
+
+    The declaration applies from the run's next report on.
 
     Attributes:
-        job: A job with a run.
-        wanted: Experiments of the group, each with the last position that it needs. After the last position of all of
-            them, and without this command, the job's own experiment gets all the time.
+        job: The id of a job with a run.
+        wanted: The ids of experiments of the group, each with the last position that it needs. Slot time after the last
+            position of all of them is assigned to the job's own experiment, as it is without this command.
     """
 
     job: str
@@ -204,13 +262,13 @@ class BillRun:
 class KeepSnapshots:
     """Declare from which snapshots of a job a run may still start. The policy must not start from any other one later.
 
-    The command replaces earlier ones for the job and earlier requests with `snapshot_at`; save points requested later
-    are kept as usual. Snapshots that the job retains in any case are not affected. An ended job whose experiment has
-    left its group retains only its result.
+    The command replaces earlier `KeepSnapshots` for the job and earlier requests with `snapshot_at`; save points
+    requested later are kept as usual. Snapshots that the job retains in any case are not affected. An ended job whose
+    experiment has left its group retains only its result.
 
     Attributes:
-        job: A job.
-        positions: The snapshots to keep.
+        job: The id of the job.
+        positions: The positions of the snapshots to keep; empty: none.
     """
 
     job: str
@@ -239,7 +297,13 @@ Command = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a command: accepted, or refused with a reason."""
+    """The outcome of one command that the core has checked.
+
+    Attributes:
+        command: The command.
+        accepted: Whether the core carried it out.
+        reason: Why it was refused; None if it was accepted.
+    """
 
     command: Command
     accepted: bool
@@ -248,7 +312,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A policy's answer to one up-call: commands in order, and the decision on the run (only for iteration finishes)."""
+    """A policy's answer to one up-call.
+
+    Attributes:
+        number: The number of the up-call.
+        decision: The decision on the run; only for an `IterationFinish`, else None.
+        commands: The commands in the order in which the core carries them out, before the decision.
+    """
 
     number: int
     decision: Decision | None = None

@@ -1,4 +1,8 @@
-"""Up-calls: the events and questions that a policy receives."""
+"""Up-calls: the events and questions that a policy receives. `Policy` has a method for each.
+
+Fields named `job` and `experiment` contain ids. A `ticket` is the text that identifies the policy's earlier command,
+such as the result of `Cluster.ask`.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,19 @@ from hopyard.policy.vocabulary.values import Hyperparameters, Report, RunEndReas
 
 @dataclass(frozen=True, slots=True)
 class AllocateJobs:
-    """Slots are idle within this experiment's share."""
+    """Slots are idle within the experiment's share, or a requested snapshot is available (`Policy.forks`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationStat:
-    """A job reported statistics at a position above its high-water mark, or, with mode PROFILE, its measurement."""
+    """A job reported metrics at a position above its high-water mark, or a run with mode PROFILE reported its measurement.
+
+    Attributes:
+        job: The id of the job.
+        report: The report.
+        input: The name of the input partition of the run; empty: none.
+        mode: The mode of the run.
+    """
 
     job: str
     report: Report
@@ -26,10 +37,13 @@ class ApplicationStat:
 
 @dataclass(frozen=True, slots=True)
 class IterationFinish:
-    """A job finished an iteration. The answer contains a decision.
+    """A run finished an iteration. The answer must contain a decision on the run.
 
-    `repeated` is True if an earlier attempt had reported this position before it was lost. This happens only at a run's
-    `until`.
+    Attributes:
+        job: The id of the job.
+        report: The report of the iteration.
+        repeated: Whether an earlier attempt had already reported this position and was then lost. This happens only at
+            a run's `until` position; other repeated reports make no up-call.
     """
 
     job: str
@@ -38,7 +52,7 @@ class IterationFinish:
 
     @property
     def at_until(self) -> bool:
-        """Whether the run has reached its `until`, is parked in memory and holds its lease."""
+        """Whether the run has reached its `until` position and waits for the decision, in memory and with its slots."""
         return self.report.at_until
 
     @property
@@ -49,10 +63,16 @@ class IterationFinish:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """A run has ended.
+    """A run has ended. Its slots are idle or lost.
 
-    `resume_position` is the position from which the job would continue. `cause` is what the training process, its agent
-    or the engine knows of the end; None: nothing.
+    Attributes:
+        job: The id of the job.
+        attempt: The number of the run within its job.
+        reason: The kind of end.
+        position: The position that the run had reached.
+        resume_position: The position from which the job would continue.
+        cause: What the training process, its agent or the engine knows about the end; None: nothing.
+        mode: The mode of the run.
     """
 
     job: str
@@ -66,21 +86,36 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class JobCreated:
-    """A created job has its configuration and is idle."""
+    """A created or forked job has its configuration and is idle.
+
+    Attributes:
+        job: The id of the job.
+    """
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratorExhausted:
-    """A job could not be created because the generator has no further configuration."""
+    """A job could not be created because the generator has no further configuration.
+
+    Attributes:
+        job: The id that `create_job` returned; the job does not exist.
+    """
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionReady:
-    """A prediction is available. `result` is a `hopyard.predictor.Prediction`, or None with an error."""
+    """A request with `Cluster.predict` was answered.
+
+    Attributes:
+        ticket: The ticket of the request.
+        job: The id of the job.
+        result: A `hopyard.predictor.Prediction`, or None if there is an error.
+        error: Why there is no prediction; empty if there is one.
+    """
 
     ticket: str
     job: str
@@ -90,7 +125,14 @@ class PredictionReady:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReady:
-    """The answer to `ask` or `amend_run` is available. `result` is None with an error."""
+    """A request with `Cluster.ask` or `Cluster.amend_run` was answered.
+
+    Attributes:
+        ticket: The ticket of the request.
+        result: The solver's result; for `amend_run` a mapping with `accepted` and `position`; None if there is an
+            error.
+        error: Why there is no result; empty if there is one.
+    """
 
     ticket: str
     result: Any = None
@@ -101,10 +143,14 @@ class AnswerReady:
 class RequestMade:
     """A client requested a configuration trained to a position.
 
-    `job` is the job that was created for it. The job is idle, is complete at the position, and does not count as one of
-    the experiment's allowed jobs. There is no `JobCreated` for it. `more` is the number of requests of the same call
-    that follow, unless the scheduler crashes between them. A policy can wait for the last one (0) and then process all
-    of them.
+    Attributes:
+        ticket: Identifies the client's request.
+        hyperparameters: The configuration.
+        position: The position to which the client wants it trained.
+        job: The id of the job that was created for the request. It is idle, is complete at `position`, and is not one
+            of the experiment's allowed number of jobs. There is no `JobCreated` for it.
+        more: Number of requests of the same call of the client that follow, unless the scheduler crashes between them.
+            A policy can wait for the last one (0) and then process all of them.
     """
 
     ticket: str
@@ -116,7 +162,13 @@ class RequestMade:
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """The experiment may now hold `slots` slots. Excess slots are taken at `deadline` (None: there are none)."""
+    """The number of slots that the experiment may hold has changed.
+
+    Attributes:
+        slots: The new number.
+        deadline: If the experiment holds more slots than that, the time (seconds since the epoch) after which the core
+            suspends runs; None: it does not hold too many.
+    """
 
     slots: int
     deadline: float | None = None
@@ -124,7 +176,12 @@ class ShareChange:
 
 @dataclass(frozen=True, slots=True)
 class SlotsChange:
-    """The slots of the experiment changed, or other nodes than before hold its partitions."""
+    """The slots of the experiment changed, or other nodes than before have its partitions.
+
+    Attributes:
+        joined: The ids of the added slots.
+        lost: The ids of the removed slots.
+    """
 
     joined: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
@@ -132,7 +189,12 @@ class SlotsChange:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentChange:
-    """The experiment or another one of its group changed. `experiment` names it; experiments join and end only in a group."""
+    """The experiment, or an experiment of the group, changed. Experiments join and end only in a group.
+
+    Attributes:
+        change: What happened; "target" means that the target changed.
+        experiment: The id of the experiment.
+    """
 
     change: Literal["extended", "target", "paused", "resumed", "joined", "ended"]
     experiment: str = ""
@@ -140,7 +202,11 @@ class ExperimentChange:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The time of a `wake_at` was reached."""
+    """The time requested with `Cluster.wake_at` has come.
+
+    Attributes:
+        ticket: The ticket that `wake_at` returned.
+    """
 
     ticket: str
 

@@ -22,10 +22,11 @@ ExperimentId = NewType("ExperimentId", str)
 
 
 class ExperimentState(enum.Enum):
-    """The state of an experiment. The core has a table of the legal transitions.
+    """The state of an experiment. The core has a table of the allowed transitions.
 
     Attributes:
-        ended: Whether the experiment has no slots and no running jobs until it is extended.
+        ended: Whether the state is COMPLETED, STOPPED or FAILED: the experiment has no slots and no running jobs,
+            unless it is extended.
     """
 
     ended: bool
@@ -43,15 +44,15 @@ class ExperimentState(enum.Enum):
 
 
 class JobState(enum.Enum):
-    """The state of a job. The core has a table of the legal transitions.
+    """The state of a job. The core has a table of the allowed transitions.
 
-    A user has paused a job in the state HELD. A policy must ignore it until it is idle again: starting or ending it is
-    refused.
+    A job is HELD while a user has paused it. A policy must ignore it until it is idle again: commands to start or end
+    it are refused.
 
     Attributes:
-        idle: Whether the job waits for a slot.
-        live: Whether a run of the job holds slots.
-        ended: Whether the job will never run again.
+        idle: Whether the job waits for a slot (PENDING, SUSPENDED).
+        live: Whether a run of the job has slots (STARTING, RUNNING, SUSPENDING).
+        ended: Whether the job will never run again (COMPLETED, TERMINATED, FAILED).
     """
 
     idle: bool
@@ -80,7 +81,7 @@ class JobState(enum.Enum):
 
 
 class RunMode(enum.Enum):
-    """The mode of a run: train and advance the job, evaluate a snapshot, or measure how long an iteration takes.
+    """The purpose of a run: TRAIN the job, EVALUATE one of its snapshots, or measure how long an iteration takes (PROFILE).
 
     PROFILE trains a temporary copy on as much of its input as necessary to measure an iteration. The run's only report
     contains the time as the metric `seconds`. It is passed to `Policy.on_profile` and recorded nowhere else. A failure
@@ -93,9 +94,13 @@ class RunMode(enum.Enum):
 
 
 class RunKey(NamedTuple):
-    """The identity of one process of one attempt of one job. Each key has a channel; messages of older attempts are refused.
+    """The identity of one process of one run. Each key has its own channel; messages of older attempts are refused.
 
-    `stream` is the journal stream of its experiment, named after the first experiment of the stream.
+    Attributes:
+        stream: The id of the journal stream of the job's experiment.
+        job: The id of the job.
+        attempt: The number of the run within its job.
+        rank: The number of the process in its gang, from 0.
     """
 
     stream: StreamId
@@ -109,7 +114,11 @@ class RunKey(NamedTuple):
 
 
 class RunEndReason(enum.Enum):
-    """The reason for the end of a run."""
+    """How a run ended.
+
+    UNTIL: it reached its `until` position and saved. SUSPENDED: the policy or a user suspended it. PREEMPTED: the core
+    took its slots. LOST: its node or process was lost. FAILED: the training failed. TERMINATED: its job was ended.
+    """
 
     UNTIL = "UNTIL"
     SUSPENDED = "SUSPENDED"
@@ -120,7 +129,7 @@ class RunEndReason(enum.Enum):
 
 
 class DecisionKind(enum.Enum):
-    """The possible decisions at a boundary."""
+    """The kinds of decisions on a run at a boundary; see `Decision`."""
 
     CONTINUE = "CONTINUE"
     SUSPEND = "SUSPEND"
@@ -132,9 +141,16 @@ class DecisionKind(enum.Enum):
 class Decision:
     """A policy's decision on a run that finished an iteration.
 
-    CONTINUE trains on; with `up_to`, no decision is needed before that position. At the run's `until`, CONTINUE ends
-    the run with reason UNTIL, unless `amend_run` in the same answer moves `until`. PARK is allowed only at `until`: the
-    run stays in memory with its lease until an `amend_run`, `suspend_job` or `terminate_job`.
+    - CONTINUE: train on. At the run's `until` position it saves and ends the run with reason UNTIL, unless `amend_run`
+      in the same answer moves `until`.
+    - SUSPEND: save, and release the slots.
+    - TERMINATE: end the job without saving.
+    - PARK: stay in memory with its slots until an `amend_run`, `suspend_job` or `terminate_job`; only at `until`.
+
+    Attributes:
+        kind: What the run does.
+        up_to: With CONTINUE, no decision is needed before this position; None: the next report needs one if this one
+            did.
     """
 
     kind: DecisionKind
@@ -142,7 +158,11 @@ class Decision:
 
     @classmethod
     def proceed(cls, up_to: int | None = None) -> Decision:
-        """Return a decision to train on. See `CONTINUE`."""
+        """Return a CONTINUE decision.
+
+        Args:
+            up_to: The position before which no decision is needed; None: unchanged.
+        """
         return cls(DecisionKind.CONTINUE, up_to)
 
 
@@ -158,12 +178,12 @@ class Report:
 
     Attributes:
         position: The job's progress in units (>= 0).
-        metrics: Doubles by name. NaN and infinite values are allowed.
-        seconds: Wall seconds of training since the run's previous report.
-        part: Input partition of an evaluation in parts; empty: all data.
-        examples: Number of examples behind the metrics, which is the weight of the part (0 counts as 1).
-        at_until: The run has reached its `until` and is parked.
-        finished: The training process has nothing left to train. The job is then complete.
+        metrics: The values of the metrics by name. NaN and infinite values are allowed.
+        seconds: Elapsed seconds of training since the run's previous report.
+        part: In an evaluation in parts, the name of the input partition; empty: all data.
+        examples: Number of examples behind the metrics, the weight when parts are combined (0 has the weight 1).
+        at_until: Whether the run has reached its `until` position and waits for a decision.
+        finished: Whether the training process has nothing left to train. The job is then complete.
     """
 
     position: int
@@ -177,13 +197,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of an experiment's data, and the nodes that hold it.
+    """One partition of an experiment's data, and the nodes that have it.
 
     Attributes:
-        name: Its name in a run's `inputs`, from its split and number, such as "train/3" or "eval/0".
+        name: The partition's name in a run's `inputs`, from its split and number, such as "train/3" or "eval/0".
         examples: Number of its examples; None: unknown.
-        bytes: Its size.
-        nodes: The live nodes that hold it now, ordered by name; empty: no node can train on it.
+        bytes: Its size in bytes.
+        nodes: The live nodes that have it now, ordered by name; empty: no node can train on it.
         anywhere: Whether every other node can fetch it when it first needs it.
     """
 
@@ -196,9 +216,12 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The partitioned data of an experiment: training and evaluation partitions, each ordered by number.
+    """The partitioned data of an experiment. The nodes that have a partition can change; the partitions cannot.
 
-    The nodes that hold a partition can change; the partitions cannot.
+    Attributes:
+        name: The name of the data set.
+        train: The training partitions, ordered by number.
+        evaluate: The evaluation partitions, ordered by number.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Reasons: codes for programs, and sentences for people.
+"""Reasons: a code with arguments for programs, and a sentence for people.
 
-Every state, wait, end, failure and refusal in the engine has a `Reason`. Programs compare its code and arguments.
-`explain` makes the sentence, which programs must not compare.
+Every state, wait, end, failure and refusal in the engine has a `Reason`. Programs should compare its code and
+arguments, not its sentence, which `explain` composes and which may change.
 """
 
 from __future__ import annotations

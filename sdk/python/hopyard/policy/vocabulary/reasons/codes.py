@@ -1,4 +1,4 @@
-"""The codes of all reasons. Their names are stable, because programs compare them and the journal contains them."""
+"""The codes of all reasons. Their names never change, because programs compare them and the journal contains them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class ReasonCode(enum.Enum):
-    """The reason for a state, a wait, an end, a failure or a refusal, for programs.
+    """A code for programs: why something is in its state, waits, ended, failed or was refused.
 
     docs/reasons.md lists the meaning, the arguments and the sentence of each code.
     """

@@ -1,4 +1,4 @@
-"""Sentences of notes on events and of refused requests."""
+"""Sentences of notes on events, and of the reasons for which a request of a client or a person was refused."""
 
 from __future__ import annotations
 

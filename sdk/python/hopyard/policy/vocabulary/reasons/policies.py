@@ -1,4 +1,4 @@
-"""Sentences of policy failures, which are causes of POLICY_ERROR."""
+"""Sentences of the reasons for which a policy failed. They are causes of the reason POLICY_ERROR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reason type: a code for programs with arguments. `explain` makes the sentence for people from it."""
+"""The class `Reason`: a code with arguments for programs, from which `explain` composes a sentence for people."""
 
 from __future__ import annotations
 
@@ -45,11 +45,13 @@ _ADDED: Final = {"waits": "reason", "last": "reason"}
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something is in its state, waits, ended, failed or was refused. `str()` returns the sentence.
+    """Why something is in its state, waits, ended, failed or was refused. `str()` returns the sentence for people.
 
     Attributes:
         code: The code, for programs.
-        args: The arguments of the sentence, by name. docs/reasons.md lists them for each code.
+        args: The arguments of the code, by name. docs/reasons.md lists them for each code. Every reason may also have
+            the arguments `waits` (what is waited for now) and `last` (the previous reason), which are reasons
+            themselves.
 
     Raises:
         TypeError: The arguments do not match the code.
@@ -59,7 +61,11 @@ class Reason:
     args: Mapping[str, Argument] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments, cut long texts, and replace what no message can hold."""
+        """Check the arguments, cut texts to `MAX_CHARACTERS`, and replace characters that cannot be encoded in UTF-8 by `?`.
+
+        Raises:
+            TypeError: An argument is unknown or has the wrong type, or a required one is missing.
+        """
         sentence = SENTENCES[self.code]
         declared = sentence.arguments
         checked: dict[str, Argument] = {}
@@ -85,25 +91,36 @@ class Reason:
 
     @classmethod
     def of(cls, code: ReasonCode, **args: Argument | None) -> Reason:
-        """Return a reason with a code and arguments. Arguments that are None are omitted."""
+        """Create a reason from a code and the arguments that are not None.
+
+        Raises:
+            TypeError: The arguments do not match the code.
+        """
         return cls(code, {name: value for name, value in args.items() if value is not None})
 
     def plus(self, **args: Argument | None) -> Reason:
-        """Return a copy of the reason with more arguments. Arguments that are None are omitted."""
+        """Return a copy of the reason with additional or replaced arguments. Arguments that are None are omitted.
+
+        Raises:
+            TypeError: The arguments do not match the code.
+        """
         return Reason.of(self.code, **{**self.args, **args})
 
     def __str__(self) -> str:
-        """Return the sentence."""
+        """Return the sentence for people, as `explain` does."""
         return explain(self)
 
     def plain(self) -> dict[str, Any]:
-        """Return the reason as a JSON object: `{"code": "NODE_LOST", "args": {"node": "n1"}}`."""
+        """Return the reason as a JSON object, such as `{"code": "NODE_LOST", "args": {"node": "n1"}}`.
+
+        The object has no `args` if the reason has no arguments.
+        """
         args = {name: value.plain() if isinstance(value, Reason) else value for name, value in self.args.items()}
         return {"code": self.code.value, "args": args} if args else {"code": self.code.value}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Reason:
-        """Return the reason from the result of `plain`.
+        """Create a reason from a JSON object that `plain` returned.
 
         Raises:
             TypeError, ValueError, KeyError: The object is not a reason.
@@ -116,7 +133,7 @@ class Reason:
 
 
 def explain(reason: Reason | None) -> str:
-    """Return the sentence of a reason for people; empty without a reason."""
+    """Return the sentence of a reason for people; an empty text for None."""
     if reason is None:
         return ""
     text = SENTENCES[reason.code].text(reason.args)
@@ -126,7 +143,7 @@ def explain(reason: Reason | None) -> str:
 
 
 def _storable(text: str) -> str:
-    """Return a text with ? for its lone surrogates, as in the names of some files: messages hold Unicode only."""
+    """Replace lone surrogates in a text by `?`. They occur in the names of some files, and messages can contain Unicode only."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

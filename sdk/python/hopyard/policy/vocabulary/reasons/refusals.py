@@ -1,4 +1,4 @@
-"""Sentences of the reasons for which a command is refused."""
+"""Sentences of the reasons for which the core refuses a policy's command."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Templates of sentences. The template of a reason code also declares the arguments of the code.
 
 * `{job}` is a text, `{job!r}` a quoted text.
-* `{position:d}` is an integer, `{runs:run|runs}` an integer followed by its noun, `{nodes:?is|are}` only the word that
-  agrees with it.
+* `{position:d}` is an integer, `{runs:run|runs}` an integer followed by the singular or plural noun, `{nodes:?is|are}`
+  only the singular or plural word for the integer.
 * `{target:g}` is a number in this format.
 * `{cause:reason}` is the sentence of another reason.
 * `[; {seconds:d} s left]` is omitted if one of its arguments is missing. `[A|B]` is the first alternative whose
-  arguments are all present.
+  arguments are all present; it is empty if there is none.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _FIELD: Final = re.compile(r"\{(\w+)(!r)?(?::([^}]+))?\}")
 
 
 class _Field(NamedTuple):
-    """A placeholder.
+    """A placeholder in a template, such as `{position:d}`.
 
     Attributes:
         name: The name of the argument.
         type: The type of the argument: "str", "int", "float" or "reason".
-        show: Converts the argument to text.
+        show: Function that converts the argument to text.
     """
 
     name: str
@@ -38,11 +38,11 @@ _Parts = list[str | _Field]
 
 
 class Sentence:
-    """The sentence of one reason code.
+    """The template of the sentence of one reason code.
 
     Args:
-        template: The text with placeholders.
-        meaning: When the engine uses this reason, for the table of codes in docs/reasons.md.
+        template: The text with placeholders (see the module).
+        meaning: When the engine uses this code, for the table of codes in docs/reasons.md.
     """
 
     def __init__(self, template: str, meaning: str) -> None:
@@ -51,7 +51,7 @@ class Sentence:
 
     @cached_property
     def arguments(self) -> Mapping[str, str]:
-        """The types of the arguments by name: "str", "int", "float" or "reason".
+        """The types of all arguments by name: "str", "int", "float" or "reason".
 
         Raises:
             ValueError: The template uses an argument with two types, or has an invalid placeholder.
@@ -65,11 +65,11 @@ class Sentence:
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """The names of the arguments that every reason with this code has."""
+        """The names of the arguments that every reason with this code must have: those outside `[...]`."""
         return frozenset(part.name for part in self._parts if isinstance(part, _Field))
 
     def text(self, arguments: Mapping[str, Any]) -> str:
-        """Returns the sentence for the given arguments.
+        """Return the sentence for the given arguments, by name.
 
         Raises:
             KeyError: A required argument is missing.

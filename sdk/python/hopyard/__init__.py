@@ -1,6 +1,6 @@
-"""Hopyard: a cluster for exploring hyperparameters.
+"""Hopyard: a cluster for hyperparameter search.
 
-The public names load on first use, so `import hopyard` costs nothing a training script does not need.
+The public names are loaded on first use, so that a training script that imports hopyard loads only the modules it needs.
 """
 
 from importlib import import_module
@@ -46,7 +46,7 @@ _HOME: Final = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker that saw it would take any name for a public one
+if not TYPE_CHECKING:  # with this function, a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         """Load a public name from its module on first use (PEP 562)."""
@@ -58,5 +58,5 @@ if not TYPE_CHECKING:  # a type checker that saw it would take any name for a pu
 
 
 def __dir__() -> list[str]:
-    """Returns the public names."""
+    """Return the public names, sorted."""
     return sorted(__all__)

@@ -1,4 +1,4 @@
-"""The version, and when Hopyard was imported. A module apart, so that internals need not import the public names."""
+"""The version of Hopyard, and the time of its import. A separate module, so that internal modules need not import the public names."""
 
 import time
 from typing import Final
@@ -6,4 +6,6 @@ from typing import Final
 __version__: Final = "0.1.0"
 
 IMPORTED_AT: Final = time.monotonic()
-"""When a training script began, as far as can be told: the time to its first report is its first iteration."""
+"""Time of the import in monotonic seconds. A training script takes it as its start, so the time from it to the first report is the
+duration of the first iteration.
+"""

@@ -1,23 +1,23 @@
-"""Hopyard's errors, classed by what the caller should do.
+"""The errors of Hopyard, classified by what the caller should do.
 
     HopyardError
-      InvalidInput          mend what was sent (the file, the argument); sending it again fails alike
-      NotFound              there is nothing under that name: give up on it
-      AlreadyExists         the name is taken, by something else than what was sent
-      Conflict              the present state does not allow it: look at the state, then decide
-        StaleEpoch          a newer writer has taken over: stop writing for good
-      Aborted               somebody was faster: read again, then start over
+      InvalidInput          the argument or file is wrong: correct it; a retry fails in the same way
+      NotFound              nothing has this id or name
+      AlreadyExists         something else has this id or name
+      Conflict              the current state does not allow the operation: query the state, then decide
+        StaleEpoch          a newer writer has taken over: stop writing permanently
+      Aborted               a concurrent change prevented the operation: read again, then start over
       Exhausted             a limit is reached: slow down, or try elsewhere
-      Unavailable           not reachable just now: try the same again, with backoff
-      TimedOut              no answer in time; it may have been done or not
-      DataLoss              bytes are not what their hash promises: get another copy
-      PermissionDenied      known, but not allowed
-        Unauthenticated     not known at all: show who you are
-      Unsupported           the other side does not have this call: versions differ
+      Unavailable           not reachable at the moment: retry with backoff
+      TimedOut              no answer in time; the operation may have been executed or not
+      DataLoss              bytes do not match their hash: get another copy
+      PermissionDenied      the caller is known, but not allowed to do this
+        Unauthenticated     the caller is unknown: send credentials
+      Unsupported           the server, the installation or the kind of data does not support the operation
       Internal              a bug in Hopyard; the service's log has the traceback
 
-Services raise them, `hopyard._net.server` turns them into gRPC status codes, and a channel of `hopyard._net.rpc` turns those
-back into the same exceptions with the same message. Messages name the place, what was found and what is allowed.
+Services raise these errors. `hopyard._net.server` converts them to gRPC status codes, and a channel of `hopyard._net.rpc` converts
+the codes back to the same exceptions with the same message. Messages name the place, what was found and what is allowed.
 """
 
 from __future__ import annotations
@@ -26,67 +26,67 @@ import errno
 
 
 class HopyardError(Exception):
-    """Root of all errors that cross a service's border."""
+    """Base class of all errors that a service or a client of Hopyard raises for a caller to handle."""
 
 
 class InvalidInput(HopyardError, ValueError):
-    """What was sent is wrong and has to be mended; sending it again fails alike."""
+    """Raised when an argument or a file is wrong and must be corrected. A retry fails in the same way."""
 
 
 class NotFound(HopyardError, LookupError):
-    """There is nothing under that name."""
+    """Raised when nothing has the given id or name."""
 
 
 class AlreadyExists(HopyardError):
-    """The name is taken by something else than what was sent."""
+    """Raised when the id, name or path to create is used by something else."""
 
 
 class Conflict(HopyardError):
-    """The present state does not allow it: look at the state, then decide."""
+    """Raised when the current state does not allow the operation. Query the state, then decide."""
 
 
 class StaleEpoch(Conflict):
-    """A newer writer has taken over: stop writing for good."""
+    """Raised when a newer scheduler has taken over (see the epoch in the glossary). The caller must stop writing permanently."""
 
 
 class Aborted(HopyardError):
-    """Somebody was faster: read again, then start over."""
+    """Raised when a concurrent change prevented the operation. Read the state again, then start over."""
 
 
 class Exhausted(HopyardError):
-    """A limit is reached: slow down, or try elsewhere."""
+    """Raised when a limit is reached. Slow down, or try elsewhere."""
 
 
 class Unavailable(HopyardError):
-    """Not reachable just now: try the same again, with backoff (`hopyard._net.rpc.retry`)."""
+    """Raised when a service is not reachable at the moment. Retry with backoff (`hopyard._net.rpc.retry`)."""
 
 
 class TimedOut(HopyardError, TimeoutError):
-    """No answer within the deadline; it may have been done or not."""
+    """Raised when there is no answer within the deadline. The operation may have been executed or not."""
 
 
 class DataLoss(HopyardError):
-    """Bytes are not what their hash promises: get another copy."""
+    """Raised when bytes do not match their hash. Get another copy."""
 
 
 class PermissionDenied(HopyardError):
-    """The caller is known, but not allowed to do this."""
+    """Raised when the caller is known, but not allowed to do this."""
 
 
 class Unauthenticated(PermissionDenied):
-    """The caller is not known."""
+    """Raised when the service does not know the caller, because credentials are missing or wrong."""
 
 
 class Unsupported(HopyardError):
-    """The other side does not have this call."""
+    """Raised when the server, the installation or the kind of data does not support the operation."""
 
 
 class Internal(HopyardError):
-    """A bug in Hopyard; the service's log has the traceback."""
+    """Raised when a bug in Hopyard was found. The log of the service has the traceback."""
 
 
 def os_error_text(error: OSError) -> str:
-    """An operating system's error in one line: which file, what is the matter, and what to do about a full disk."""
+    """Return the message of an operating system error in one line: the file, the problem, and advice if a disk is full."""
     place = f"{error.filename}: " if error.filename else ""
     hint = "; make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return f"{place}{error.strerror or error}{hint}"

@@ -1,4 +1,4 @@
-"""Training off the cluster: the same trainer, the same checks and errors, in this process."""
+"""Trains with a trainer in this process, without a cluster, with the same checks and errors as on one."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ def fit(
     inputs: str | os.PathLike[str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[IterationReport]:
-    """Train one configuration until a position, or until the trainer finishes.
+    """Train one configuration up to a position, or until the trainer finishes.
 
-    With a `snapshot_directory` a snapshot is kept there (the newest one), and a later call, in this process or another,
-    continues from it. Interrupting it (Ctrl-C) costs what was trained since the last snapshot.
+    With a `snapshot_directory`, the newest snapshot is stored there, and a later call, in this process or another, continues
+    from it. If the call is interrupted (Ctrl-C), the training since the last snapshot is lost.
 
     Args:
-        trainer_class: what to train.
-        hyperparameters: its configuration; values are what JSON can hold.
-        until: the position to train to, in the trainer's units.
-        seed: goes into the trainer's context.
-        snapshot_directory: where snapshots are kept; made if it is missing. None keeps none.
-        snapshot_every: iterations from one snapshot to the next, 1 or more; the last iteration always leaves one.
-        on_report: called after each iteration.
-        inputs: goes into the trainer's context as a path.
-        clock: measures iterations, in seconds.
+        trainer_class: The trainer.
+        hyperparameters: The configuration as JSON values.
+        until: The position to train to, in the trainer's units.
+        seed: The seed in the trainer's context.
+        snapshot_directory: Folder for snapshots, which is created if it is missing; None: no snapshots.
+        snapshot_every: Number of iterations between snapshots, 1 or more. The last iteration is always followed by one.
+        on_report: Called with the report of each iteration.
+        inputs: Path of the data partition in the trainer's context; None: no partition.
+        clock: Function that returns seconds, with which iterations are timed.
 
     Returns:
-        The reports of this call, in order; empty if the job had already come as far as `until`.
+        The reports of this call, in order; empty if the snapshot was already at `until` or beyond.
 
     Raises:
-        UserCodeError: the trainer failed.
-        SnapshotStateError: the newest snapshot cannot be read.
+        UserCodeError: The trainer failed.
+        SnapshotStateError: The newest snapshot cannot be read.
+        ValueError: `snapshot_every` is less than 1.
     """
     if snapshot_every < 1:
         raise ValueError(f"snapshot_every is {snapshot_every}; allowed: 1 or more")
@@ -76,14 +77,20 @@ def fit(
 def verify_resume(
     trainer_class: type[Trainer], hyperparameters: Mapping[str, Any], *, until: int, seed: int = 0
 ) -> None:
-    """Check that a trainer continues from a snapshot exactly where it stood.
+    """Check that a trainer that continues from a snapshot trains exactly as without an interruption. Meant for a trainer's tests.
 
-    Trains to `until` once without a break and once with a save, a new trainer object and a load after each iteration,
-    and compares all metrics. Worth a line in every trainer's tests.
+    The function trains up to `until` once without an interruption, and once with a new trainer object and a snapshot for each
+    iteration, and compares all metrics.
+
+    Args:
+        trainer_class: The trainer.
+        hyperparameters: The configuration as JSON values.
+        until: The position to train to, in the trainer's units.
+        seed: The seed in the trainer's context.
 
     Raises:
-        AssertionError: a metric differs; the message names it, its position and both values.
-        UserCodeError: the trainer failed.
+        AssertionError: A metric differs. The message names it, its position and both values.
+        UserCodeError: The trainer failed.
     """
     straight = fit(trainer_class, hyperparameters, until=until, seed=seed)
     resumed: list[IterationReport] = []
@@ -105,7 +112,7 @@ def verify_resume(
 
 
 def _newest(store: Path) -> Path | None:
-    """Return the snapshot furthest ahead in `store`, or None."""
+    """Return the folder of the snapshot with the highest position in `store`, or None if there is no snapshot."""
     if not store.exists():
         return None
     found = [(int(match[1]), path) for path in store.iterdir() if (match := _FOLDER.fullmatch(path.name))]
@@ -113,7 +120,7 @@ def _newest(store: Path) -> Path | None:
 
 
 def _keep(driver: TrainerDriver, store: Path) -> None:
-    """Save a snapshot into `store` and remove the older ones, never being without a complete one."""
+    """Save a snapshot into `store`, and remove older ones only after it is complete."""
     store.mkdir(parents=True, exist_ok=True)
     target = store / f"position-{driver.position:012d}"
     partial = Path(tempfile.mkdtemp(dir=store, prefix=".saving-"))

@@ -1,4 +1,4 @@
-"""Generators of configurations: the base class that plugins derive from."""
+"""Generators of configurations: the base class of generator plugins, and the types of results."""
 
 from hopyard.generator.base import Generator, GeneratorParameterError, Metric, Reads, Result, parameter_names
 

@@ -1,4 +1,4 @@
-"""The interface of generators of configurations."""
+"""The base class of generators, which propose configurations, and the types of the results that they get."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Reads: TypeAlias = Literal["nothing", "finals", "reports"]
 
 
 class GeneratorParameterError(InvalidInput):
-    """A generator got an unknown parameter, or a value that it cannot use. The message lists the allowed ones."""
+    """A generator got an unknown parameter or an invalid value. The message lists what is allowed."""
 
 
 class Metric(NamedTuple):
-    """The metric that the experiment optimises.
+    """The metric that the experiment optimizes.
 
     Attributes:
-        name: Its name in the metrics of reports.
+        name: The metric's name in the metrics of reports.
         mode: Whether larger (max) or smaller (min) values are better.
     """
 
@@ -32,7 +32,11 @@ class Metric(NamedTuple):
     mode: Literal["max", "min"] = "max"
 
     def loss(self, metrics: Mapping[str, float]) -> float:
-        """Return the metric with a sign such that smaller is better. A missing or non-finite metric gives infinity."""
+        """Return the value of the metric with a sign such that smaller is better; infinity if it is missing or not finite.
+
+        Args:
+            metrics: The metrics of a report by name.
+        """
         value = metrics.get(self.name)
         if value is None or not is_number(value):
             return float("inf")
@@ -46,9 +50,9 @@ class Result:
     Attributes:
         metrics: The metrics of its best report; empty if no report has a finite value of the experiment's metric.
         outcome: COMPLETED, TERMINATED (a policy or a user ended it), or FAILED.
-        position: The position of these metrics, in the experiment's unit.
-        hyperparameters: The configuration, if the generator did not propose it (a policy created or forked the job),
-            else None. It may be outside the space.
+        position: The position of that report, in the experiment's unit.
+        hyperparameters: The job's configuration if the generator did not propose it (a policy created or forked the
+            job), else None. It may be outside the space.
     """
 
     metrics: Mapping[str, float]
@@ -58,7 +62,7 @@ class Result:
 
 
 class Generator(ABC):
-    """Proposes configurations (the hyperparameter generator, HG, of the papers).
+    """Base class of generators: plugins that propose configurations (the hyperparameter generator, HG, of the papers).
 
     The service calls a generator from one thread at a time and records every call. A generator must be
     **deterministic**: its answers depend only on the space, the seed, the parameters, and the previous calls in order.
@@ -67,11 +71,18 @@ class Generator(ABC):
     therefore simple. No state is saved. After a restart, a new instance gets the recorded calls again, and each
     `create` must return the same proposal as before.
 
-    A generator that **learns** overrides `report_final`, or also `report`. The service sends only the results for which
-    it overrides the method. Results arrive in the order in which they occurred, at the latest before the next `create`.
+    A generator that **learns** overrides `report_final`, or also `report`. The service makes only the calls that the
+    generator overrides. Results arrive in the order in which they occurred, at the latest before the next `create`.
 
     Publish a generator as an entry point in the group `hopyard.generators`, or name it as `module:Class` in the
     experiment file (docs/generators.md). Test it with `hopyard.generator.conformance.GeneratorConformance`.
+
+    Attributes:
+        report_order_matters: Whether proposals depend on the order of reports. A subclass sets it to False if they do
+            not.
+        metric: The metric that the experiment optimizes. The service sets it before the first call.
+        space: The space of the proposals.
+        seed: The seed of the random numbers.
     """
 
     report_order_matters: ClassVar[bool] = True
@@ -81,7 +92,7 @@ class Generator(ABC):
     """The metric that the experiment optimises. The service sets it before the first call."""
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
-        """Start at the first proposal.
+        """Create a generator that has proposed nothing yet.
 
         A subclass declares its parameters as keywords and passes the others on: `def __init__(self, space, seed, *,
         shuffle=False, **rest): super().__init__(space, seed, **rest)`.
@@ -89,7 +100,8 @@ class Generator(ABC):
         Args:
             space: The space of the proposals.
             seed: 0 <= seed < 2^63. Different seeds give different proposals if the generator uses random numbers.
-            **parameters: The other fields of `generator:` in the experiment file; JSON values.
+            **parameters: The other fields of `generator:` in the experiment file; JSON values. The base class accepts
+                none.
 
         Raises:
             GeneratorParameterError: The class does not declare a parameter.
@@ -103,12 +115,15 @@ class Generator(ABC):
 
     @property
     def size(self) -> int | None:
-        """The total number of configurations that it proposes; None if it is infinite or unknown."""
+        """The total number of configurations that the generator proposes; None if it is infinite or unknown."""
         return None
 
     @property
     def reads(self) -> Reads:
-        """What it learns from. By default this follows from the methods that the class overrides."""
+        """The results that the generator learns from: "nothing", "finals" (of ended jobs), or "reports" (also intermediate ones).
+
+        By default this follows from the methods that the class overrides.
+        """
         if type(self).report is not Generator.report:
             return "reports"
         return "finals" if type(self).report_final is not Generator.report_final else "nothing"
@@ -118,15 +133,15 @@ class Generator(ABC):
         """Propose the configuration of one job.
 
         Args:
-            job: The job's id, which is new in each call. The generator may store it to match later reports, but it must
-                not influence the values, because ids differ between repetitions of an experiment.
+            job: The job's id, which is new in each call. The generator may store it to match later reports, but the id
+                must not influence the values, because ids differ between repetitions of an experiment.
             ordinal: The number of previous proposals: 0, 1, 2, ...
 
         Returns:
-            A configuration of the space, or None if there are no more; every later call must then also return None. It
-            must fulfil `space.contains`: inactive parameters are absent, and the constraints hold (see `space.build`
-            and `space.fitting`). It must contain only JSON values and be a new dict each time, because the caller may
-            modify it.
+            A configuration of the space, or None if there are no more; every later call must then also return None. The
+            configuration must fulfil `space.contains`: inactive parameters are absent, and the constraints hold (see
+            `space.build` and `space.fitting`). It must contain only JSON values and be a new dict each time, because
+            the caller may modify it.
         """
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
@@ -135,18 +150,19 @@ class Generator(ABC):
         Args:
             job: The id of a job that this generator proposed.
             position: The job's progress in the experiment's unit. It rises from report to report of a job.
-            metrics: Doubles by name. NaN and infinite values are allowed and count as worst.
+            metrics: The values of the metrics by name. NaN and infinite values are allowed and are worse than all
+                others.
         """
 
     def report_final(self, job: str, result: Result) -> None:
-        """Learn from the result of an ended job, at most once per job. The default does nothing.
+        """Learn from the result of an ended job, at most once for each job. The default does nothing.
 
         Args:
-            job: A job's id. If this generator did not propose the job, `result.hyperparameters` is set.
-            result: The outcome and the best metrics.
+            job: The job's id. If this generator did not propose the job, `result.hyperparameters` is set.
+            result: The outcome of the job and its best metrics.
         """
 
 
 def parameter_names(generator: type[Generator]) -> list[str]:
-    """Return the names of the parameters that `generator` and its base classes declare, sorted."""
+    """Return the sorted names of the parameters that `generator` and its base classes declare, without `space` and `seed`."""
     return [name for name in plugins.parameter_names(generator) if name not in ("space", "seed")]

@@ -38,14 +38,24 @@ from hopyard.space import (
 
 
 class MakeGenerator(Protocol):
-    """The type of the fixture `make_generator`: a function that creates a generator, such as the class itself."""
+    """The type of the fixture `make_generator`: a function that creates a generator, such as the generator's class."""
 
     def __call__(self, space: Space, seed: int) -> Generator:
-        """Return a new generator."""
+        """Create a new generator for a space with a seed."""
 
 
 class Call(NamedTuple):
-    """A recorded call, as the service stores it."""
+    """A call to a generator, for repetition.
+
+    Attributes:
+        kind: The method: create, report, or report_final; foreign: a report_final for a job that the generator did not
+            propose.
+        job: The id of the job.
+        ordinal: The argument of create; for foreign, it determines the configuration.
+        position: The position of the result.
+        value: The value of the metric.
+        outcome: The outcome of an ended job.
+    """
 
     kind: str
     """create, report, report_final, or foreign (the end of a job that the generator did not propose)."""
@@ -99,11 +109,12 @@ FINITE = Space({"batch_size": Choice((32, 64, 128)), "layers": IntUniform(1, 4),
 
 
 class GeneratorConformance:
-    """The tests of a generator. Name the subclass `Test...` and define the fixture `make_generator`.
+    """The tests that every generator must pass. Name the subclass `Test...` and define the fixture `make_generator`.
 
     Attributes:
         spaces: The spaces to test. Omit those that the generator does not support.
-        seeds_matter: Set it to False if the seed has no effect (a grid without shuffling).
+        seeds_matter: Whether different seeds give different proposals. Set it to False if the seed has no effect (a
+            grid without shuffling).
         job_count: Number of proposals in each test.
     """
 
@@ -112,14 +123,14 @@ class GeneratorConformance:
     job_count: ClassVar[int] = 20
 
     def test_values_are_inside_the_space(self, make_generator: MakeGenerator) -> None:
-        """Each proposal has an allowed value for each name and nothing else."""
+        """Check that each proposal has an allowed value for each name and nothing else."""
         for space in self.spaces:
             for found in self._proposals(make_generator(space, 1)):
                 problems = space.problems(found)
                 assert not problems, f"proposed {found}, but {'; '.join(problems)}"
 
     def test_values_are_json(self, make_generator: MakeGenerator) -> None:
-        """Each proposal is a dict of plain JSON values. A NumPy number or a tuple would change when it is sent."""
+        """Check that each proposal is a dict of plain JSON values. A NumPy number or a tuple would change when it is sent."""
         for space in self.spaces:
             for found in self._proposals(make_generator(space, 1)):
                 assert type(found) is dict, f"proposed a {type(found).__name__}, not a dict"
@@ -128,7 +139,7 @@ class GeneratorConformance:
                 assert json.loads(json.dumps(found)) == found, f"{found!r} changes on its way through JSON"
 
     def test_equal_seeds_propose_equally(self, make_generator: MakeGenerator) -> None:
-        """Two instances with the same seed give the same answers to the same calls, whatever Python's global generator does."""
+        """Check that instances with the same seed give the same answers to the same calls, without use of Python's global generator."""
         for space in self.spaces:
             first = self._answers(make_generator(space, 7), self._story())
             random.random()  # This changes the proposals of a generator that uses the global random generator.
@@ -136,7 +147,7 @@ class GeneratorConformance:
             assert first == second, "two generators with the same seed and the same calls proposed differently"
 
     def test_different_seeds_propose_differently(self, make_generator: MakeGenerator) -> None:
-        """Different seeds give different sequences (not checked if `seeds_matter` is False)."""
+        """Check that different seeds give different sequences of proposals; skipped if `seeds_matter` is False."""
         if not self.seeds_matter:
             return
         for space in self.spaces:
@@ -144,14 +155,14 @@ class GeneratorConformance:
             assert len(sequences) == 4, f"4 seeds gave only {len(sequences)} different sequences of proposals"
 
     def test_jobs_ids_do_not_influence_values(self, make_generator: MakeGenerator) -> None:
-        """Job ids do not influence values, because they differ between repetitions of an experiment."""
+        """Check that job ids do not influence the proposals. Ids differ between repetitions of an experiment."""
         for space in self.spaces:
             first = self._proposals(make_generator(space, 3), prefix="a")
             second = self._proposals(make_generator(space, 3), prefix="job-")
             assert first == second, "the same calls under other job ids gave other proposals"
 
     def test_instances_share_nothing(self, make_generator: MakeGenerator) -> None:
-        """Two experiments in one process do not influence each other."""
+        """Check that two generators in one process, for two experiments, do not influence each other."""
         for space in self.spaces:
             alone = self._proposals(make_generator(space, 5))
             one, other = make_generator(space, 5), make_generator(space, 6)
@@ -164,7 +175,7 @@ class GeneratorConformance:
             assert together == alone, "a second generator in the process changed the proposals of the first"
 
     def test_callers_may_change_what_they_get(self, make_generator: MakeGenerator) -> None:
-        """The caller owns a proposal: modifying it does not change later ones."""
+        """Check that modifying a returned proposal does not change later proposals."""
         for space in self.spaces:
             expected = self._proposals(make_generator(space, 2))
             generator, found = make_generator(space, 2), list[str]()
@@ -176,7 +187,7 @@ class GeneratorConformance:
             assert found == [canonical_json(proposal) for proposal in expected], "a caller's change leaked back"
 
     def test_exhaustion_is_final(self, make_generator: MakeGenerator) -> None:
-        """After the first None, all answers are None, and `size` is correct."""
+        """Check that after the first None all answers are None, and that `size` is the number of proposals."""
         for space in self.spaces:
             generator = make_generator(space, 1)
             size, made, exhausted = generator.size, 0, False
@@ -191,7 +202,7 @@ class GeneratorConformance:
                 assert made == size, f"declared {size} configurations, but proposed {made}"
 
     def test_the_same_calls_rebuild_the_state(self, make_generator: MakeGenerator) -> None:
-        """Recovery: a new instance that gets the recorded calls continues exactly as the first one would have."""
+        """Check that a new instance that gets the recorded calls, as after a crash, continues as the first one would have."""
         for space in self.spaces:
             story = self._story()
             whole = self._answers(make_generator(space, 11), story)
@@ -202,7 +213,7 @@ class GeneratorConformance:
                 assert replayed + rest == whole, f"re-fed {cut} recorded calls, it proposed something else than before"
 
     def test_report_order_as_claimed(self, make_generator: MakeGenerator) -> None:
-        """If `report_order_matters` is False, the proposals are the same for any order of reports."""
+        """Check that the proposals are the same for any order of reports, if `report_order_matters` is False."""
         for space in self.spaces:
             if make_generator(space, 1).report_order_matters:
                 continue
@@ -215,7 +226,7 @@ class GeneratorConformance:
             assert one == two, "claims that the order of reports plays no part, but it does"
 
     def test_what_it_does_not_read_plays_no_part(self, make_generator: MakeGenerator) -> None:
-        """Results that the generator does not declare in `reads` have no effect on its proposals."""
+        """Check that results that the generator does not declare in `reads` have no effect on its proposals."""
         sent = {"nothing": {"create"}, "finals": {"create", "report_final", "foreign"}}
         for space in self.spaces:
             reads = make_generator(space, 4).reads
@@ -226,7 +237,7 @@ class GeneratorConformance:
             assert one == two, f"says that it reads {reads}, but other results change its proposals"
 
     def test_strange_reports_are_survived(self, make_generator: MakeGenerator) -> None:
-        """NaN, infinities, missing metrics and unknown jobs are normal, and proposals continue."""
+        """Check that proposals continue and are valid after NaN, infinities, missing metrics and reports of unknown jobs."""
         for space in self.spaces:
             generator = make_generator(space, 1)
             generator.create("job-0", 0)
@@ -247,7 +258,7 @@ class GeneratorConformance:
         return [proposal for proposal in found if proposal is not None]
 
     def _story(self) -> list[Call]:
-        """Return calls of `create` with reports between them. All calls of this method return the same."""
+        """Return a fixed sequence of calls: `create` with reports between them, the same at every call of this method."""
         story, rng = list[Call](), random.Random(42)
         for ordinal in range(self.job_count):
             story.append(Call("create", f"job-{ordinal}", ordinal))

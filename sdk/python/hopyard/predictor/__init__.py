@@ -1,4 +1,4 @@
-"""Learning-curve predictors: the base class that plugins derive from, a question and its answer."""
+"""Learning-curve predictors: the base class of predictor plugins, and the types of questions and predictions."""
 
 from hopyard.predictor.base import (
     LEVELS,

@@ -1,4 +1,4 @@
-"""The interface of learning-curve predictors."""
+"""The base class of learning-curve predictors, and the types of questions and predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVELS: Final = tuple((step + 0.5) / 100 for step in range(100))
 
 
 class PredictorParameterError(InvalidInput):
-    """A predictor got an unknown parameter, or a value that it cannot use. The message lists the allowed ones."""
+    """A predictor got an unknown parameter or an invalid value. The message lists what is allowed."""
 
 
 class NotPredictableError(InvalidInput):
@@ -24,13 +24,13 @@ class NotPredictableError(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A job's reports of the experiment's metric.
+    """The learning curve of a job: its reports of the experiment's metric.
 
     Attributes:
-        positions: Positions in the experiment's unit; ascending, > 0.
+        positions: The positions of the reports in the experiment's unit; ascending, > 0.
         values: The metric at each position. NaN and infinite values are allowed.
         hyperparameters: The job's configuration.
-        ended: Whether the job trains no further.
+        ended: Whether the job has ended, so that the curve is complete.
     """
 
     positions: tuple[int, ...]
@@ -41,20 +41,20 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One curve to extrapolate.
+    """The input of a predictor: one curve to extrapolate, and what is known about the metric.
 
     Attributes:
         curve: The curve so far.
-        horizon: The last position of interest, where the job would be complete.
+        horizon: The last position to predict, where the job would be complete.
         mode: Whether larger (max) or smaller (min) values are better.
-        target: The value whose probability is needed; None: no probabilities.
+        target: The value of the metric whose probability is needed; None: no probabilities.
         low: The smallest possible value of the metric (r_min in HyperDrive's equation 4); None: not known.
         high: The largest possible value (r_max); None: not known.
         others: Curves of other jobs of this experiment, running or ended, in the order of their creation. Only
             predictors whose `reads` is "curves" get them.
         seed: Seed of the random numbers; 0 <= seed < 2^63.
-        earlier: Curves of earlier experiments with the same space and metric, for the same predictors. The training may
-            have been different, so they may not fit.
+        earlier: Curves of earlier experiments with the same space and metric, for the same predictors. Their training
+            may have been different, so their values may not be comparable.
     """
 
     curve: Curve
@@ -70,14 +70,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The expected continuation of a curve, in the metric's scale and direction.
+    """The answer of a predictor: the expected continuation of a curve, as values of the metric.
 
     Attributes:
         positions: Future positions at which the job would report, ascending, with the spacing of its reports so far.
             The last one is the question's horizon. Empty if the curve has reached its horizon.
         mean: The expected value at each position.
-        deviation: The standard deviation of the expected value, >= 0. It covers the samples of the model, but not the
-            noise of a single report (HyperDrive's prediction accuracy PA).
+        deviation: The standard deviation of the expected value at each position, >= 0. It covers the uncertainty of the
+            curve, but not the noise of a single report (HyperDrive's prediction accuracy PA).
         reaches: The probability that the report at each position is at least as good as the target, in [0, 1],
             including noise; empty without a target.
         final: The distribution of the report at the horizon, including noise: its quantiles at `LEVELS`, in ascending
@@ -92,7 +92,7 @@ class Prediction:
 
 
 class Predictor(ABC):
-    """Extrapolates learning curves.
+    """Base class of predictors: plugins that extrapolate learning curves.
 
     A predictor must be **deterministic**: the same question, including its seed, must have the same answer. It must not
     use a clock, files, the network, or other random numbers, and must not store anything that changes an answer. It may
@@ -100,13 +100,20 @@ class Predictor(ABC):
 
     Publish a predictor as an entry point in the group `hopyard.predictors`, or name it as `module:Class` in the
     experiment file (docs/predictors.md). Test it with `hopyard.predictor.conformance.PredictorConformance`.
+
+    Attributes:
+        reads: Whether questions contain the curves of other jobs (`Question.others`, `Question.earlier`): "curves", or
+            "nothing".
     """
 
     reads: ClassVar[Literal["nothing", "curves"]] = "nothing"
     """Whether it needs the curves of other jobs (`Question.others` and `Question.earlier`)."""
 
     def __init__(self, **parameters: Any) -> None:
-        """Store the other fields of `predictor:` in the experiment file, which a subclass declares as keywords.
+        """Check the parameters: this base class accepts none.
+
+        A subclass declares its parameters as keywords and passes all others to this method. The parameters are the
+        fields of `predictor:` in the experiment file other than its name and its limits.
 
         Raises:
             PredictorParameterError: The class does not declare a parameter.
@@ -117,10 +124,9 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, question: Question) -> Prediction:
-        """Extrapolate a curve, from its first report on.
+        """Extrapolate the question's curve. It may have any number of reports, at least one of them finite.
 
-        Reports that are not finite are ignored; they do not count as worse than others. The question must not be
-        modified.
+        Reports that are not finite must be ignored; they are not worse than others. The question must not be modified.
 
         Raises:
             NotPredictableError: The curve has no finite value.
@@ -128,5 +134,5 @@ class Predictor(ABC):
 
 
 def parameter_names(predictor: type[Predictor]) -> list[str]:
-    """Return the names of the parameters that `predictor` and its base classes declare, sorted."""
+    """Return the sorted names of the parameters that the class `predictor` and its base classes declare."""
     return plugins.parameter_names(predictor)

@@ -1,4 +1,4 @@
-"""Checks whether a prediction fulfils the contract of `Prediction` and is consistent."""
+"""Checks whether a prediction is valid: whether it fulfils the contract of `Prediction` and its fields agree."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ _DECADES: Final = 1e3
 
 
 def problems(question: Question, prediction: object) -> list[str]:
-    """Return what is wrong with an answer, as one sentence per problem; empty if nothing is wrong.
+    """Return what is invalid in a prediction, one sentence for each problem; empty if it is valid.
 
-    The function does not judge the quality of a prediction, only whether it is valid.
+    The function does not judge the quality of a prediction.
+
+    Args:
+        question: The question.
+        prediction: What the predictor returned.
     """
     try:
         answer = check_prediction(prediction, question)
@@ -57,7 +61,13 @@ def _disagreements(question: Question, answer: Prediction) -> list[str]:
 
 
 def _chance(final: Sequence[float], mode: str, target: float) -> tuple[float, float]:
-    """Return the fraction of quantiles that are better than the target, and that equal it up to rounding."""
+    """Return the fraction of the quantiles that are better than the target, and the fraction that equal it up to rounding.
+
+    Args:
+        final: `Prediction.final`.
+        mode: Whether larger (max) or smaller (min) values are better.
+        target: A value of the metric.
+    """
     near = _CLOSE * abs(target)
     equal = sum(abs(value - target) <= near for value in final)
     better = sum(value > target + near if mode == "max" else value < target - near for value in final)

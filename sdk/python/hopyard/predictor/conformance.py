@@ -51,7 +51,7 @@ _WIDE = 2.5
 
 
 class PredictorConformance:
-    """The tests of a predictor. Subclass it and define `make`.
+    """The tests that every predictor must pass. Subclass it in a test module, and define `make`.
 
     Define the subclass at the top level of its module, because one test imports it in another process.
 
@@ -60,9 +60,9 @@ class PredictorConformance:
             gets 100 other curves as well. The first prediction of a process is not counted.
         curves: Number of curves from each of four families on which predictions are scored, at three fractions of each.
             With fewer curves, the tests are faster but less strict.
-        honest_from: Fraction of a curve from which on the predictor is calibrated. Before that, it may be overconfident
-            or too wide.
-        equivariant: Set it to False if the answer depends on the metric's scale even if its low and high are known.
+        honest_from: Fraction of a curve from which on the predictor is calibrated. If less of the curve is known, it
+            may be overconfident or too wide.
+        equivariant: Whether the prediction is independent of the metric's scale if `low` and `high` are known.
     """
 
     time_limit: ClassVar[float] = 1.0
@@ -71,26 +71,26 @@ class PredictorConformance:
     equivariant: ClassVar[bool] = True
 
     def make(self) -> Predictor:
-        """Return a new predictor."""
+        """Return a new predictor with the same parameters at each call."""
         raise NotImplementedError("a predictor's conformance suite gives `make`")
 
     # ---------------------------------------------------------------------------------------------------- what it answers
 
     @pytest.mark.parametrize("name", CURVES)
     def test_every_curve_has_an_answer(self, name: str) -> None:
-        """Short, constant, noisy, broken and enormous curves get answers with the correct shapes and ranges, in both directions."""
+        """Check that short, constant, noisy, broken and enormous curves have valid predictions, in both modes."""
         predictor = self.make()
         for question in variants(CURVES[name]):
             self.ask(predictor, question)
 
     def test_nothing_finite_is_refused(self) -> None:
-        """A curve without any finite value raises NotPredictableError."""
+        """Check that a curve without any finite value raises `NotPredictableError`."""
         for values in ((), (math.nan,), (math.nan, math.inf, -math.inf, math.nan)):
             with pytest.raises(NotPredictableError):
                 self.make().predict(Question(curve(values), EPOCHS, target=0.5))
 
     def test_reports_that_are_not_finite_are_left_out(self) -> None:
-        """The answer at the horizon is that of the curve without the reports that are not finite."""
+        """Check that reports that are not finite do not change the distribution at the horizon."""
         question = self.seen(FAMILIES[0], 18)
         kept = [place for place in range(18) if place not in (4, 9, 10)]
         reports, positions = question.curve.values, question.curve.positions
@@ -102,7 +102,7 @@ class PredictorConformance:
             assert _same(given.final, left_out.final), f"three reports of {bad} change the answer"
 
     def test_predictions_are_where_the_job_will_report(self) -> None:
-        """The predicted positions have the spacing of the reports and end at the horizon."""
+        """Check that the predicted positions have the spacing of the reports and end at the horizon."""
         for every, horizon in ((1, 60), (5, 60), (5, 63), (7, 61)):
             question = replace(self.seen(FAMILIES[0], 5), horizon=horizon)
             question = replace(question, curve=curve(question.curve.values, every))
@@ -113,14 +113,14 @@ class PredictorConformance:
             )
 
     def test_nothing_is_left_to_predict_at_the_horizon(self) -> None:
-        """At the horizon and beyond it, the prediction is empty."""
+        """Check that the prediction is empty if the last report is at or after the horizon."""
         for horizon in (20, 12):
             for target in (None, 0.5):
                 answer = self.ask(self.make(), replace(self.seen(FAMILIES[0], 20), horizon=horizon, target=target))
                 assert answer == Prediction((), (), ()), f"at 20 of {horizon} it still predicted {answer}"
 
     def test_a_constant_curve_stays(self) -> None:
-        """A value that has never changed is within the predicted distribution."""
+        """Check that the value of a constant curve is within the predicted distribution."""
         for value in (0.1, 0.0, -300.0, 5e6):
             final = self.ask(self.make(), Question(curve([value] * 20), EPOCHS)).final
             room = 0.01 * max(abs(value), 1e-3)
@@ -132,18 +132,18 @@ class PredictorConformance:
 
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
     def test_it_is_neither_overconfident_nor_absurdly_wide(self, share: float) -> None:
-        """Curves end where they are predicted to end, and predictions are better than the last value alone."""
+        """Check with `judge` that predictions from the first `share` of a curve are calibrated and better than its last value alone."""
         if share >= self.honest_from:
             self.judge(share, history=0)
 
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
     def test_history_leaves_it_honest(self, share: float) -> None:
-        """The same holds with ten finished curves of the same kind, if the predictor reads curves."""
+        """Check calibration with `judge` if the question has ten finished curves of the same family and the predictor reads curves."""
         if self.make().reads == "curves" and share >= self.honest_from:
             self.judge(share, history=10)
 
     def test_chances_agree_with_the_target(self) -> None:
-        """A higher target has a lower probability and no other effect, and a distant one is unlikely."""
+        """Check that a harder target has a lower probability and no other effect, and that a distant target is unlikely."""
         for family in (FAMILIES[0], FAMILIES[2]):
             question = self.seen(family, 24)
             plain, before = self.ask(self.make(), question), None
@@ -161,7 +161,10 @@ class PredictorConformance:
             )
 
     def test_direction_and_scale_change_nothing(self) -> None:
-        """With known low and high, minimising the negative or changing the metric's unit gives the corresponding answer."""
+        """Check that predictions follow a change of the metric: its negative with the other mode, and another unit.
+
+        `low` and `high` are known. The test is skipped if `equivariant` is False.
+        """
         if not self.equivariant:
             return
         for family, low, high in ((FAMILIES[0], 0.0, 1.0), (FAMILIES[3], -512.0, 320.0)):
@@ -191,7 +194,7 @@ class PredictorConformance:
     # -------------------------------------------------------------------------------------------------- what it learns from
 
     def test_reads_what_it_says(self) -> None:
-        """`reads` is valid, and if it is "nothing", other curves have no effect."""
+        """Check that `reads` is valid and, if it is "nothing", that other curves have no effect."""
         predictor, question = self.make(), self.seen(FAMILIES[0], 12)
         assert predictor.reads in ("nothing", "curves"), f"reads is {predictor.reads!r}; allowed: nothing, curves"
         if predictor.reads == "nothing":
@@ -202,7 +205,7 @@ class PredictorConformance:
             )
 
     def test_order_of_history_plays_no_part(self) -> None:
-        """The order in which jobs were created has no effect."""
+        """Check that the order of the other curves in the question has no effect."""
         question = replace(self.seen(FAMILIES[0], 12), others=_finished(FAMILIES[0], 12))
         one = self.ask(self.make(), question)
         other = self.ask(self.make(), replace(question, others=question.others[::-1]))
@@ -210,7 +213,10 @@ class PredictorConformance:
 
     @pytest.mark.parametrize("name", HISTORIES)
     def test_any_history_is_survived(self, name: str) -> None:
-        """The predictor accepts other lengths, positions, hyperparameters and units, and diverged, empty and very long curves."""
+        """Check that predictions are valid with any other curves in the question.
+
+        These have other lengths, positions, hyperparameters and units, or are diverged, empty or very many.
+        """
         for family in (FAMILIES[0], FAMILIES[2]):
             for target in (None, 0.5):
                 history, hyperparameters = HISTORIES[name](family)
@@ -222,14 +228,14 @@ class PredictorConformance:
     # --------------------------------------------------------------------------------------------------------- determinism
 
     def test_same_question_same_answer(self) -> None:
-        """Another instance gives the same answer, and so does one that has answered many other questions."""
+        """Check that a new instance gives the same answer as one that has answered many other questions."""
         busy = self.make()
         for question in [*self.questions(), *reversed(list(self.questions()))]:
             first, again = self.ask(self.make(), question), self.ask(busy, question)
             assert repr(first) == repr(again), "the same question, its seed included, was answered differently"
 
     def test_answers_do_not_depend_on_hash_order(self) -> None:
-        """The answers are the same in processes with different hash seeds, so they do not depend on the order of a set."""
+        """Check that the answers do not depend on the hash seed of the process, and so not on the order of a set."""
         suite = type(self)
         assert "<locals>" not in suite.__qualname__, f"define {suite.__qualname__} at the top of its module"
         program = "import sys; from hopyard.predictor.conformance import write_answers; write_answers(*sys.argv[1:])"
@@ -244,7 +250,7 @@ class PredictorConformance:
         assert outputs[0] == outputs[1], f"the hash seed changes the answers: {first}"
 
     def test_reads_no_clock_no_global_chance_and_no_file(self) -> None:
-        """The predictor uses only `question.seed` for random numbers, and no clock or file."""
+        """Check that the predictor uses only `question.seed` for random numbers, and no clock or file."""
         predictor = self.make()
         asked = list(self.questions())
         # The first prediction may import modules and compile code.
@@ -255,7 +261,7 @@ class PredictorConformance:
         assert not found, f"a predictor must be deterministic given its question, but it called {', '.join(found)}"
 
     def test_changes_nothing_that_it_was_given(self) -> None:
-        """A question and its hyperparameters are not modified."""
+        """Check that the predictor does not modify the question or its hyperparameters."""
         for question in self.questions():
             given = copy.deepcopy(question)
             self.ask(self.make(), given)
@@ -264,7 +270,7 @@ class PredictorConformance:
     # ----------------------------------------------------------------------------------------------------------- the rest
 
     def test_answers_in_time(self) -> None:
-        """The fastest of three predictions, on one core, is within the time limit."""
+        """Check that the fastest of three predictions takes at most `time_limit` CPU seconds."""
         predictor = self.make()
         others = () if predictor.reads == "nothing" else tuple(_finished(FAMILIES[0], 100))
         spent = list[float]()
@@ -279,36 +285,42 @@ class PredictorConformance:
         )
 
     def test_answers_travel_as_json(self) -> None:
-        """An answer is unchanged after conversion to JSON and back."""
+        """Check that a prediction is unchanged after conversion to JSON and back."""
         for question in self.questions():
             answer = self.ask(self.make(), question)
             back = json.loads(json.dumps(prediction_to_wire(answer), allow_nan=False))
             assert prediction_from_wire(back) == answer
 
     def test_unknown_parameters_are_refused(self) -> None:
-        """A parameter that the class does not declare raises PredictorParameterError."""
+        """Check that a parameter that the class does not declare raises `PredictorParameterError`."""
         with pytest.raises(PredictorParameterError):
             type(self.make())(no_such_parameter=1)
 
     # -------------------------------------------------------------------------------------------------------------- tools
 
     def clock(self) -> float:
-        """Return the CPU seconds of this process so far."""
+        """Return the CPU seconds that this process has used so far."""
         return time.process_time()
 
     def ask(self, predictor: Predictor, question: Question) -> Prediction:
-        """Make a prediction, and check that it fulfils the contract of `Prediction`."""
+        """Return the answer of a predictor to a question; raise `AssertionError` if it is not a valid `Prediction`."""
         answer = predictor.predict(question)
         found = problems(question, answer)
         assert not found, f"{'; '.join(found)} (asked: {_short(question)})"
         return answer
 
     def seen(self, family: CurveFamily, reports: int, seed: int = 7) -> Question:
-        """Return a question with the first reports of one curve of a family."""
+        """Return a question with the beginning of one random curve.
+
+        Args:
+            family: The family of the curve.
+            reports: Number of reports that the question contains.
+            seed: Determines the curve.
+        """
         return family.question(family.curves(1, seed)[0], reports)
 
     def questions(self) -> Iterable[Question]:
-        """Yield one question for each family, with other curves if the predictor reads them."""
+        """Yield one question for each family of curves, with other curves if the predictor reads them."""
         reads = self.make().reads == "curves"
         for seed, family in enumerate(FAMILIES):
             asked = replace(self.seen(family, 12), target=0.5, seed=seed)
@@ -317,7 +329,16 @@ class PredictorConformance:
             yield replace(asked, others=_finished(family, 6)) if reads else asked
 
     def judge(self, share: float, history: int) -> None:
-        """Compare predictions for curves seen up to a fraction of their length with their actual ends."""
+        """Predict the ends of many curves from their beginnings, and compare the predictions with the actual ends.
+
+        Args:
+            share: The fraction of each curve that the predictor gets.
+            history: Number of finished curves of the same family that it also gets.
+
+        Raises:
+            AssertionError: Too many ends are in the tails of the predictions (overconfident), or the predictions are
+                much worse than the last known value (too wide or wrong).
+        """
         predictor, count = self.make(), self.curves * len(FAMILIES)
         seen, ranks, scores = round(share * EPOCHS), list[float](), list[float]()
         for family in FAMILIES:
@@ -339,7 +360,7 @@ class PredictorConformance:
 
 
 def _most(share: float, count: int) -> float:
-    """Return how often an event with probability `share` may occur in `count` trials."""
+    """Return an upper limit of how often an event with probability `share` occurs in `count` trials, with a margin for chance."""
     return share * count + _SURE * math.sqrt(share * (1 - share) * count)
 
 
@@ -362,7 +383,12 @@ def _short(question: Question) -> str:
 
 
 def write_answers(module: str, suite: str) -> None:
-    """Write the answers of a suite's predictor to stdout, one per line, for comparison with another process."""
+    """Write the answers of a suite's predictor to stdout, one in each line. The suite compares them between processes.
+
+    Args:
+        module: The name of the suite's module.
+        suite: The name of the suite's class.
+    """
     conformance = getattr(importlib.import_module(module), suite)()
     assert isinstance(conformance, PredictorConformance)
     for question in conformance.questions():

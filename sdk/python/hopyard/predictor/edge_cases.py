@@ -1,4 +1,4 @@
-"""Unusual curves and histories: short, broken, enormous, or from other experiments."""
+"""Unusual inputs for tests of predictors: curves that are short, broken or enormous, and curves of other experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from hopyard.predictor.testing import FAMILIES, CurveFamily, curve
 
 
 def _with(changes: Mapping[int, float], seen: int = 24) -> Question:
-    """Return a question with a rising accuracy in which some reports, counted from 0, are replaced."""
+    """Return a question with a rising accuracy in which some reports are replaced.
+
+    Args:
+        changes: The new values by the index of the report, from 0.
+        seen: Number of reports.
+    """
     values = FAMILIES[0].curves(1, seed=11)[0][:seen]
     return Question(curve([changes.get(at, value) for at, value in enumerate(values)]), 60)
 
@@ -60,7 +65,7 @@ CURVES: Final[Mapping[str, Question]] = {
 
 
 def variants(question: Question) -> Iterator[Question]:
-    """Yield the same question in both directions, with bounds, and with targets that are reached, near, or out of reach."""
+    """Yield the question with both modes, with and without bounds, and with targets that are reached, near, or out of reach."""
     finite = [value for value in question.curve.values if math.isfinite(value)]
     least, most = min(finite), max(finite)
     size = (most - least) or abs(most) or 1.0
@@ -83,7 +88,13 @@ def _hyperparameters(at: int) -> Mapping[str, Any]:
 
 
 def _alike(family: CurveFamily, count: int, running: bool = False) -> tuple[Curve, ...]:
-    """Return curves of the family with hyperparameters. If `running`, every other one is incomplete."""
+    """Return curves of a family with hyperparameters.
+
+    Args:
+        family: The family.
+        count: Number of curves.
+        running: Whether some of the curves are incomplete, those with odd indices.
+    """
     found = list[Curve]()
     for at, values in enumerate(family.curves(count, seed=3)):
         seen = 5 + at % 30 if running and at % 2 else len(values)

@@ -1,4 +1,4 @@
-"""Creates the predictor of an experiment."""
+"""Creates predictors from their names and parameters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from hopyard.predictor.base import Predictor, PredictorParameterError, parameter
 
 
 def new_predictor(name: str, parameters: Mapping[str, Any]) -> Predictor:
-    """Create a predictor from its name, or `module:Class`, and its parameters.
+    """Create a predictor.
+
+    Args:
+        name: A name of the entry-point group `hopyard.predictors`, or `module:Class`.
+        parameters: The keyword arguments of the predictor's constructor.
 
     Raises:
-        InvalidInput: There is no such predictor, or it rejects the parameters. The message lists those that exist.
+        InvalidInput: There is no such predictor, it rejects the parameters, or its constructor failed. The message
+            lists the existing names or the allowed parameters.
     """
     cls = load_plugin(PREDICTORS, name, Predictor)
     assert isinstance(cls, type)

@@ -1,4 +1,4 @@
-"""Calls a predictor. The code is the same on a node and in a simulation."""
+"""Calls a predictor and checks its answer; used on nodes and in simulations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hopyard.predictor.wire import check_prediction, prediction_to_wire
 
 
 def predicted(predictor: Predictor, question: Question) -> dict[str, Any]:
-    """Return the prediction as plain data.
+    """Return the predictor's answer to a question as plain data (`hopyard.predictor.wire`), after checking it.
 
     Raises:
-        InvalidInput: A prediction is impossible, the predictor breaks its contract, or it raised an exception. Policies
+        InvalidInput: A prediction is impossible, the answer is invalid, or the predictor raised an exception. Policies
             get the message.
     """
     name = type(predictor).__name__

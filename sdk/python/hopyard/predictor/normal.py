@@ -1,4 +1,4 @@
-"""Predictions with normally distributed reports, for predictors that compute a mean and a deviation."""
+"""Computes a `Prediction` from the mean and standard deviation of normally distributed reports, for use in predictors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _STANDARD: Final = tuple(NormalDist().inv_cdf(level) for level in LEVELS)
 def normal(
     question: Question, positions: Sequence[int], mean: Sequence[float], deviation: Sequence[float], noise: float
 ) -> Prediction:
-    """Return the prediction of normally distributed reports, limited to the question's `low` and `high`.
+    """Return the prediction for normally distributed reports, limited to the question's `low` and `high`.
 
     Args:
         question: The question.
         positions: Future positions as in `Prediction`; if there are none, the prediction is empty.
         mean: The expected value at each position, finite. Values outside the bounds are moved to the bounds.
-        deviation: The standard deviation of the expected value, finite, >= 0.
-        noise: The additional standard deviation of a single report, finite, >= 0.
+        deviation: The standard deviation of the expected value at each position, finite, >= 0.
+        noise: The standard deviation of a single report around the expected value, finite, >= 0.
     """
     if not positions:
         return Prediction((), (), ())
@@ -43,7 +43,15 @@ def _bounded(question: Question, value: float) -> float:
 
 
 def _chance(question: Question, mean: float, spread: float) -> float:
-    """Return the probability of the target. It is 0 or 1 if the bounds make the target impossible or certain."""
+    """Return the probability that a report is at least as good as the question's target, which must be set.
+
+    It is 0 or 1 if the question's bounds make the target impossible or certain.
+
+    Args:
+        question: The question.
+        mean: The expected value of the report.
+        spread: The standard deviation of the report; 0: it equals `mean`.
+    """
     target = question.target
     assert target is not None
     sign = 1 if question.mode == "max" else -1

@@ -1,8 +1,9 @@
 """A process that answers questions with one predictor: `python -m hopyard.predictor.process PARENT [--priority NICE]`.
 
-`hopyard._runtime.worker_process` defines its life. The first frame names the predictor (`name`, `parameters`, and `path`: folders to
-search first); it is answered by what it `reads` or an `error`. Each further one is a question (`hopyard.predictor.wire`), answered by
-its `result` or an `error`.
+`hopyard._runtime.worker_process` defines the command line, the frames and the end of the process. The first frame names
+the predictor: `name`, `parameters`, and `path`, a list of folders to search for modules first. Its answer is an object
+with `reads` or `error`. Each further frame is a question (`hopyard.predictor.wire`); its answer is an object with
+`result` or `error`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from hopyard.predictor.wire import question_from_json
 
 
 def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], worker_process.Answer]:
-    """The predictor that is wanted."""
+    """Create the predictor that the first frame names.
+
+    Args:
+        wanted: The first frame; `name` and `parameters` describe the predictor.
+
+    Returns:
+        The answer to the first frame, and the function that answers each later frame.
+
+    Raises:
+        InvalidInput: The predictor cannot be created.
+    """
     predictor = new_predictor(wanted["name"], wanted["parameters"])
     return {"reads": predictor.reads}, lambda question: {"result": predicted(predictor, question_from_json(question))}
 

@@ -1,6 +1,7 @@
-"""Questions and predictions as JSON, for messages between scheduler and node, and for the journal.
+"""Conversion of questions and predictions to and from JSON, for messages between scheduler and node, and for the journal.
 
-NaN and infinite values in a curve are written as in JavaScript, and Python can read them.
+NaN and infinite values in a curve are written as `NaN` and `Infinity`, as Python's json module does; they are not valid
+JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SLACK: Final = 1e-9
 
 
 def curve_to_wire(curve: Curve) -> dict[str, Any]:
-    """Return a curve as plain data."""
+    """Return a curve as plain data that can be written as JSON."""
     return {
         "positions": list(curve.positions),
         "values": list(curve.values),
@@ -29,7 +30,7 @@ def curve_to_wire(curve: Curve) -> dict[str, Any]:
 
 
 def question_to_json(question: Question) -> str:
-    """Return a question as one line of JSON."""
+    """Return a question as one line of JSON, which `question_from_json` reads."""
     fields = {
         "curve": curve_to_wire(question.curve),
         "horizon": question.horizon,
@@ -45,7 +46,7 @@ def question_to_json(question: Question) -> str:
 
 
 def question_from_json(text: str | bytes) -> Question:
-    """Parse the output of `question_to_json`.
+    """Create a question from the text that `question_to_json` returned.
 
     Raises:
         InvalidInput: The text is not a question.
@@ -68,7 +69,7 @@ def question_from_json(text: str | bytes) -> Question:
 
 
 def prediction_to_wire(prediction: Prediction) -> dict[str, Any]:
-    """Return a prediction as plain data."""
+    """Return a prediction as plain data that can be written as JSON."""
     return {
         "positions": list(prediction.positions),
         "mean": list(prediction.mean),
@@ -79,7 +80,9 @@ def prediction_to_wire(prediction: Prediction) -> dict[str, Any]:
 
 
 def prediction_from_wire(found: object) -> Prediction:
-    """Parse the output of `prediction_to_wire`.
+    """Create a prediction from the data that `prediction_to_wire` returned.
+
+    Only the types of the fields are checked; `check_prediction` checks the values.
 
     Raises:
         InvalidInput: The data is not a prediction. The message names the field.
@@ -96,10 +99,12 @@ def prediction_from_wire(found: object) -> Prediction:
 
 
 def check_prediction(prediction: object, question: Question) -> Prediction:
-    """Check that a predictor's answer fulfils the contract of `Prediction`, and convert its numbers to Python's types.
+    """Check that a predictor's answer fulfils the contract of `Prediction`, and return it with Python's number types.
+
+    Probabilities that are outside [0, 1] by a rounding error are clipped.
 
     Raises:
-        InvalidInput: It does not. The message names the field, what was found and what is allowed.
+        InvalidInput: The answer is invalid. The message names the field, what was found and what is allowed.
     """
     if not isinstance(prediction, Prediction):
         raise InvalidInput(f"predict returned {type(prediction).__name__}; a hopyard.predictor.Prediction is needed")

@@ -1,4 +1,4 @@
-"""What an experiment found, for other tools: rows, tables in files, TensorBoard, MLflow."""
+"""Results of an experiment for other tools: rows of plain values, tables in files, TensorBoard, MLflow."""
 
 from hopyard.results.rows import ColumnKind, Results, job_results, report_results
 

@@ -1,4 +1,4 @@
-"""Results in files and on streams: CSV, JSON, Parquet."""
+"""Writes results to files and streams: CSV, JSON, Parquet."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(results: Results, to: TextIO) -> None:
-    """Write CSV: a header, a line a row, an empty cell for what is missing, `NaN`, `inf` and `-inf` for such floats.
+    """Write a table as CSV: a header, then one line per row.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front.
+    A missing value is an empty cell. Floats that are not finite are `NaN`, `inf` and `-inf`. A text that a spreadsheet would
+    interpret as a formula gets a leading apostrophe.
+
+    Args:
+        results: The table.
+        to: The text stream to write to.
     """
     to.write(",".join(map(_quoted, results.columns)) + "\n")
     for row in results.rows:
@@ -27,7 +32,7 @@ def write_csv(results: Results, to: TextIO) -> None:
 
 
 def json_document(results: Results) -> dict[str, Any]:
-    """What `--format json` prints; floats that are not finite are null there, as everywhere in Hopyard's JSON."""
+    """Return a table as the JSON document that `hopyard results --format json` prints. Floats that are not finite become null."""
     return {
         "experiment": results.experiment.id,
         "metric": results.experiment.metric.name,
@@ -37,7 +42,9 @@ def json_document(results: Results) -> dict[str, Any]:
 
 
 def write_parquet(results: Results, path: Path) -> None:
-    """Write a Parquet file (extra `parquet`), whose columns have the types that `columns` says.
+    """Write a table as a Parquet file. The types of the columns are those in `results.columns`. It needs the extra `parquet`.
+
+    The file is written completely or not at all. An existing file is replaced.
 
     Raises:
         Unsupported: pyarrow is not installed.
@@ -57,7 +64,13 @@ def write_parquet(results: Results, path: Path) -> None:
 
 
 def write_text(results: Results, path: Path, form: str) -> None:
-    """Write a `csv` or `json` file, whole or not at all; one that is there is replaced."""
+    """Write a table as a CSV or JSON file. The file is written completely or not at all. An existing file is replaced.
+
+    Args:
+        results: The table.
+        path: The file.
+        form: "csv" or "json".
+    """
     with whole(path) as partial, partial.open("w", encoding="utf-8", newline="") as opened:
         if form == "csv":
             write_csv(results, opened)
@@ -68,7 +81,11 @@ def write_text(results: Results, path: Path, form: str) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its place when all went well."""
+    """Return a context manager that yields the path of a temporary file in the folder of `path`.
+
+    When the context ends without an error, the temporary file replaces `path`; otherwise it is deleted. Missing folders are
+    created.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -83,7 +100,7 @@ def _finite(value: Any) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """A cell. Python's own writer leaves carriage returns bare where lines end without them."""
+    """Return a text as a CSV cell, quoted if necessary. Unlike Python's csv module, it also quotes carriage returns."""
     return '"' + text.replace('"', '""') + '"' if any(one in text for one in ',"\r\n') else text
 
 

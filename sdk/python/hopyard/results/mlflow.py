@@ -1,4 +1,4 @@
-"""MLflow: a run a job, with parameters, metrics by step and tags (extra `mlflow`)."""
+"""Writes results to MLflow: one run per job, with parameters, metrics by step, and tags. It needs the extra `mlflow`."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ _STATUS: Final = {
 
 
 class MlflowSink:
-    """Writes runs to an MLflow experiment of the experiment's name.
+    """Writes the curves of an experiment to the MLflow experiment with the same name, which is created if it is missing.
 
-    A run is known by its tags `hopyard.experiment` and `hopyard.job`, so that writing again adds only what is not there.
+    The tags `hopyard.experiment` and `hopyard.job` identify the run of a job. A repeated export therefore adds only the points
+    that the run does not have.
 
     Args:
-        to: A tracking URI, such as http://host:5000 or sqlite:///mlflow.db; or a folder, in which `mlflow.db` is made.
-        experiment: Whose curves.
+        to: A tracking URI, such as http://host:5000 or sqlite:///mlflow.db; or a folder for the database `mlflow.db`.
+        experiment: The experiment.
 
     Raises:
         Unsupported: mlflow is not installed.
-        Unavailable: MLflow does not answer, or refuses.
+        Unavailable: MLflow is not reachable, or rejects a request.
     """
 
     def __init__(self, to: str, experiment: Experiment) -> None:
         self._mlflow = need("mlflow", "mlflow")
-        logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # It tells of each table that it makes.
+        logging.getLogger("mlflow.store.db").setLevel(logging.WARNING)  # It logs each table that it creates.
         self._experiment = experiment
         self._uri = tracking_uri(to)
         self._runs: dict[str, Any] = {}
@@ -68,19 +69,26 @@ class MlflowSink:
                     break
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Return the sink."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing stays open."""
+        """Do nothing, since the sink has nothing to close."""
 
     def update(self, job: Job, statistics: Sequence[Statistic]) -> int:
-        """Write what is not there yet of a job; answers how many points that were.
+        """Write the new points of a job's curves and its state to its run, which is created if it is missing.
+
+        Args:
+            job: The job.
+            statistics: All its reports.
+
+        Returns:
+            Number of points that the run did not have.
 
         Raises:
-            Unavailable: MLflow does not answer, or refuses.
+            Unavailable: MLflow is not reachable, or rejects a request.
         """
         with self._minded():
             run = self._runs.get(job.id) or self._begin(job, statistics)
@@ -109,9 +117,12 @@ class MlflowSink:
         return run
 
     def _known(self, job: Job, run: Any) -> set[tuple[str, int]]:
-        """Points that the run has; parameters are seen to when it is asked for the first time."""
+        """Return the points that the run has, as pairs of metric name and position. They are queried from MLflow once per job.
+
+        That first call also writes parameters that the run does not have.
+        """
         if job.id not in self._there:
-            # Again for a run that is there: whatever ended an earlier export may have come between.
+            # Also for an existing run: an earlier export may have been interrupted before all parameters were written.
             param = self._mlflow.entities.Param
             wanted = {_name(name): _text(value) for name, value in flatten("", job.hyperparameters).items()}
             missing = [param(name, value) for name, value in wanted.items() if name not in run.data.params]
@@ -132,7 +143,7 @@ class MlflowSink:
 
     @contextmanager
     def _minded(self) -> Iterator[None]:
-        """MLflow's errors as one of ours."""
+        """Return a context manager that converts exceptions of MLflow to `Unavailable`."""
         try:
             yield
         except HopyardError:
@@ -147,7 +158,7 @@ class MlflowSink:
 
 
 def tracking_uri(to: str) -> str:
-    """What MLflow is told: a URI as it is, and of a folder the database in it."""
+    """Return the tracking URI for the argument of -o: a URI unchanged; for a folder, which is created, that of the database in it."""
     if "://" in to:
         return to
     folder = Path(to).absolute()
@@ -156,7 +167,7 @@ def tracking_uri(to: str) -> str:
 
 
 def _name(name: str) -> str:
-    """A name as MLflow allows it."""
+    """Return a name with the characters that MLflow does not allow replaced by underscores."""
     return _NOT_ALLOWED.sub("_", name)
 
 

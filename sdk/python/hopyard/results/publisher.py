@@ -1,4 +1,4 @@
-"""Bringing an experiment's curves to another tool, once or for as long as it runs."""
+"""Publishes the curves of an experiment to another tool, once or until the experiment ends."""
 
 from __future__ import annotations
 
@@ -18,14 +18,32 @@ POLL_SECONDS: Final = 2.0
 
 
 class Sink(AbstractContextManager["Sink"], Protocol):
-    """Where curves go. Called from one thread at a time."""
+    """A destination for the curves of an experiment, such as MLflow. It is a context manager, and `publish` calls `update`.
+
+    Calls come from one thread at a time.
+    """
 
     def update(self, job: Job, statistics: Sequence[Statistic]) -> int:
-        """Write what is not there yet of a job, given all its reports; answers how many points that were."""
+        """Write the points of a job's curves that the destination does not have.
+
+        Args:
+            job: The job in its current state.
+            statistics: All reports of the job.
+
+        Returns:
+            Number of points that the destination did not have.
+        """
 
 
 class Value(NamedTuple):
-    """A point of a metric's curve, and when it was reported in seconds since the epoch."""
+    """A point of the curve of a metric.
+
+    Attributes:
+        metric: Name of the metric.
+        position: The position, in the experiment's unit.
+        value: Value of the metric.
+        at: Time of the report in seconds since the Unix epoch.
+    """
 
     metric: str
     position: int
@@ -35,7 +53,12 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What went to the other tool: jobs that were looked at, and points that it had not."""
+    """The result of `publish`.
+
+    Attributes:
+        jobs: Number of jobs whose curves the destination has now.
+        points: Number of points that it did not have before.
+    """
 
     jobs: int
     points: int
@@ -44,14 +67,14 @@ class Published:
 async def publish(
     client: AsyncClient, experiment: Experiment, sink: Sink, *, follow: bool = False, poll: float = POLL_SECONDS
 ) -> Published:
-    """Bring an experiment's curves to a sink.
+    """Publish the curves of an experiment to a sink.
 
     Args:
-        client: Where the experiment is.
-        experiment: Which.
-        sink: Where to.
-        follow: Go on until the experiment has ended.
-        poll: Seconds between two looks, when it is followed.
+        client: The client of the cluster.
+        experiment: The experiment.
+        sink: The destination.
+        follow: Whether to continue until the experiment has ended, with new points. Otherwise publish the current ones.
+        poll: Seconds between two queries of the jobs, with `follow`.
     """
     seen: dict[str, tuple[object, ...]] = {}
     points = 0
@@ -69,7 +92,13 @@ async def publish(
 
 
 def values(statistics: Sequence[Statistic]) -> Iterator[Value]:
-    """All points of all metrics of one job, by metric and position; parts of an evaluation are combined."""
+    """Yield all points of all metrics of one job, ordered by metric and position.
+
+    Reports on parts of the data at one position are combined into one point; see `converters.curve`.
+
+    Args:
+        statistics: All reports of the job, ordered by position.
+    """
     at = {one.report.position: one.at for one in statistics}
     for name in sorted({name for one in statistics for name in one.report.metrics}):
         for point in converters.curve(statistics, name):

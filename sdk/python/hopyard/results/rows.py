@@ -1,4 +1,4 @@
-"""Results as rows of plain values with one type a column."""
+"""Converts results to tables of plain values, in which all values of a column have the same type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ METRIC: Final = "metric."
 
 
 class ColumnKind(enum.Enum):
-    """What all values of a column are, those that are missing aside."""
+    """The type of all values of a column. Any value may also be missing (None)."""
 
     BOOL = "bool"
     INT = "int"
@@ -66,13 +66,13 @@ _DTYPES: Final = {
 
 @dataclass(frozen=True)
 class Results:
-    """A table: a row a job, or a row a report.
+    """The results of an experiment as a table with one row per job, or one row per report.
 
     Attributes:
-        experiment: Whose results these are.
-        columns: Names of the columns in their order, and what their values are. Fixed ones come first, then those of the
-            hyperparameters (`hp.`) or metrics (`metric.`) by name.
-        rows: Each has all columns; what is missing is None. Floats may be NaN or infinite.
+        experiment: The experiment.
+        columns: The type of each column by its name, in order. Fixed columns come first, then those of the hyperparameters
+            (`hp.NAME`) or metrics (`metric.NAME`), ordered by name.
+        rows: The rows, each a mapping with all columns. A missing value is None. Floats may be NaN or infinite.
     """
 
     experiment: Experiment
@@ -80,21 +80,21 @@ class Results:
     rows: tuple[Mapping[str, Any], ...]
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Return the number of rows."""
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        """The rows in order."""
+        """Iterate over the rows in order."""
         return iter(self.rows)
 
     def column(self, name: str) -> list[Any]:
-        """A column's values, one a row."""
+        """Return the values of the column `name`, one for each row."""
         return [row[name] for row in self.rows]
 
     def frame(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame (extra `pandas`).
+        """Return the table as a pandas DataFrame. It needs the extra `pandas`.
 
-        Integers, booleans and texts are of pandas' nullable types, so that missing ones stay missing; a missing float is NaN.
+        Integers, booleans and texts have the nullable types of pandas, in which a missing value is NA. A missing float is NaN.
 
         Raises:
             Unsupported: pandas is not installed.
@@ -106,10 +106,11 @@ class Results:
 
 
 def job_results(experiment: Experiment, jobs: Iterable[Job]) -> Results:
-    """A row a job, in their order.
+    """Return a table with one row per job, in the order of `jobs`.
 
-    Nested hyperparameters become columns of their own, as in `hp.optimizer.name`; what a job does not have is missing. A dot in a
-    name gets a backslash in front. Lists, and values of several types in one column, are written as JSON.
+    Nested hyperparameters have columns named by their path, such as `hp.optimizer.name`. A dot in a name is escaped with a
+    backslash. Values that a job does not have are missing. In a column with lists or with values of several types, values
+    that are not texts are written as JSON.
     """
     rows = []
     for job in jobs:
@@ -131,7 +132,11 @@ def job_results(experiment: Experiment, jobs: Iterable[Job]) -> Results:
 
 
 def report_results(experiment: Experiment, statistics: Iterable[Statistic]) -> Results:
-    """A row a report, ordered by job and position as they come; `seconds` is training time since the run's previous report."""
+    """Return a table with one row per report, in the order of `statistics`.
+
+    The column `seconds` is the training time since the previous report of the run; `at` is the time of the report in seconds
+    since the Unix epoch.
+    """
     rows = []
     for one in statistics:
         report = one.report
@@ -150,7 +155,15 @@ def report_results(experiment: Experiment, statistics: Iterable[Statistic]) -> R
 
 
 def flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as one, whose names are paths with dots; an empty mapping and a sequence stay values."""
+    """Return nested mappings as one mapping from paths to values, such as {"optimizer.name": "sgd"}.
+
+    Dots and backslashes in a name are escaped with a backslash. An empty mapping, and a mapping that defines a sequence, are
+    values.
+
+    Args:
+        prefix: Beginning of all paths.
+        values: The mapping to flatten.
+    """
     flat: dict[str, Any] = {}
     for name, value in values.items():
         path = prefix + name.replace("\\", "\\\\").replace(".", "\\.")

@@ -1,4 +1,4 @@
-"""TensorBoard's event files: a run a job, with its curves and its hyperparameters (extra `tensorboard`)."""
+"""Writes event files for TensorBoard: one run per job, with its curves and its hyperparameters. It needs the extra `tensorboard`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopyard.results.publisher import values
 from hopyard.results.rows import flatten
 
 SUFFIX: Final = ".hopyard"
-"""How the names of the event files end: by it those of an earlier export are known, and replaced."""
+"""Suffix of the names of the event files. By it, the files of an earlier export are recognized and replaced."""
 
 
 @dataclass
@@ -25,12 +25,14 @@ class _Open:
 
 
 class TensorBoardSink:
-    """Writes `FOLDER/EXPERIMENT/JOB/events...`, anew each time.
+    """Writes the curves of an experiment's jobs to event files `FOLDER/EXPERIMENT/JOB/events...`.
+
+    Event files of a job from an earlier export are deleted when the job is first updated.
 
     Args:
-        folder: The log directory; made where it is missing.
-        experiment: Whose curves.
-        live: Whether more is to come of jobs that have not ended.
+        folder: The log directory of TensorBoard. It is created if it is missing.
+        experiment: The experiment.
+        live: Whether unfinished jobs will be updated again, so that their files remain open.
 
     Raises:
         Unsupported: tensorboardX is not installed.
@@ -48,7 +50,7 @@ class TensorBoardSink:
         self._open: dict[str, _Open] = {}
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Return the sink."""
         return self
 
     def __exit__(
@@ -60,7 +62,15 @@ class TensorBoardSink:
         self._open.clear()
 
     def update(self, job: Job, statistics: Sequence[Statistic]) -> int:
-        """Write what is not there yet of a job; answers how many points that were."""
+        """Write the points of a job's curves that were not written before.
+
+        Args:
+            job: The job in its current state.
+            statistics: All its reports.
+
+        Returns:
+            Number of points written.
+        """
         one = self._open.get(job.id) or self._begin(job)
         summary = self._summaries.Summary
         count = 0
@@ -82,7 +92,7 @@ class TensorBoardSink:
         for old in folder.glob(f"events.out.tfevents.*{SUFFIX}"):
             old.unlink()
         folder.mkdir(parents=True, exist_ok=True)
-        # Written at once: the library's own writer has a queue and a thread a file, and no way to wait for them.
+        # The library's usual writer is not used: it has a queue and a thread for each file, and no method to wait for them.
         writer = self._files.EventsWriter(str(folder / "events"), SUFFIX)
         one = self._open[job.id] = _Open(writer)
         for part in self._summaries.hparams(_known(job), {self._metric: 0.0}):
@@ -91,7 +101,10 @@ class TensorBoardSink:
 
 
 def _known(job: Job) -> dict[str, bool | int | float | str]:
-    """Hyperparameters as TensorBoard knows them."""
+    """Return the hyperparameters of a job as values that TensorBoard supports.
+
+    Nested names are joined by dots. Values of other types than bool, int, float and str are JSON texts; None is omitted.
+    """
     return {
         name: value if isinstance(value, bool | int | float | str) else json.dumps(value, ensure_ascii=False)
         for name, value in flatten("", job.hyperparameters).items()

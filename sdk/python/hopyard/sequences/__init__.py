@@ -1,10 +1,12 @@
-"""Sequences: hyperparameters whose values change over the training, and their common prefixes.
+"""Sequences: hyperparameters whose values change during the training, and the common prefixes of two sequences.
 
     lr = Warmup(5, 0.1, then=Exponential(gamma=0.95))
     lr.value(0), lr.value(4), lr.value(6)          # 0.02, 0.1, 0.095
-    common_prefix(lr, Warmup(5, 0.1), 120)         # 6: both have 0.1 at 5
+    common_prefix(lr, Warmup(5, 0.1), 120)         # 6: both have equal values at 0 to 5
 
-In an experiment file, `{sequence: {warmup: {duration: 5, target: 0.1, then: {exponential: {gamma: 0.95}}}}}`.
+The written form of the same sequence, in an experiment file:
+
+    {sequence: {warmup: {duration: 5, target: 0.1, then: {exponential: {gamma: 0.95}}}}}
 """
 
 from hopyard.sequences.base import Piece, Sequence, common_prefix

@@ -1,4 +1,7 @@
-"""The base class of sequences, and the comparison of two sequences."""
+"""The base class of sequences, and the comparison of two sequences.
+
+A span is a function of the position with the position from which it is in force. A sequence is a series of spans.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,13 @@ from hopyard.sequences.rational import JsonValue, SequenceError, token
 
 
 class Piece(NamedTuple):
-    """One function from `start` up to `stop` (exclusive)."""
+    """A function of the position with the range in which a sequence uses it.
+
+    Attributes:
+        start: The first position of the range.
+        stop: The end of the range (exclusive).
+        function: The function.
+    """
 
     start: int
     stop: int
@@ -23,46 +32,50 @@ class Piece(NamedTuple):
 
 
 class Sequence(ABC):
-    """The values of a hyperparameter over the training. A sequence is immutable and has no side effects.
+    """The values of a hyperparameter during the training. A sequence is immutable and has no side effects.
 
     A position counts the experiment's unit, starting with 0. `value(p)` is in force while unit p is trained, that is,
     from the boundary p on. Values are computed exactly from the decimal numbers as they are written, and rounded to a
     double once. Integral values are ints. Two sequences are equal if their written forms are equal.
+
+    The written form is the JSON value that represents the sequence in configurations, files and journals.
     """
 
     kind: ClassVar[str]
-    """The key of the written form."""
+    """The key of this kind of sequence in the written form, such as `exponential`."""
 
     milestones_from_start: ClassVar[bool] = False
-    """Whether positions count from the start of the training even after a warm-up."""
+    """True if the positions in its fields count from the start of the training even after a warm-up."""
 
     @abstractmethod
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield each function with its start position, in ascending order.
+        """Yield the functions of the sequence in ascending order, each with the position from which it is in force.
 
-        The first one starts at `origin`, where the clock of this sequence is 0. The last one has no end. There may be
-        infinitely many.
+        The last function has no end. There may be infinitely many functions.
+
+        Args:
+            origin: The position of the first function. The parameters of the sequence count positions from here.
         """
 
     @abstractmethod
     def to_data(self) -> dict[str, JsonValue]:
-        """Return the written form under the key `sequence`, such as `{exponential: {initial: 0.1, gamma: 0.95}}`."""
+        """Return the part of the written form below the key `sequence`, such as `{exponential: {initial: 0.1, gamma: 0.95}}`."""
 
     @property
     def per_step(self) -> bool:
-        """Whether positions count optimizer steps instead of the experiment's unit."""
+        """True if the sequence counts optimizer steps instead of the experiment's unit."""
         return False
 
     def written(self) -> dict[str, JsonValue]:
-        """Return the written form of a configuration value: `{sequence: ...}`."""
+        """Return the written form of the sequence, as a configuration value: `{sequence: ...}`."""
         return {"sequence": self.to_data()}
 
     def __eq__(self, other: object) -> bool:
-        """Compare the written forms, with defaults filled in. `common_prefix` compares the values."""
+        """Return True if the written forms, with defaults filled in, are equal. `common_prefix` compares the values."""
         return self._text == other._text if isinstance(other, Sequence) else NotImplemented
 
     def __hash__(self) -> int:
-        """Hash the written form."""
+        """Return a hash of the written form."""
         return hash(self._text)
 
     @functools.cached_property
@@ -70,7 +83,10 @@ class Sequence(ABC):
         return str(token(self.written()))
 
     def pieces(self, stop: int) -> list[Piece]:
-        """Return the functions up to the position `stop`. Adjacent pieces with the same function are merged."""
+        """Return the functions that are in force from position 0 to `stop` (exclusive), in order, each with its range.
+
+        Adjacent ranges with the same function are merged.
+        """
         found = list[Piece]()
         for start, function in clipped(self.spans(0), 0, stop):
             if found and found[-1].start == start:
@@ -83,7 +99,7 @@ class Sequence(ABC):
         return found
 
     def value(self, position: int) -> JsonValue:
-        """Return the value in force while the unit `position` (0 or more) is trained.
+        """Return the value that is in force while the unit `position` (0 or more) is trained.
 
         Raises:
             SequenceError: The position is negative, or the value is too large for a double.
@@ -91,11 +107,11 @@ class Sequence(ABC):
         return Cursor(self).value(position)
 
     def next_change(self, position: int, stop: int) -> int:
-        """Return the first position after `position` and before `stop` where the value changes, else `stop`."""
+        """Return the first position after `position` and before `stop` at which the value changes; if there is none, `stop`."""
         return Cursor(self).next_change(position, stop)
 
     def prefix_key(self, position: int) -> str:
-        """Return a text that is equal for two sequences exactly if they have the same values at 0, 1, ..., position - 1."""
+        """Return a text that is equal for two sequences exactly if they have equal values at 0, 1, ..., position - 1."""
         digest = hashlib.sha256()
         run, held = 0, None
         for start, stop, function in self.pieces(position):
@@ -112,20 +128,27 @@ class Sequence(ABC):
 
 
 class Cursor:
-    """Evaluates a sequence at ascending positions, continuing from the last one. An earlier position restarts it from 0."""
+    """Evaluates one sequence efficiently at ascending positions.
+
+    Each call continues from the position of the previous one. A call with an earlier position starts again from 0.
+    """
 
     def __init__(self, sequence: Sequence) -> None:
-        """Start at position 0."""
+        """Create a cursor at position 0 of `sequence`."""
         self._sequence = sequence
         self._rewind()
 
     def value(self, position: int) -> JsonValue:
-        """See `Sequence.value`."""
+        """Return the value that is in force while the unit `position` (0 or more) is trained.
+
+        Raises:
+            SequenceError: The position is negative, or the value is too large for a double.
+        """
         self._go(position)
         return self._known[0][1].value(position)
 
     def next_change(self, position: int, stop: int) -> int:
-        """See `Sequence.next_change`."""
+        """Return the first position after `position` and before `stop` at which the value changes; if there is none, `stop`."""
         before = token(self.value(position))
         for index in itertools.count():
             start, function = self._known[index]
@@ -142,7 +165,7 @@ class Cursor:
     def _rewind(self) -> None:
         self._rest = self._sequence.spans(0)
         self._known = deque([next(self._rest)])
-        """The current span and the spans after it that were read."""
+        """The current span, followed by the later spans that were read."""
 
     def _go(self, position: int) -> None:
         if position < 0:
@@ -153,7 +176,7 @@ class Cursor:
             self._known.popleft()
 
     def _reads(self, index: int) -> bool:
-        """Return whether span number `index`, counted from the current one, exists. If it does, it has been read."""
+        """Read the sequence up to span number `index`, counted from the current span (0). Return False if it has no such span."""
         while len(self._known) <= index:
             following = next(self._rest, None)
             if following is None:
@@ -163,15 +186,18 @@ class Cursor:
 
 
 def common_prefix(one: Sequence, other: Sequence, until: int) -> int:
-    """Return the largest p <= `until` such that both sequences have equal values at 0, ..., p - 1.
+    """Return the number of leading positions at which two sequences have equal values, at most `until`.
 
-    Pieces with the same function are equal over their complete length. Only where two different functions meet are
-    values compared one by one; such functions usually differ after a few positions.
+    It is the largest p <= `until` such that the values at 0, ..., p - 1 are equal. It is 0 if one of two different
+    sequences counts optimizer steps.
+
+    Ranges in which both have the same function are equal over their complete length. Values are compared one by one
+    only where two different functions overlap; such functions usually differ after a few positions.
     """
     if one == other:
         return until
     if one.per_step != other.per_step or one.per_step:
-        return 0  # The number of steps in a unit is not known here.
+        return 0  # The number of optimizer steps in a unit is not known here.
     mine, theirs = one.pieces(until), other.pieces(until)
     first = second = 0
     at = 0
@@ -191,7 +217,13 @@ def common_prefix(one: Sequence, other: Sequence, until: int) -> int:
 def clipped(
     spans: Iterable[tuple[int, Function]], begin: int, end: int | None = None
 ) -> Iterator[tuple[int, Function]]:
-    """Yield the spans in force from `begin` to `end` (exclusive, or without end). The first one starts at `begin`."""
+    """Yield the spans that are in force from `begin` to `end` (exclusive; None: without end).
+
+    Args:
+        spans: Functions in ascending order, each with the position from which it is in force.
+        begin: The position that replaces the start of the first yielded span.
+        end: The position before which yielded spans start; None: no limit.
+    """
     held: Function | None = None
     for start, function in spans:
         if end is not None and start >= end:

@@ -1,4 +1,7 @@
-"""Sequences that consist of other sequences: after a warm-up, one after another, or on a slower clock."""
+"""Sequences that consist of other sequences: after a warm-up, in succession, or on a slower clock.
+
+The clock of a sequence is the number of units that its parameters count, starting with 0.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,17 @@ from hopyard.sequences.rational import JsonValue, SequenceError, fraction, show
 
 @dataclass(frozen=True, eq=False)
 class Warmup(SequenceKind):
-    """Rises linearly from `start` to `target` over `duration` units, then continues with another sequence.
+    """A linear increase from `start` to `target`, then another sequence.
 
-    `target` is reached at the last of these units. The clock of the other sequence starts at the end of the warm-up,
-    except that milestones count from the start of the training. If it has no initial value, it starts at `target`.
-    Without another sequence, the value stays at `target`.
+    The target is reached at the last unit of the warm-up. The clock of the other sequence starts at the end of the
+    warm-up, except that milestones count from the start of the training.
+
+    Attributes:
+        duration: The number of units of the warm-up, 1 or more.
+        target: The value at its last unit.
+        then: The sequence after the warm-up. If its initial value is None, the target is used. None: the value stays at
+            the target.
+        start: The value from which it increases. It is the value of the (not existing) unit before the first one.
     """
 
     duration: int
@@ -30,7 +39,7 @@ class Warmup(SequenceKind):
     kind: ClassVar[str] = "warmup"
 
     def __post_init__(self) -> None:
-        """Check the fields, and set the initial value of `then`."""
+        """Raise SequenceError unless the fields are valid, and set the initial value of `then` if it is None."""
         self._counts("duration")
         self._numbers("target", "start")
         if self.then is None:
@@ -41,7 +50,7 @@ class Warmup(SequenceKind):
             object.__setattr__(self, "then", dataclasses.replace(then, **cast(Any, {then.inherits: self.target})))
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield a ramp and the spans of the other sequence."""
+        """Yield pairs of a start position and a function: a linear function from `origin` on, then those of the next sequence."""
         start, target, then = fraction(self.start), fraction(self.target), cast(Sequence, self.then)
         end = origin + self.duration
         yield origin, LinearFunction.through(end - 1, target, (target - start) / self.duration)
@@ -50,14 +59,19 @@ class Warmup(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Chain(SequenceKind):
-    """Several sequences in succession. Each has a clock that starts at its milestone (SequentialLR)."""
+    """Several sequences in succession (SequentialLR).
+
+    Attributes:
+        sequences: The sequences, one more than there are milestones.
+        milestones: The positions at which the next sequence begins and its clock starts with 0; ascending, 1 or more.
+    """
 
     sequences: tuple[Sequence, ...]
     milestones: tuple[int, ...]
     kind: ClassVar[str] = "chain"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._rising("milestones")
         count = len(self.milestones) + 1
         if not isinstance(self.sequences, list | tuple) or len(self.sequences) != count:
@@ -65,7 +79,7 @@ class Chain(SequenceKind):
         object.__setattr__(self, "sequences", tuple(_part(self, "sequences", part) for part in self.sequences))
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield the spans of each part within its range."""
+        """Yield pairs of a start position and a function: those of each sequence within its range. Ranges count from `origin`."""
         starts = [origin, *(origin + at for at in self.milestones)]
         for part, start, end in zip(self.sequences, starts, [*starts[1:], None], strict=True):
             yield from clipped(part.spans(start), start, end)
@@ -73,14 +87,20 @@ class Chain(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Paced(Sequence):
-    """A complete sequence on another clock: one tick per `per` units, or one per optimizer step (`per: step`)."""
+    """A complete sequence with another clock, which is written with the key `per`.
+
+    Attributes:
+        of: The sequence, which must not be a `Paced`.
+        per: The number of units (1 or more) after which the clock increases by 1; "step": the clock counts optimizer
+            steps.
+    """
 
     of: Sequence
     per: int | Literal["step"]
     kind: ClassVar[str] = "per"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         if isinstance(self.of, Paced) or not isinstance(self.of, Sequence):
             raise SequenceError(f"needs a sequence without another per, found {self.of}", ("per",))
         if self.per != "step" and not is_count(self.per):
@@ -88,26 +108,26 @@ class Paced(Sequence):
 
     @property
     def per_step(self) -> bool:
-        """Whether the clock counts optimizer steps."""
+        """True if the clock counts optimizer steps."""
         return self.per == "step"
 
     def to_data(self) -> dict[str, JsonValue]:
-        """Return the written form of the inner sequence."""
+        """Return the part of the written form below the key `sequence`. It is that of the inner sequence."""
         return self.of.to_data()
 
     def written(self) -> dict[str, JsonValue]:
-        """Return the written form of the inner sequence with `per` added."""
+        """Return the written form of the inner sequence with the key `per` added."""
         return {**self.of.written(), "per": self.per}
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield the spans of the inner sequence on the slower clock."""
+        """Yield pairs of a start position and a function: those of the inner sequence on the slower clock, from `origin` on."""
         every = self.per if isinstance(self.per, int) else 1
         for start, function in self.of.spans(0):
             slow = function if every == 1 or function.constant else SlowedFunction(function, every)
             yield origin + start * every, slow
 
     def __str__(self) -> str:
-        """Return a short text for tables."""
+        """Return a short text for tables: the inner sequence and `per`."""
         return f"{self.of} per {self.per}"
 
 

@@ -1,4 +1,4 @@
-"""Evaluates configurations that contain sequences."""
+"""Evaluation of configurations that contain sequences: the values of all hyperparameters at a position."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from hopyard.sequences.rational import SequenceError
 
 
 class Schedule:
-    """A parsed configuration with plain values and sequences, including those in groups.
+    """Evaluates a configuration with plain values and sequences at ascending positions.
 
-    Query it at ascending positions: each query continues from the previous one, so it takes the same time at any
-    position.
+    Each query continues from the previous one, so it takes the same time at any position. Values may be in nested
+    groups.
 
     Attributes:
-        sequences: The sequences by dotted name. If empty, nothing changes during training.
+        sequences: The sequences by name. Names in groups are joined by dots. Empty: no value changes during the
+            training.
     """
 
     def __init__(self, configuration: Mapping[str, Any]) -> None:
-        """Parse a configuration.
+        """Parse the sequences of a configuration.
 
         Raises:
-            SequenceError: A sequence is wrong. The message names it.
+            SequenceError: A sequence is invalid. The message names the hyperparameter.
         """
         self._configuration = configuration
         self.sequences: dict[str, Sequence] = dict(_found(configuration, ""))
@@ -32,20 +33,23 @@ class Schedule:
 
     @property
     def per_step(self) -> tuple[str, ...]:
-        """The sequences that count optimizer steps."""
+        """The names of the hyperparameters whose sequences count optimizer steps."""
         return tuple(name for name, sequence in self.sequences.items() if sequence.per_step)
 
     def at(self, position: int, step: int = 0) -> dict[str, Any]:
-        """Return the configuration with the values in force while the unit `position` is trained.
+        """Return the configuration with the values that are in force while the unit `position` is trained.
 
         Args:
-            position: 0 or more.
-            step: Number of optimizer steps made before, for sequences that count steps.
+            position: The position in the experiment's unit, 0 or more.
+            step: The number of optimizer steps before, for sequences that count steps.
         """
         return self._at(self._configuration, "", position, step)
 
     def next_change(self, position: int, stop: int) -> int:
-        """Return the first position after `position` and before `stop` where a value changes, else `stop`. It ignores `per: step`."""
+        """Return the first position after `position` and before `stop` at which a value changes; if there is none, `stop`.
+
+        Sequences that count optimizer steps are ignored.
+        """
         for name, sequence in self.sequences.items():
             if not sequence.per_step:
                 stop = self._cursors[name].next_change(position, stop)
@@ -64,12 +68,25 @@ class Schedule:
 
 
 def values_at(configuration: Mapping[str, Any], position: int, step: int = 0) -> dict[str, Any]:
-    """Return `Schedule(configuration).at(position, step)`."""
+    """Return the configuration with the values that are in force while the unit `position` is trained.
+
+    Args:
+        configuration: JSON values and written sequences by name, with nested groups.
+        position: The position in the experiment's unit, 0 or more.
+        step: The number of optimizer steps before, for sequences that count steps.
+
+    Raises:
+        SequenceError: A sequence is invalid.
+    """
     return Schedule(configuration).at(position, step)
 
 
 def sequences_of(configuration: Mapping[str, Any]) -> dict[str, Sequence]:
-    """Return `Schedule(configuration).sequences`."""
+    """Return the sequences of a configuration by name. Names in groups are joined by dots.
+
+    Raises:
+        SequenceError: A sequence is invalid.
+    """
     return Schedule(configuration).sequences
 
 

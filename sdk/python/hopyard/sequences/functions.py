@@ -1,8 +1,9 @@
-"""The functions in sequences, with exact parameters and a symbolic test of equality.
+"""The functions of which sequences consist, with exact parameters and a symbolic test of equality.
 
-Two functions are `same` if they agree at every position. The origin from which positions count, the order of parameters and
-extracted factors do not matter. `same` never returns True for functions that differ. It may return False for equal functions, for
-example two cosines with opposite amplitudes. Values are then compared one by one, which is slower but equally exact.
+Two functions are the same (`Function.same`) if their values are equal at every position. The representation does not
+matter: the origin from which positions count, the order of parameters, or extracted factors. `same` never returns True
+for functions that differ. It may return False for equal functions, for example two cosines with opposite amplitudes.
+The callers then compare values one by one, which is slower but equally exact.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SMALL: Final = 64
 
 
 class Function(ABC):
-    """A function from positions to values, defined from a start position on."""
+    """A function from positions to values of a hyperparameter. It is used from some position on."""
 
     @abstractmethod
     def value(self, position: int) -> JsonValue:
@@ -28,26 +29,33 @@ class Function(ABC):
 
     @abstractmethod
     def same(self, other: Function) -> bool:
-        """Return whether both functions are equal wherever they are defined, based on their parameters."""
+        """Return True if the parameters prove that both functions have equal values wherever both are defined.
+
+        False means that they differ, or that equality cannot be proved from the parameters.
+        """
 
     @property
     def constant(self) -> bool:
-        """Whether all values are equal."""
+        """True if the value is equal at all positions."""
         return False
 
 
 @dataclass(frozen=True)
 class Fixed(Function):
-    """A constant that is not a number."""
+    """A constant that is not a number.
+
+    Attributes:
+        held: The constant, a JSON value.
+    """
 
     held: JsonValue
 
     def value(self, position: int) -> JsonValue:
-        """Return the constant."""
+        """Return the constant, at every position."""
         return self.held
 
     def same(self, other: Function) -> bool:
-        """Compare the JSON values."""
+        """Return True if the other function is the same JSON constant."""
         return isinstance(other, Fixed) and token(self.held) == token(other.held)
 
     @property
@@ -58,14 +66,19 @@ class Fixed(Function):
 
 @dataclass(frozen=True)
 class LinearFunction(Function):
-    """start + slope * position; used for constants, warm-ups and ramps."""
+    """The function start + slope * position. It represents numeric constants, warm-ups and linear changes.
+
+    Attributes:
+        start: The value at position 0.
+        slope: The change per position; 0: a constant.
+    """
 
     start: Fraction
     slope: Fraction = Fraction(0)
 
     @classmethod
     def through(cls, position: int, value: Fraction, slope: Fraction) -> LinearFunction:
-        """Return the line that has `value` at `position`."""
+        """Return the linear function with the given slope that has `value` at `position`."""
         return cls(value - slope * position, slope)
 
     def value(self, position: int) -> JsonValue:
@@ -73,7 +86,7 @@ class LinearFunction(Function):
         return rounded(self.start + self.slope * position if self.slope else self.start)
 
     def same(self, other: Function) -> bool:
-        """Compare start and slope."""
+        """Return True if the other function is linear with equal start and slope."""
         return self == other
 
     @property
@@ -84,7 +97,15 @@ class LinearFunction(Function):
 
 @dataclass(frozen=True)
 class Power(Function):
-    """base + (factor + slope * k) * gamma^k, where k = position - origin >= 0, gamma > 0 and gamma != 1."""
+    """The function base + (factor + slope * k) * gamma^k, where k = position - origin, 0 or more.
+
+    Attributes:
+        origin: The position at which k is 0.
+        base: The constant part.
+        factor: The factor of the power at k = 0.
+        slope: The change of the factor per position.
+        gamma: The base of the power, greater than 0 and not 1.
+    """
 
     origin: int
     base: Fraction
@@ -102,7 +123,10 @@ class Power(Function):
         return rounded(DIGITS.add(to_decimal(self.base), DIGITS.multiply(to_decimal(outer), power)))
 
     def same(self, other: Function) -> bool:
-        """Compare base and gamma, and the factors converted to the same origin."""
+        """Return True if the other function is a `Power` with equal values at every position.
+
+        It compares base and gamma, and the factors after conversion to the same origin.
+        """
         if not isinstance(other, Power) or (self.base, self.gamma) != (other.base, other.gamma):
             return False
         first, second = sorted((self, other), key=lambda function: function.origin)
@@ -113,18 +137,24 @@ class Power(Function):
 
 @dataclass(frozen=True)
 class Level(Function):
-    """factor * gamma^times at every position; the constant value of a schedule after many steps."""
+    """The constant factor * gamma^times: the value of a step sequence after many steps.
+
+    Attributes:
+        factor: The initial value of the sequence.
+        gamma: The factor of each step.
+        times: The number of steps.
+    """
 
     factor: Fraction
     gamma: Fraction
     times: int
 
     def value(self, position: int) -> JsonValue:
-        """Return the value at `position`, computed exactly or to 60 digits, and rounded to the nearest double."""
+        """Return the constant, computed exactly or to 60 digits, and rounded to the nearest double."""
         return Power(0, Fraction(0), self.factor, Fraction(0), self.gamma).value(self.times)
 
     def same(self, other: Function) -> bool:
-        """Compare the parameters."""
+        """Return True if the other function is a `Level` with equal parameters."""
         return self == other
 
     @property
@@ -134,12 +164,18 @@ class Level(Function):
 
 
 def level(factor: Fraction, gamma: Fraction, times: int) -> Function:
-    """Return a `Level`, or an exact constant if `times` is small. The cost does not depend on `times`."""
+    """Return the constant factor * gamma^times, as a `LinearFunction` if `times` is small, else as a `Level`.
+
+    The cost does not depend on `times`.
+    """
     return LinearFunction(factor * gamma**times) if times <= _SMALL else Level(factor, gamma, times)
 
 
 def power(origin: int, base: Fraction, factor: Fraction, slope: Fraction, gamma: Fraction) -> Function:
-    """Return a `Power`, or a `LinearFunction` if gamma is 1, or if factor and slope are 0."""
+    """Return the function base + (factor + slope * k) * gamma^k, where k = position - origin, in its simplest class.
+
+    It is a `LinearFunction` if gamma is 1 or if factor and slope are 0, else a `Power`.
+    """
     if gamma == 1:
         return LinearFunction.through(origin, base + factor, slope)
     return Power(origin, base, factor, slope, gamma) if factor or slope else LinearFunction(base)
@@ -147,7 +183,14 @@ def power(origin: int, base: Fraction, factor: Fraction, slope: Fraction, gamma:
 
 @dataclass(frozen=True)
 class Wave(Function):
-    """middle + swing * cos(pi * turn * (position - origin)), where `turn` is in half turns per position, 0 < turn <= 1."""
+    """The function middle + swing * cos(pi * turn * (position - origin)).
+
+    Attributes:
+        origin: A position at which the cosine is 1.
+        middle: The mean of the highest and the lowest value.
+        swing: The amplitude.
+        turn: The number of half periods per position, greater than 0 and at most 1.
+    """
 
     origin: int
     middle: Fraction
@@ -162,7 +205,7 @@ class Wave(Function):
         return rounded(DIGITS.add(to_decimal(self.middle), DIGITS.multiply(to_decimal(self.swing), factor)))
 
     def same(self, other: Function) -> bool:
-        """Compare middle, swing and turn. The origins must differ by full turns."""
+        """Return True if the other function is a `Wave` with equal middle, swing and turn, and the origins differ by full periods."""
         return (
             isinstance(other, Wave)
             and (self.middle, self.swing, self.turn) == (other.middle, other.swing, other.turn)
@@ -171,13 +214,21 @@ class Wave(Function):
 
 
 def wave(origin: int, middle: Fraction, swing: Fraction, turn: Fraction) -> Function:
-    """Return a `Wave`, or a constant if the swing is 0."""
+    """Return the function middle + swing * cos(pi * turn * (position - origin)): a `Wave`, or a constant if the swing is 0."""
     return Wave(origin, middle, swing, turn) if swing else LinearFunction(middle)
 
 
 @dataclass(frozen=True)
 class Root(Function):
-    """last + drop * ((zero - position) / length)^exponent up to the position `zero`; exponent > 0 and exponent != 1."""
+    """The function last + drop * ((zero - position) / length)^exponent, used up to the position `zero`.
+
+    Attributes:
+        zero: The position at which the value is `last`.
+        length: The number of positions before `zero` at which the value is `last + drop`.
+        last: The value at `zero`.
+        drop: The difference between the first and the last value.
+        exponent: The exponent, greater than 0 and not 1.
+    """
 
     zero: int
     length: int
@@ -196,7 +247,10 @@ class Root(Function):
         return rounded(DIGITS.add(to_decimal(self.last), DIGITS.multiply(to_decimal(self.drop), power)))
 
     def same(self, other: Function) -> bool:
-        """Compare zero, last, the exponent, and drop^d / length^n for the exponent n/d."""
+        """Return True if the other function is a `Root` with equal values at every position, as far as this can be proved.
+
+        It compares zero, last and the exponent n/d, and drop^d / length^n, which is equal for equal functions.
+        """
         if not isinstance(other, Root):
             return False
         if (self.zero, self.last, self.exponent) != (other.zero, other.last, other.exponent):
@@ -210,7 +264,10 @@ class Root(Function):
 
 
 def root(zero: int, length: int, last: Fraction, drop: Fraction, exponent: Fraction) -> Function:
-    """Return a `Root`, or a `LinearFunction` if the exponent is 1 or the drop is 0."""
+    """Return the function last + drop * ((zero - position) / length)^exponent in its simplest class.
+
+    It is a `LinearFunction` if the exponent is 1 or the drop is 0, else a `Root`.
+    """
     if not drop:
         return LinearFunction(last)
     return (
@@ -222,7 +279,12 @@ def root(zero: int, length: int, last: Fraction, drop: Fraction, exponent: Fract
 
 @dataclass(frozen=True)
 class SlowedFunction(Function):
-    """Another function (`inner`) whose argument increases by 1 every `every` positions."""
+    """A function whose argument increases by 1 only after several positions.
+
+    Attributes:
+        inner: The original function.
+        every: The number of positions after which its argument increases by 1.
+    """
 
     inner: Function
     every: int
@@ -232,5 +294,5 @@ class SlowedFunction(Function):
         return self.inner.value(position // self.every)
 
     def same(self, other: Function) -> bool:
-        """Compare `every` and the inner functions."""
+        """Return True if the other function is a `SlowedFunction` with equal `every` and the same inner function."""
         return isinstance(other, SlowedFunction) and self.every == other.every and self.inner.same(other.inner)

@@ -1,4 +1,4 @@
-"""A grid of hyperparameters written in Python, with a filter."""
+"""A grid of hyperparameter values that is written in Python, with a filter of its combinations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ Filter = Callable[[Mapping[str, Sequence]], bool]
 
 
 class GridSearchSpace:
-    """All combinations of listed values, except those that a filter rejects. The last name changes fastest.
+    """All combinations of listed values, except those that a filter rejects.
 
-    space = GridSearchSpace(
-        {"lr": [Constant(0.1), Exponential(0.1, 0.95)], "bs": [128, MultiStep(128, [40], 2)]},
-        filter=lambda found: found["bs"].value(0) == 128,
-    )
-    hopyard.run({..., "space": space.to_dict(), "generator": space.generator})
+    Iteration yields the configurations that are kept. The value of the last name changes fastest.
+
+        space = GridSearchSpace(
+            {"lr": [Constant(0.1), Exponential(0.1, 0.95)], "bs": [128, MultiStep(128, [40], 2)]},
+            filter=lambda found: found["bs"].value(0) == 128,
+        )
+        hopyard.run({..., "space": space.to_dict(), "generator": space.generator})
     """
 
     def __init__(self, parameters: Mapping[str, list[Any]], filter: Filter | None = None) -> None:
@@ -28,11 +30,11 @@ class GridSearchSpace:
 
         Args:
             parameters: Lists of values by name, at least one value each.
-            filter: Function that receives each combination by name, as sequences (a plain value is a constant
-                sequence). It returns whether to keep the combination.
+            filter: Receives each combination, as sequences by name (a plain value is a constant sequence), and returns
+                True to keep it. None: all combinations are kept.
 
         Raises:
-            SequenceError: A name has no values, or the filter keeps nothing.
+            SequenceError: A name has no values, or the filter keeps no combination.
         """
         self._values = dict[str, list[JsonValue]]()
         for name, values in parameters.items():
@@ -49,17 +51,17 @@ class GridSearchSpace:
             raise SequenceError(f"the filter keeps none of {len(self._all)} configurations; loosen it")
 
     def to_dict(self) -> dict[str, JsonValue]:
-        """Return the written space, for the field `space` of an experiment. The filter is not included."""
+        """Return the field `space` of an experiment with the listed values. The filter is not included."""
         return {name: {"choice": values} for name, values in self._values.items()}
 
     @property
     def generator(self) -> dict[str, JsonValue]:
-        """The field `generator` of an experiment: the grid, and the indices of the points that the filter keeps."""
+        """The field `generator` of an experiment: the grid generator, with the indices of the combinations that the filter keeps."""
         everything = len(self._points) == len(self._all)
         return {"name": "grid"} if everything else {"name": "grid", "points": cast(JsonValue, list(self._points))}
 
     def __iter__(self) -> Iterator[dict[str, JsonValue]]:
-        """Iterate over the configurations that are kept."""
+        """Yield the configurations that are kept, each as JSON values and written sequences by name."""
         return (dict(zip(self._values, self._all[index], strict=True)) for index in self._points)
 
     def __len__(self) -> int:

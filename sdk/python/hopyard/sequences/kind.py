@@ -1,4 +1,4 @@
-"""The common base class of the kinds of sequences: field checks and the written form."""
+"""The common base class of the kinds of sequences: checks of their fields, and their written form (JSON)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NEEDED: Final[Any] = None
 
 @dataclass(frozen=True, eq=False)
 class SequenceKind(Sequence):
-    """A sequence whose written form contains its fields. Fields that are None are omitted."""
+    """Base class of sequences that are dataclasses. The written form contains the fields, except those that are None."""
 
     inherits: ClassVar[str | None] = None
-    """The field that gets the target of a preceding warm-up."""
+    """The name of the field that is set to the target of a preceding warm-up if it is omitted; None: there is none."""
 
     def to_data(self) -> dict[str, JsonValue]:
-        """Return the written form under the key `sequence`."""
+        """Return the part of the written form below the key `sequence`: the kind, with the fields that are not None."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {self.kind: {name: _plain(value) for name, value in given.items() if value is not None}}
 
@@ -35,7 +35,11 @@ class SequenceKind(Sequence):
         )
 
     def _fraction(self, name: str) -> Fraction:
-        """Return the number in the field `name`."""
+        """Return the number in the field `name`, exactly as the user wrote it.
+
+        Raises:
+            SequenceError: The field is None, because it was omitted although no warm-up precedes the sequence.
+        """
         value = getattr(self, name)
         if value is None:
             raise error(self, name, "is missing; it may be omitted only after a warm-up, whose target is then used")
@@ -71,12 +75,18 @@ class SequenceKind(Sequence):
 
 
 def is_count(value: object) -> bool:
-    """Return whether `value` is a whole number of units, 1 or more."""
+    """Return True if `value` is an int from 1 to 2^53 - 1, as numbers of units must be."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**53
 
 
 def error(sequence: Sequence, name: str, reason: str) -> SequenceError:
-    """Return the error for the field `name` of `sequence`."""
+    """Return an error about a field of a sequence.
+
+    Args:
+        sequence: The sequence.
+        name: The name of the field.
+        reason: What is wrong, as a message without the name of the field.
+    """
     return SequenceError(reason, (sequence.kind, name))
 
 

@@ -1,4 +1,9 @@
-"""The kinds of sequences. Their parameters have the names and meanings of torch.optim.lr_scheduler."""
+"""The kinds of sequences. Their parameters have the names and meanings of those in torch.optim.lr_scheduler.
+
+In this module, k is the number of units since the start of the sequence's clock. The clock starts with the training, or
+at the end of a preceding warm-up. A field named `initial` or `start` may be omitted after a warm-up, whose target is
+then used.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +20,37 @@ from hopyard.sequences.rational import JsonValue, fraction, is_number, show
 
 @dataclass(frozen=True, eq=False)
 class Constant(SequenceKind):
-    """A constant value, which can be any JSON value."""
+    """A constant value.
+
+    Attributes:
+        value_: The value, which can be any JSON value.
+    """
 
     value_: JsonValue
     kind: ClassVar[str] = "constant"
 
     def __str__(self) -> str:
-        """Return the value as text."""
+        """Return the value as text for tables."""
         return show(self.value_)
 
     def to_data(self) -> dict[str, JsonValue]:
-        """Return the written form: `{constant: 0.1}`."""
+        """Return the part of the written form below the key `sequence`, such as `{constant: 0.1}`."""
         return {self.kind: self.value_}
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield one function."""
+        """Yield one pair of a start position and a function: the constant, in force from `origin` on."""
         yield origin, _held(self.value_)
 
 
 @dataclass(frozen=True, eq=False)
 class Linear(SequenceKind):
-    """Changes linearly from `start` to `end` over `total_iters` units, then stays at `end` (LinearLR)."""
+    """A linear change over a number of units, then a constant (LinearLR).
+
+    Attributes:
+        start: The value at the beginning; None: the target of the preceding warm-up.
+        end: The value after `total_iters` units.
+        total_iters: The number of units of the change, 1 or more.
+    """
 
     start: float | None = None
     end: float = 0.0
@@ -44,12 +59,12 @@ class Linear(SequenceKind):
     inherits: ClassVar[str | None] = "start"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._numbers("start", "end")
         self._counts("total_iters")
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield a ramp and the constant after it."""
+        """Yield pairs of a start position and a function: a linear function from `origin` on, then the constant `end`."""
         start, end = self._fraction("start"), fraction(self.end)
         yield origin, LinearFunction.through(origin, start, (end - start) / self.total_iters)
         yield origin + self.total_iters, LinearFunction(end)
@@ -57,7 +72,12 @@ class Linear(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Exponential(SequenceKind):
-    """initial * gamma^k (ExponentialLR)."""
+    """An exponential change: initial * gamma^k, where k is the number of units since the beginning (ExponentialLR).
+
+    Attributes:
+        initial: The value at the beginning; None: the target of the preceding warm-up.
+        gamma: The factor per unit, greater than 0.
+    """
 
     initial: float | None = None
     gamma: float = NEEDED
@@ -65,18 +85,24 @@ class Exponential(SequenceKind):
     inherits: ClassVar[str | None] = "initial"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._numbers("initial")
         self._numbers("gamma", positive=True)
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield one function."""
+        """Yield one pair of a start position and a function: the exponential function, in force from `origin` on."""
         yield origin, power(origin, Fraction(0), self._fraction("initial"), Fraction(0), fraction(self.gamma))
 
 
 @dataclass(frozen=True, eq=False)
 class Step(SequenceKind):
-    """`initial`, multiplied by `gamma` after every `step_size` units (StepLR)."""
+    """A value that is multiplied by a factor after every `step_size` units (StepLR).
+
+    Attributes:
+        initial: The value at the beginning; None: the target of the preceding warm-up.
+        step_size: The number of units between two changes, 1 or more.
+        gamma: The factor, greater than 0.
+    """
 
     initial: float | None = None
     step_size: int = NEEDED
@@ -85,13 +111,13 @@ class Step(SequenceKind):
     inherits: ClassVar[str | None] = "initial"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._numbers("initial")
         self._counts("step_size")
         self._numbers("gamma", positive=True)
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield a constant for each step, without end."""
+        """Yield pairs of a start position and a function: a constant for each step from `origin` on, without end."""
         value, gamma = self._fraction("initial"), fraction(self.gamma)
         if self.step_size == 1 or gamma == 1:
             yield origin, power(origin, Fraction(0), value, Fraction(0), gamma)
@@ -102,10 +128,16 @@ class Step(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class MultiStep(SequenceKind):
-    """A new value at each milestone: the previous one times `gamma` (MultiStepLR), or the next of `values`.
+    """A new value at each milestone: the previous value times `gamma` (MultiStepLR), or the next one of `values`.
 
-    `values` are any JSON values, one more than there are milestones. Milestones count from the start of the training,
-    even after a warm-up.
+    Milestones count from the start of the training, even after a warm-up. Either `gamma` or `values` must be given.
+
+    Attributes:
+        initial: The value before the first milestone; None: the target of the preceding warm-up. Not allowed with
+            `values`.
+        milestones: The positions of the changes, ascending, 1 or more.
+        gamma: The factor at each milestone, greater than 0; None: `values` is given.
+        values: The values, which can be any JSON values, one more than there are milestones; None: `gamma` is given.
     """
 
     initial: float | None = None
@@ -117,7 +149,7 @@ class MultiStep(SequenceKind):
     milestones_from_start: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._rising("milestones")
         if self.values is None:
             if self.gamma is None:
@@ -134,7 +166,10 @@ class MultiStep(SequenceKind):
         object.__setattr__(self, "values", tuple(self.values))
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield a constant for each milestone."""
+        """Yield pairs of a start position and a function: the initial constant from `origin` on, then one for each milestone.
+
+        The milestones count from `origin`.
+        """
         starts = (0, *self.milestones)
         if self.values is not None:
             for start, value in zip(starts, self.values, strict=True):
@@ -147,7 +182,13 @@ class MultiStep(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Cosine(SequenceKind):
-    """Follows half a cosine from `initial` to `eta_min` over `t_max` units, then back, repeatedly (CosineAnnealingLR)."""
+    """Half a cosine period from `initial` to `eta_min`, then back to `initial`, repeatedly (CosineAnnealingLR).
+
+    Attributes:
+        initial: The value at the beginning; None: the target of the preceding warm-up.
+        t_max: The number of units of half a period, 1 or more.
+        eta_min: The value at the end of the first half period.
+    """
 
     initial: float | None = None
     t_max: int = NEEDED
@@ -156,19 +197,26 @@ class Cosine(SequenceKind):
     inherits: ClassVar[str | None] = "initial"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._numbers("initial", "eta_min")
         self._counts("t_max")
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield one function."""
+        """Yield one pair of a start position and a function: the cosine function, in force from `origin` on."""
         top, low = self._fraction("initial"), fraction(self.eta_min)
         yield origin, wave(origin, (top + low) / 2, (top - low) / 2, Fraction(1, self.t_max))
 
 
 @dataclass(frozen=True, eq=False)
 class CosineWarmRestarts(SequenceKind):
-    """Follows half a cosine from `initial` to `eta_min`, and restarts after `t_0`, then `t_0 * t_mult`, ... units."""
+    """Half a cosine period from `initial` to `eta_min`, restarted with a growing period (CosineAnnealingWarmRestarts).
+
+    Attributes:
+        initial: The value at the beginning and after each restart; None: the target of the preceding warm-up.
+        t_0: The number of units until the first restart, 1 or more.
+        t_mult: The factor by which the number of units grows with each restart, 1 or more.
+        eta_min: The value that is approached before each restart.
+    """
 
     initial: float | None = None
     t_0: int = NEEDED
@@ -178,12 +226,12 @@ class CosineWarmRestarts(SequenceKind):
     inherits: ClassVar[str | None] = "initial"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._numbers("initial", "eta_min")
         self._counts("t_0", "t_mult")
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield one function for each restart, without end."""
+        """Yield pairs of a start position and a function: a cosine function from `origin` on and from each restart, without end."""
         top, low = self._fraction("initial"), fraction(self.eta_min)
         length = self.t_0
         while True:
@@ -194,10 +242,16 @@ class CosineWarmRestarts(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Cyclic(SequenceKind):
-    """Rises from `base` to `max` and falls again, repeatedly (CyclicLR).
+    """A value that increases linearly from `base` to `max` and decreases again, repeatedly (CyclicLR).
 
-    `step_size_down` defaults to `step_size_up`. In the mode `triangular2`, each cycle is half as high as the previous
-    one. In the mode `exp_range`, the height is multiplied by `gamma` at every unit.
+    Attributes:
+        base: The value at the beginning of each cycle.
+        max: The highest value of the first cycle.
+        step_size_up: The number of units of the increase, 1 or more.
+        step_size_down: The number of units of the decrease, 1 or more; None: the same as `step_size_up`.
+        mode: `triangular`: all cycles are equal. `triangular2`: the height of each cycle is half of the previous one.
+            `exp_range`: the height is multiplied by `gamma` at every unit.
+        gamma: The factor per unit, greater than 0; only with the mode `exp_range`, otherwise None.
     """
 
     base: float
@@ -209,7 +263,7 @@ class Cyclic(SequenceKind):
     kind: ClassVar[str] = "cyclic"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._numbers("base", "max")
         self._counts("step_size_up")
         if self.step_size_down is not None:
@@ -225,7 +279,10 @@ class Cyclic(SequenceKind):
             self._numbers("gamma", positive=True)
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield two ramps for each cycle, without end."""
+        """Yield pairs of a start position and a function: an increasing and a decreasing one for each cycle, without end.
+
+        The first cycle starts at `origin`.
+        """
         base, height = fraction(self.base), fraction(self.max) - fraction(self.base)
         up, down = self.step_size_up, self.step_size_down or self.step_size_up
         gamma = fraction(self.gamma) if self.gamma is not None else Fraction(1)
@@ -243,7 +300,16 @@ class Cyclic(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Polynomial(SequenceKind):
-    """end + (initial - end) * (1 - k / total_iters)^power, then `end` (PolynomialLR, where the end is 0)."""
+    """A polynomial change, then a constant: end + (initial - end) * (1 - k / total_iters)^power, then `end` (PolynomialLR).
+
+    k is the number of units since the beginning. In PolynomialLR of PyTorch, the end is always 0.
+
+    Attributes:
+        initial: The value at the beginning; None: the target of the preceding warm-up.
+        total_iters: The number of units of the change, 1 or more.
+        power: The exponent, greater than 0.
+        end: The value after `total_iters` units.
+    """
 
     initial: float | None = None
     total_iters: int = NEEDED
@@ -253,13 +319,13 @@ class Polynomial(SequenceKind):
     inherits: ClassVar[str | None] = "initial"
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Raise SequenceError unless the fields are valid."""
         self._numbers("initial", "end")
         self._numbers("power", positive=True)
         self._counts("total_iters")
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield a root function and the constant after it."""
+        """Yield pairs of a start position and a function: the polynomial function from `origin` on, then the constant `end`."""
         end, last = origin + self.total_iters, fraction(self.end)
         yield origin, root(end, self.total_iters, last, self._fraction("initial") - last, fraction(self.power))
         yield end, LinearFunction(last)
@@ -267,13 +333,17 @@ class Polynomial(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Piecewise(SequenceKind):
-    """Linear interpolation between points (position, value) in ascending order. Constant before the first and after the last point."""
+    """Linear interpolation between points. The value is constant before the first point and after the last one.
+
+    Attributes:
+        points: Pairs of position (0 or more) and value, with ascending positions, at least one pair.
+    """
 
     points: tuple[tuple[int, float], ...]
     kind: ClassVar[str] = "piecewise"
 
     def __post_init__(self) -> None:
-        """Check the points."""
+        """Raise SequenceError unless the points are valid."""
         found: Any = self.points
         pairs = isinstance(found, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 2 for p in found)
         if not (pairs and found and all(is_count(at + 1) and is_number(v) for at, v in found if isinstance(at, int))):
@@ -285,7 +355,10 @@ class Piecewise(SequenceKind):
         object.__setattr__(self, "points", tuple((at, value) for at, value in found))
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield a line for each pair of adjacent points."""
+        """Yield pairs of a start position and a function: a linear one for each pair of adjacent points, then a constant.
+
+        Positions of points count from `origin`. A constant precedes the first point if its position is above 0.
+        """
         exact = [(at, fraction(value)) for at, value in self.points]
         if exact[0][0] > 0:
             yield origin, LinearFunction(exact[0][1])

@@ -1,4 +1,4 @@
-"""Parses the written form of sequences, which is plain JSON in configurations, files and journals."""
+"""Parses the written form of sequences: the JSON values that represent them in configurations, files and journals."""
 
 from __future__ import annotations
 
@@ -33,15 +33,18 @@ _DEEPEST: Final = 5
 
 
 def is_written(value: object) -> bool:
-    """Return whether `value` has the written form of a sequence, valid or not: a mapping with `sequence` and optionally `per`."""
+    """Return True if `value` looks like a written sequence: a mapping with the key `sequence` and optionally the key `per`.
+
+    The sequence itself may be invalid.
+    """
     return isinstance(value, Mapping) and "sequence" in value and not set(value) - {"sequence", "per"}
 
 
 def read(written: Mapping[str, Any]) -> Sequence:
-    """Parse `{sequence: {kind: {field: value}}}`, optionally with the key `per`.
+    """Parse the written form of a sequence: `{sequence: {kind: {field: value}}}`, optionally with the key `per`.
 
     Raises:
-        SequenceError: The written form is wrong. The error names the field.
+        SequenceError: The written form is invalid. The error names the field.
     """
     found = read_kind(written["sequence"])
     if "per" in written:
@@ -51,12 +54,24 @@ def read(written: Mapping[str, Any]) -> Sequence:
 
 
 def as_sequence(value: Any) -> Sequence:
-    """Convert a configuration value to a sequence. A plain value becomes a constant."""
+    """Convert a configuration value to a sequence: a written sequence is parsed, another value becomes a constant.
+
+    Raises:
+        SequenceError: The written form is invalid.
+    """
     return read(value) if is_written(value) else Constant(value)
 
 
 def read_kind(data: object, depth: int = 1) -> Sequence:
-    """Parse `{kind: {field: value}}`. A number is a constant."""
+    """Parse the part of a written sequence below the key `sequence`: `{kind: {field: value}}`. A number becomes a constant.
+
+    Args:
+        data: The JSON value.
+        depth: The nesting depth of the sequence, from 1; at most `_DEEPEST`.
+
+    Raises:
+        SequenceError: The written form is invalid. The error names the field.
+    """
     if is_number(data):
         return Constant(data)  # type: ignore[arg-type]
     if depth > _DEEPEST:

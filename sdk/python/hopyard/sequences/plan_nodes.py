@@ -1,12 +1,13 @@
-"""Divides the training of a configuration into the nodes of the search plan. A node starts where a value's function changes.
+"""Divides the training of a configuration into the nodes of the search plan.
 
-A node covers the training from a position on while the same functions of the position are in force. Its key is a hash
-of its parent's key, its start, and these functions. Two configurations therefore share their first nodes as long as
-their sequences have the same functions, whatever follows and whichever experiment trains them. A node has no fixed end:
-a configuration can leave it anywhere for another function.
+A node represents the training from a start position on while the same functions of the position determine the values of
+all hyperparameters. Its key is a hash of the key of the preceding node, its start, and these functions. Two
+configurations share their first nodes up to the position where their sequences have different functions, in whichever
+experiments they are trained. A node has no fixed end: a configuration can leave it at any position for another
+function.
 
-Equal keys mean equal trainings. Equal trainings can have different keys if a function is written in another way, such
-as an exponential with another origin. They are then trained or looked up twice.
+Equal keys mean equal trainings. Equal trainings can have different keys if a function is written in another form, such
+as an exponential with another origin. The training is then not shared.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from hopyard.sequences.parse import as_sequence, is_written
 from hopyard.sequences.rational import JsonValue, token
 
 LONGEST: Final = 1_000_000
-"""Longer trainings are not divided, because a sequence can have as many functions."""
+"""Maximum length, in units, of a training that is divided into nodes: a sequence can have one function per unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStretch:
-    """The part of a node that one configuration uses.
+    """The part of a node of the search plan that one configuration uses.
 
     Attributes:
         node: Key of the node.
-        parent: Key of the previous node; empty for the first.
+        parent: Key of the preceding node; empty for the first node.
         start: Start position of the node.
-        end: Position at which the configuration leaves the node or is complete.
-        values: The values in force at `start`; those in groups have dotted names.
+        end: Position at which the configuration leaves the node or is complete (exclusive).
+        values: The hyperparameter values at `start`, by name. Names in groups are joined by dots.
     """
 
     node: str
@@ -46,12 +47,12 @@ class NodeStretch:
 
 
 def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[NodeStretch, ...]:
-    """Return a configuration's path through the search plan, up to a position.
+    """Return the nodes through which a configuration passes in the search plan, up to a position.
 
     Args:
-        configuration: All hyperparameters.
-        until: The position, 1 or more. The path is empty if it is greater than `LONGEST`.
-        root: All other inputs of the training: code, data, seed.
+        configuration: All hyperparameters: JSON values and written sequences by name, with nested groups.
+        until: The position, 1 or more. The path is empty if it is less than 1 or greater than `LONGEST`.
+        root: All other inputs of the training (code, data, seed), as a text.
     """
     if not 1 <= until <= LONGEST:
         return ()
@@ -74,7 +75,14 @@ def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[
 
 
 def _parts(sequence: Sequence, until: int) -> list[tuple[int, str]]:
-    """Return the start and a text for each function of a sequence. For a sequence that counts steps, it is the written form."""
+    """Return the start position of each function of a sequence, with a text that identifies the function.
+
+    A sequence that counts optimizer steps has one entry, with its written form as the text.
+
+    Args:
+        sequence: The sequence.
+        until: The position before which the functions start.
+    """
     if sequence.per_step:
         return [(0, str(token(sequence.written())))]
     return [
@@ -84,7 +92,7 @@ def _parts(sequence: Sequence, until: int) -> list[tuple[int, str]]:
 
 
 def _value(value: JsonValue) -> str:
-    """Return a value as text. Equal values have the same text: 1 and 1.0, but not 1 and true."""
+    """Return a JSON value as text. Equal values have equal texts: 1 and 1.0 are equal, 1 and true are not."""
     whole = isinstance(value, float) and value.is_integer()
     return str(token(int(value) if whole and isinstance(value, float) else value))
 

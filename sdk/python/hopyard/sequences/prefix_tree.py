@@ -1,4 +1,4 @@
-"""The prefix tree of a set of configurations. It contains their common beginnings only once."""
+"""The prefix tree of a set of configurations, which contains common beginnings of their training only once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Request(NamedTuple):
 
     Attributes:
         configuration: JSON values and written sequences by name, with nested groups.
-        length: The position, 1 or more.
-        root: All other inputs of the training (program, data, seed). Only requests with equal roots share anything.
+        length: The position at which the training ends, 1 or more.
+        root: All other inputs of the training (program, data, seed). Only requests with equal roots share training.
     """
 
     configuration: Mapping[str, Any]
@@ -28,13 +28,13 @@ class Request(NamedTuple):
 
 @dataclass
 class Branch:
-    """A range of positions that the same requests share.
+    """A range of positions that the same requests share, with the branches that continue from its end.
 
     Attributes:
-        start: Start of the range.
-        stop: End of the range (exclusive), where the requests diverge or the last one ends.
-        requests: Numbers of the requests that share the complete range.
-        after: The branches that follow.
+        start: The first position of the range.
+        stop: The end of the range (exclusive), where the requests diverge or the last one ends.
+        requests: Numbers of the requests that share the complete range, in the order in which they were added.
+        after: The branches that start at `stop`.
     """
 
     start: int
@@ -43,7 +43,7 @@ class Branch:
     after: list[Branch] = field(default_factory=list)
 
     def all(self) -> Iterator[Branch]:
-        """Yield this branch and all branches after it. A branch precedes those that follow it."""
+        """Yield this branch and all branches that continue from it, each before those that continue from it."""
         open_ = [self]
         while open_:
             branch = open_.pop()
@@ -52,14 +52,17 @@ class Branch:
 
 
 class PrefixTree:
-    """Requests, merged while their configurations have the same values at all positions so far.
+    """A tree of requests, in which two requests share training up to the first position where their values differ.
 
-    Values are compared, not written forms or later values. Names are part of a configuration: if one of two
-    configurations lacks a name, they share nothing.
+    Values at the positions are compared, not written forms or values at later positions. If one of two configurations
+    lacks a hyperparameter of the other, they share nothing.
+
+    Attributes:
+        roots: The branches that start at position 0.
     """
 
     def __init__(self, requests: Iterable[Request] = ()) -> None:
-        """Add `requests` in order."""
+        """Create a tree of the given requests, which get the numbers 0, 1, ... in order."""
         self.roots: list[Branch] = []
         self._requests: list[tuple[_Values, int]] = []
         self._common = dict[tuple[Sequence, Sequence, int], int]()
@@ -71,30 +74,36 @@ class PrefixTree:
 
     @property
     def requests(self) -> int:
-        """The number of requests."""
+        """The number of requests in the tree."""
         return len(self._requests)
 
     @property
     def total(self) -> int:
-        """The number of positions if each request is trained separately."""
+        """The number of positions to train if no request shares training with another."""
         return sum(length for _, length in self._requests)
 
     @property
     def unique(self) -> int:
-        """The number of positions in the tree, which must be trained if nothing is trained twice."""
+        """The number of positions to train if each shared range is trained once: the sum of the lengths of all branches."""
         return sum(branch.stop - branch.start for root in self.roots for branch in root.all())
 
     @property
     def critical_path(self) -> int:
-        """The largest number of positions that must be trained one after another."""
+        """The number of positions of the longest request, which must be trained one after another."""
         return max((length for _, length in self._requests), default=0)
 
     def makespan_lower_bound(self, slots: int) -> int:
-        """Return a lower bound of the time that `slots` (1 or more) need, if a slot trains one position per time unit.
+        """Return a lower bound of the time to train the tree, where a slot trains one position per time unit.
 
-        No position after p can start before p is trained. Therefore p, plus all later positions divided by the number
-        of slots, is a bound for every p. Hu's algorithm reaches the largest of these bounds if moving a job costs
-        nothing.
+        No position after p can start before p is trained. Therefore p, plus the number of all later positions divided
+        by the number of slots, is a bound for every p. The result is the largest of these bounds. Hu's algorithm
+        reaches it if moving a job costs nothing.
+
+        Args:
+            slots: The number of slots, 1 or more.
+
+        Raises:
+            SequenceError: `slots` is less than 1.
         """
         if slots < 1:
             raise SequenceError(f"needs at least one slot, found {slots}")
@@ -113,10 +122,10 @@ class PrefixTree:
         return best
 
     def add(self, request: Request) -> int:
-        """Add a request, and return its number.
+        """Add a request, and return its number, counted from 0.
 
         Raises:
-            SequenceError: Its length is less than 1, or one of its sequences is wrong.
+            SequenceError: Its length is less than 1, or one of its sequences is invalid.
         """
         if request.length < 1:
             raise SequenceError(f"a request's length is 1 or more, found {request.length}")
@@ -158,7 +167,14 @@ class PrefixTree:
             yield f"{group}{name}", self._read[text]
 
     def _parting(self, one: _Values, other: _Values, least: int, until: int) -> int:
-        """Return the position up to which both have the same values, at most `until`. It is known to be at least `least`."""
+        """Return the position up to which two configurations have the same values.
+
+        Args:
+            one: The sequences of one configuration by name.
+            other: The sequences of the other configuration by name.
+            least: A position up to which the values are known to be the same.
+            until: The maximum result.
+        """
         for name, sequence in one.items():
             if sequence is other[name]:
                 continue
@@ -185,10 +201,10 @@ _Values = dict[str, Sequence]
 
 
 def _at(values: _Values, position: int) -> Hashable:
-    """Return a key that is equal for configurations that continue together, if they are equal so far.
+    """Return a key of the values at a position, which decides how configurations that were equal so far continue.
 
-    The number of optimizer steps in a unit is not known, so sequences that count steps are compared by their written
-    form.
+    Two such configurations share the training after the position exactly if their keys are equal. The number of
+    optimizer steps in a unit is not known, so sequences that count steps are compared by their written form.
     """
     return tuple(
         str(sequence.written()) if sequence.per_step else token(sequence.value(position))

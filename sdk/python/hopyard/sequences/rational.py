@@ -1,4 +1,4 @@
-"""Exact arithmetic with fractions of the decimal numbers that the user wrote, rounded to a double only at the end."""
+"""Exact arithmetic with the decimal numbers that the user wrote. A result is rounded to a double only at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHOLE: Final = 2.0**53
 
 
 class SequenceError(InvalidInput):
-    """A sequence is not valid. The message names the field, what was found and what is allowed.
+    """Raised if a sequence is invalid. The message names the field, the value that was found, and the allowed values.
 
     Attributes:
         path: The field, starting with the kind of the sequence: `("warmup", "then", "exponential", "gamma")`.
@@ -34,7 +34,13 @@ class SequenceError(InvalidInput):
     """
 
     def __init__(self, reason: str, path: tuple[str | int, ...] = ()) -> None:
-        """Create the error for the field at `path`."""
+        """Create an error.
+
+        Args:
+            reason: What is wrong, as a message without the name of the field.
+            path: The path of the field, starting with the kind of the sequence; empty: the error concerns the whole
+                sequence.
+        """
         self.reason, self.path = reason, path
         text = ""
         for part in path:
@@ -42,22 +48,26 @@ class SequenceError(InvalidInput):
         super().__init__(f"{text}: {reason}" if text else reason)
 
     def inside(self, *outer: str | int) -> SequenceError:
-        """Return the same error with a longer path, relative to an outer object."""
+        """Return the same error with the names of enclosing objects at the beginning of its path.
+
+        Args:
+            *outer: The names or list indices of the enclosing objects, outermost first.
+        """
         return SequenceError(self.reason, (*outer, *self.path))
 
 
 def is_number(value: object) -> bool:
-    """Return whether `value` is a finite int or float, and not a bool."""
+    """Return True if `value` is a finite int or float, and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def fraction(value: float) -> Fraction:
-    """Return the decimal number that the user wrote, not its nearest binary number: 0.1 is one tenth."""
+    """Return the decimal number that the user wrote for `value`, exactly. For 0.1 it is 1/10, not the nearest binary number."""
     return Fraction(value) if isinstance(value, int) else Fraction(Decimal(repr(value)))
 
 
 def to_decimal(value: Exact) -> Decimal:
-    """Return the number to 60 digits."""
+    """Return a number as a decimal, to 60 digits."""
     if isinstance(value, Decimal):
         return value
     return DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
@@ -79,7 +89,7 @@ def rounded(value: Exact) -> int | float:
 
 
 def token(value: JsonValue) -> object:
-    """Return a hashable object that is equal for equal values: 1 and 1.0 are equal, 1 and true are not."""
+    """Return a hashable object that is equal for two JSON values exactly if they are equal: 1 and 1.0 are, 1 and true are not."""
     return value if is_number(value) else json.dumps(_by_value(value), sort_keys=True)
 
 
@@ -93,7 +103,7 @@ def _by_value(value: JsonValue) -> JsonValue:
 
 @functools.lru_cache(maxsize=65536)
 def cosine(half_turns: Fraction) -> Exact:
-    """Return cos(pi * half_turns), exactly if it is rational."""
+    """Return cos(pi * half_turns): a `Fraction` if it is rational, else a `Decimal` to 60 digits."""
     angle = half_turns % 2
     if angle > 1:
         angle = 2 - angle
@@ -117,7 +127,7 @@ def _series(half_turns: Fraction) -> Decimal:
 
 
 def show(value: object) -> str:
-    """Return `value` for an error message."""
+    """Return `value` as JSON for an error message, shortened to 80 characters."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
@@ -126,6 +136,11 @@ def show(value: object) -> str:
 
 
 def near(found: str, allowed: Iterable[str]) -> str:
-    """Return ` (did you mean X?)`, or an empty text if no word is similar."""
+    """Return the text ` (did you mean X?)` with the most similar allowed word, for an error message; empty: none is similar.
+
+    Args:
+        found: The unknown word.
+        allowed: The allowed words.
+    """
     words = difflib.get_close_matches(found, list(allowed), n=1)
     return f" (did you mean {words[0]}?)" if words else ""

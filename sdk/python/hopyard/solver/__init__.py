@@ -1,4 +1,4 @@
-"""Solvers: what policies ask that takes too long to think about in an up-call. The base class that plugins derive from."""
+"""Solvers: plugins that compute for a policy what takes too long for an up-call. This package has their base class."""
 
 from hopyard.solver.base import Solver
 

@@ -1,4 +1,4 @@
-"""What every solver promises."""
+"""The base class of solvers."""
 
 from __future__ import annotations
 
@@ -7,33 +7,38 @@ from typing import Any
 
 
 class Solver(ABC):
-    """Answers one kind of a policy's questions (`cluster.ask`): a schedule, an assignment, a plan, within a time limit.
+    """Base class of solvers: plugins that solve optimization problems for policies, such as schedules, within a time limit.
 
-    A solver is a function of its payload: it reads no clock but to stop in time, no file, no network and no source of chance that
-    the payload does not seed, and remembers nothing from one question to the next. Its answers are journalled, so that neither a
-    replay nor a recovery asks it again for what it has answered.
+    A policy sends a request with the down-call `cluster.ask`; the answer comes back to it in an up-call.
 
-    In a live cluster it runs beside the scheduler, in a process of its own for each question, of a lower priority than the
-    services'. What that process does, crash or hang included, costs nobody else anything: the policy hears an error.
+    The result must depend only on the payload. A solver must not read files, the network, or a clock (except to stop in
+    time), must seed all random numbers from the payload, and must not store anything between requests. Answers are
+    journalled, so a replay or a recovery does not repeat an answered request.
 
-    Ship one as an entry point in the group `hopyard.solvers`; the name there is the kind that policies ask for. A kind of the form
-    `module:Class` is imported by the scheduler's Python (docs/solvers.md).
+    In a live cluster, each request runs in a separate process on the scheduler's host, with a lower priority than the
+    services. If that process crashes or exceeds its time, the policy receives an error; nothing else is affected.
+
+    Publish a solver as an entry point in the group `hopyard.solvers`. The name of the entry point is the kind that
+    policies name in `cluster.ask`. A kind can also have the form `module:Class`; the scheduler's Python imports the
+    class then (docs/solvers.md).
     """
 
     @abstractmethod
     def solve(self, payload: Any, seconds: float) -> Any:
-        """Answers a question.
+        """Compute the answer to one request.
 
         Args:
-            payload: What the policy sent: plain data, as JSON gives it back (lists for tuples, text for keys).
-            seconds: How long it may take by the clock (> 0). It is ended some time after that, and then has no answer: one that
-                can do better and better stops in time and returns the best it has.
+            payload: The request as the policy sent it: plain data, after conversion to JSON and back (tuples are lists,
+                keys are text).
+            seconds: Time limit in seconds of elapsed time, > 0. The process is ended some time after the limit, and the
+                request then fails. A solver that improves its result step by step should return the best one before the
+                limit.
 
         Returns:
-            Plain data that JSON can write, at most `hopyard.solver.invoke.MOST_BYTES` of it. `hopyard events` shows the text `said`
-            of an object that has one.
+            Plain data that can be written as JSON, at most `hopyard.solver.invoke.MOST_BYTES` bytes of it. If it is an
+            object with a text `said`, `hopyard events` shows that text.
 
         Raises:
-            ValueError: The payload is none that it understands, or there is no answer; the message is what the policy hears. So is
-                anything else that it raises.
+            ValueError: The payload is invalid, or the problem has no solution. The policy receives the message. Any
+                other exception also fails the request, and the policy receives its type, message and location.
         """

@@ -1,4 +1,4 @@
-"""Putting a question to a solver: the same in a process beside the scheduler and in a simulation."""
+"""Creates solvers and runs their requests; used by the solver process and by simulations."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from hopyard.errors import InvalidInput
 from hopyard.solver.base import Solver
 
 MOST_BYTES: Final = 1_000_000
-"""Of an answer, as JSON: it is journalled."""
+"""Maximum length of an answer as JSON, in bytes. Answers are limited because they are journalled."""
 
 
 def new_solver(kind: str) -> Solver:
-    """A fresh solver for a kind of questions, by its name or as `module:Class`.
+    """Create a solver.
+
+    Args:
+        kind: The name of an entry point in the group `hopyard.solvers`, or `module:Class`.
 
     Raises:
-        InvalidInput: There is none of that name, or it cannot be made; lists those there are.
+        InvalidInput: There is no solver of that kind, or its constructor failed. For an unknown name the message lists
+            the available ones.
     """
     cls = load_plugin(SOLVERS, kind, Solver)
     assert isinstance(cls, type)
@@ -32,10 +36,17 @@ def new_solver(kind: str) -> Solver:
 
 
 def solved(kind: str, solver: Solver, payload: Any, seconds: float) -> Any:
-    """A solver's answer, as JSON gives it back.
+    """Run one request and return the solver's answer, after conversion to JSON and back.
+
+    Args:
+        kind: The kind of the solver, for error messages.
+        solver: The solver.
+        payload: The policy's request: plain data.
+        seconds: The time limit to pass to the solver, in seconds. This function does not enforce it.
 
     Raises:
-        InvalidInput: It has none, or one that is no plain data or too long; the message is what policies hear.
+        InvalidInput: The solver raised an exception, or its answer cannot be written as JSON or is longer than
+            `MOST_BYTES`. The policy receives the message.
     """
     try:
         text = json.dumps(solver.solve(payload, seconds), separators=(",", ":"))

@@ -1,8 +1,9 @@
-"""A process that answers a policy's questions of one kind: `python -m hopyard.solver.process PARENT [--priority NICE]`.
+"""A process that runs requests of policies to one solver: `python -m hopyard.solver.process PARENT [--priority NICE]`.
 
-`hopyard._runtime.worker_process` defines its life. The first frame names the solver (`kind`, and `path`: folders to search first).
-It is answered by an object that is empty, or has an `error`. Each further one is a question (`payload`, `seconds`), answered by its
-`result` or an `error`.
+`hopyard._runtime.worker_process` defines the command line, the frames and the end of the process. The first frame names
+the solver: `kind`, and `path`, a list of folders to search for modules first. The answer is an empty object, or an
+object with `error`. Each further frame is a request with `payload` and `seconds`; its answer is an object with `result`
+or `error`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,17 @@ from hopyard.solver.invoke import new_solver, solved
 
 
 def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], worker_process.Answer]:
-    """The solver that is wanted."""
+    """Create the solver that the first frame names.
+
+    Args:
+        wanted: The first frame; `kind` names the solver.
+
+    Returns:
+        The answer to the first frame (an empty object), and the function that answers each later frame.
+
+    Raises:
+        InvalidInput: The solver cannot be created.
+    """
     kind = wanted["kind"]
     solver = new_solver(kind)
 

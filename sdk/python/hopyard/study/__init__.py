@@ -1,10 +1,11 @@
-"""Studies: experiments whose trials clients ask for, one evaluation at a time (docs/studies.md).
+"""Studies: experiments whose configurations a client requests one evaluation at a time (docs/studies.md).
 
     async with await AsyncStudy(client).create("experiment.yaml") as study:
         answer = await study.eval({"lr": 0.1}, 9)
         print(answer.value)
 
-`Study` is the same for code without an event loop. What several evaluations have in common is trained once (Hippo, section 5.2).
+`Study` has the same interface for code without an event loop. Training that several evaluations have in common is executed
+once (Hippo, section 5.2).
 """
 
 from hopyard.study.async_study import AsyncStudy

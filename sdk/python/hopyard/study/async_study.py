@@ -1,4 +1,4 @@
-"""The asynchronous study."""
+"""The study for asyncio: `AsyncStudy` requests evaluations of configurations from a cluster and waits for their results."""
 
 from __future__ import annotations
 
@@ -28,28 +28,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 600.0
-"""How long a study stays open that nobody has open, unless it is created with another time."""
+"""Default of `idle` in `AsyncStudy.create`: seconds after which the scheduler ends a study that no client has open."""
 
 _KEEPS: Final = 3
-"""So often within its idle time does a client tell that it has a study open."""
+"""How often a client with an open study restarts its idle timer within one idle period."""
 
 _TRIES: Final = 3
-"""So often is a call made that gets no answer in time."""
+"""Number of tries of a call that times out."""
 
 
 class AsyncStudy:
-    """An experiment that trains what its clients ask for, and keeps what it has trained (Hippo, section 5.2).
+    """An experiment that trains the configurations that its clients request, and stores what it has trained (Hippo, section 5.2).
 
         study = await AsyncStudy(client).create("experiment.yaml")
         answer = await study.eval({"lr": 0.1, "momentum": 0.9}, 9)
 
-    Several tuners, in one process or in many, may use one study at once. Equal evaluations are one, and what different ones have
-    in common is trained once. Use it as a context manager, or `close` it.
+    An object represents one client of a study: `create` or `open` connects it to the experiment, `close` disconnects it. It can
+    also be used as a context manager. Several clients, in one process or in several, may use the same study at once. Equal
+    evaluations are trained once, and so is any training that different evaluations have in common.
 
     Args:
-        client: The cluster's; or its scheduler's HOST:PORT; None: the cluster that the environment names, see `AsyncClient`.
-        pause: Waited for before requests go out, so that others join them; None: those of one turn of the event loop are together.
-        sleep: Waits for so many seconds.
+        client: The client of the cluster; or HOST:PORT of its scheduler; None: the cluster that the environment names (see
+            `AsyncClient`). `close` closes a client that was not passed in as an object.
+        pause: Awaited before requests are sent, so that further requests can join the same call; None: only requests of
+            the same iteration of the event loop share a call.
+        sleep: Coroutine function that waits for a number of seconds; tests replace it.
     """
 
     def __init__(
@@ -83,20 +86,24 @@ class AsyncStudy:
         interpreter: str = "",
         **terms: Any,
     ) -> Self:
-        """Begin a study: an experiment under the policy `stage_tree` without trials of its own.
+        """Create the study: an experiment under the policy `stage_tree` without configurations of its own.
 
         Args:
-            spec: An experiment file, its text or its contents, as for `AsyncClient.create`; its `stop.jobs` plays no part. None:
-                `terms` say all.
-            folder: Where the training code lies; None: beside the file or the trainer's class.
-            idle: Seconds for which it stays open after the last client that had it open has gone.
-            interpreter: The Python that trains; see `AsyncClient.create`.
-            terms: Fields of an experiment file that take the place of those of `spec`: trainer, space, metric, stop, share, ...
+            spec: The path of an experiment file, its text, or its contents as a mapping, as for `AsyncClient.create`. Its
+                `stop.jobs` has no effect. None: `terms` is the complete specification.
+            folder: The folder of the training code; None: the folder of the experiment file or of the trainer class, else
+                the current directory.
+            idle: Seconds after which the experiment ends if no client has the study open.
+            interpreter: Path on the nodes of the Python interpreter for training; see `AsyncClient.create`.
+            terms: Fields of an experiment file, such as trainer, space, metric, stop or share. They override those of `spec`.
+
+        Returns:
+            This object, now open.
 
         Raises:
-            SpecError: All that is wrong with the terms.
-            InvalidInput: A file is not there, or its policy serves no requests.
-            Conflict: This study is open already.
+            SpecError: The specification is invalid. The error lists all mistakes.
+            InvalidInput: A file is missing, or the policy of the specification does not support requests.
+            Conflict: This object is open already.
         """
         from hopyard.study.spec_builder import terms_of
 
@@ -107,14 +114,18 @@ class AsyncStudy:
         return self._begin(experiment)
 
     async def open(self, name: str) -> Self:
-        """Take up a study that runs: one that another process began, or an earlier life of this one.
+        """Open a running study that another client, or an earlier process, created.
 
         Args:
-            name: The experiment's id, or its name: of several that are not over the newest.
+            name: The id of the experiment, or its name. Of several experiments with this name, the newest that has not
+                ended is opened.
+
+        Returns:
+            This object, now open.
 
         Raises:
-            NotFound: There is none.
-            Conflict: It has ended, or this study is open already.
+            NotFound: There is no such experiment.
+            Conflict: The experiment has ended, or this object is open already.
         """
         self._need_closed()
         try:
@@ -132,18 +143,19 @@ class AsyncStudy:
         return self._begin(found)
 
     async def close(self, end: bool | None = None) -> None:
-        """Leave the study. Whoever created it ends it; others only go. What still waits raises. Safe to call twice.
+        """Disconnect from the study. Evaluations that still wait raise `Conflict`. Safe to call twice.
 
         Args:
-            end: Whether the experiment ends, and with it all that is asked of it; None: if it was created here.
+            end: Whether to end the experiment, which terminates the jobs of unfinished evaluations, also those of other
+                clients. None: end it if this object created it.
         """
         ends = self._ends if end is None else end
         experiment, self._experiment, self._ends = self._experiment, None, False
-        for started in list(self._started):  # Nobody will ask them any more why they failed.
+        for started in list(self._started):  # Nobody retrieves their exceptions any more.
             started.add_done_callback(_seen)
         try:
             tasks = [task for task in (self._keeping, self._watching) if task is not None]
-            # Let go of them: a cancelled one remembers where it was, a call of gRPC included, which complains when Python ends first.
+            # Drop the references: a cancelled task keeps its frames and their gRPC call, which logs errors at the exit of Python.
             self._keeping = self._watching = None
             for task in tasks:
                 task.cancel()
@@ -157,28 +169,28 @@ class AsyncStudy:
                 await self._client.close()
 
     async def __aenter__(self) -> Self:
-        """The study, which is left at the end."""
+        """Return the study. It is closed at the end of the `async with` block."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the study, and end its experiment if this object created it."""
         await self.close()
 
-    # -------------------------------------------------------------------------------------------------------- what it is
+    # -------------------------------------------------------------------------------------------------------- properties
 
     @property
     def is_open(self) -> bool:
-        """Whether it has an experiment."""
+        """Whether the study is connected to an experiment: between `create` or `open` and `close`."""
         return self._experiment is not None
 
     @property
     def experiment(self) -> Experiment:
-        """Its experiment as it was when the study was opened.
+        """The experiment of the study, in the state that it had when the study was opened.
 
         Raises:
-            Conflict: It is not open.
+            Conflict: The study is not open.
         """
         if self._experiment is None:
             raise Conflict("the study is not open: create(...) begins one, open(name) takes one up")
@@ -186,12 +198,16 @@ class AsyncStudy:
 
     @property
     def metric(self) -> Metric:
-        """What it optimises."""
+        """The metric that the experiment optimizes. Raises Conflict if the study is not open."""
         return self.experiment.metric
 
     @property
     def space(self) -> Space:
-        """Its configurations: `space.sample(rng)` draws one, `space.grid()` has them all."""
+        """The search space of the experiment: `space.sample(rng)` draws a configuration, `space.grid()` lists all of them.
+
+        Raises:
+            Conflict: The study is not open.
+        """
         if self._space is None:
             from hopyard.study.spec_builder import space_of
 
@@ -199,7 +215,7 @@ class AsyncStudy:
         return self._space
 
     def ranked(self, answers: Iterable[Evaluation]) -> list[Evaluation]:
-        """Evaluations by their values, best first; of equal ones the earlier first, what is not finite last."""
+        """Return evaluations ordered by value, best first. Ties keep their order; values that are not finite are last."""
         sign = -1.0 if self.metric.mode == "max" else 1.0
         return sorted(answers, key=lambda one: sign * one.value if math.isfinite(one.value) else math.inf)
 
@@ -210,27 +226,28 @@ class AsyncStudy:
         configuration: Mapping[str, Any],
         position: int,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - the same face as the synchronous study
+        timeout: float | None = None,  # noqa: ASYNC109 - the same signature as in the synchronous study
         request_id: str = "",
     ) -> Evaluation:
-        """Have a configuration trained to a position. At once, without a run, if it was trained so far before.
+        """Train a configuration up to a position and return the result. If it was trained that far before, no run is needed.
 
-        Who is cancelled or runs out of time only waits no longer: what has been asked goes on to be trained, and the same evaluation
-        later finds it. `client.stop_job(study.experiment, job)` ends it.
+        Cancellation and the timeout end only the wait: the training continues, and an equal evaluation later returns its
+        result. `client.stop_job(study.experiment, job)` terminates the training.
 
         Args:
-            configuration: All values of the space.
-            position: In the experiment's unit, in 1..max_iterations.
-            timeout: Seconds to wait at most; None: as long as it takes.
-            request_id: Names the request. Empty: equal evaluations are the same request, also after a restart of this process or of the
-                cluster; with another name a failed one is tried again.
+            configuration: A value for each hyperparameter of the space.
+            position: The position to train to, in the experiment's unit, in 1..max_iterations.
+            timeout: Maximum time to wait in seconds; None: no limit.
+            request_id: Key of the request: calls with the same key return the same job, also after a restart of this process
+                or of the cluster. Empty: a key derived from configuration and position. Use another key to train a failed
+                configuration again.
 
         Raises:
-            InvalidInput: It does not lie in the space, or there is no such position.
-            EvaluationFailed: Its job failed, or was ended; says which, and why.
-            TimedOut: It took longer.
-            Conflict: The study has ended, or is not open.
-            Unavailable: The cluster was not reachable for longer than the client's patience.
+            InvalidInput: The configuration is not in the space, or the position is out of range.
+            EvaluationFailed: The job failed or was terminated. The error names the job and the reason.
+            TimedOut: The timeout has passed.
+            Conflict: The study has ended, or is not open, or `request_id` belongs to another request.
+            Unavailable: The cluster was not reachable for longer than the client's `patience`.
         """
         from hopyard.study.validation import need_seconds, wish_of
 
@@ -255,18 +272,22 @@ class AsyncStudy:
         timeout: float | None = None,
         request_id: str = "",
     ) -> asyncio.Task[Evaluation]:
-        """An evaluation beside whatever comes next, for `wait_all` and `wait_any`; see `eval`."""
-        given = taken(configuration)  # What the caller makes of it later is not what was asked for.
+        """Start an evaluation in the background, and return its task for `wait_all` or `wait_any`. The arguments are those of `eval`.
+
+        The configuration is copied, so the caller may change it afterwards.
+        """
+        given = taken(configuration)  # The caller may change the mapping afterwards.
         evaluation = self.eval(given, position, timeout=timeout, request_id=request_id)
         task = asyncio.create_task(evaluation, name=f"eval to {position}")
         self._started.add(task)
         return task
 
     async def wait_all(self, started: Iterable[asyncio.Task[Evaluation]]) -> list[Evaluation]:
-        """All of them, in their order.
+        """Wait until all evaluations that `start` returned have finished, and return their results in the order of `started`.
 
         Raises:
-            EvaluationFailed: The first that did, once all are over; or what else `eval` raises.
+            EvaluationFailed: An evaluation failed: the first one in the order of `started`. Other errors of `eval` are
+                raised in the same way.
         """
         tasks = list(started)
         if tasks:
@@ -278,10 +299,12 @@ class AsyncStudy:
     async def wait_any(
         self, started: Iterable[asyncio.Task[Evaluation]]
     ) -> tuple[list[asyncio.Task[Evaluation]], list[asyncio.Task[Evaluation]]]:
-        """Those that are over, of which there is at least one, and those that are not, each in their order.
+        """Wait until at least one evaluation has finished, and return the finished tasks and the unfinished ones.
+
+        Errors of evaluations are not raised here but by `result()` of their tasks. Both lists keep the order of `started`.
 
         Raises:
-            InvalidInput: There are none to wait for.
+            InvalidInput: `started` is empty.
         """
         tasks = list(started)
         if not tasks:
@@ -289,7 +312,7 @@ class AsyncStudy:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return [task for task in tasks if task.done()], [task for task in tasks if not task.done()]
 
-    # ------------------------------------------------------------------------------------------------------------- the rest
+    # ------------------------------------------------------------------------------------------------------------ internals
 
     def _need_closed(self) -> None:
         if self._experiment is not None:
@@ -307,7 +330,7 @@ class AsyncStudy:
         self._listen(experiment)
         job = await self._batcher.job(wish)
         if not job.state.ended:
-            self._listen(experiment)  # What was heard until now may have ended meanwhile.
+            self._listen(experiment)  # The watch may have ended during the request.
             job = await self._waiting.ended(job)
         if failure := failure_of(job):
             raise failure
@@ -318,7 +341,7 @@ class AsyncStudy:
         wanted = [(wish.configuration, wish.position) for wish in wishes]
         ids = [wish.request for wish in wishes]
         for _ in range(_TRIES - 1):
-            with suppress(TimedOut):  # Perhaps they were taken: the same ids find the same jobs.
+            with suppress(TimedOut):  # The scheduler may have accepted them: the same ids return the same jobs.
                 return await self._client.request_all(self.experiment, wanted, request_ids=ids)
         return await self._client.request_all(self.experiment, wanted, request_ids=ids)
 
@@ -329,7 +352,7 @@ class AsyncStudy:
             self._watching = asyncio.create_task(self._watch(experiment), name=f"watch {experiment.id}")
 
     async def _watch(self, experiment: Experiment) -> None:
-        """Tells those who wait what became of their jobs; when nothing more can be heard, that."""
+        """Pass each change of a job to the waiting evaluations. When the stream of changes ends or fails, fail all of them."""
         newest = experiment
         try:
             async with aclosing(self._client.watch(experiment)) as changes:
@@ -339,17 +362,17 @@ class AsyncStudy:
                     elif isinstance(change, Experiment):
                         newest = change
             self._waiting.fail(Conflict(f"experiment {newest.id} is {newest.state.value} ({newest.reason})"))
-        except Exception as error:  # noqa: BLE001 - nobody else would tell those who wait
+        except Exception as error:  # noqa: BLE001 - every error must reach the waiting evaluations
             self._waiting.fail(error)
 
     async def _keep(self, experiment: Experiment, every: float) -> None:
         while True:
             await self._sleep(every)
             try:
-                async with asyncio.timeout(every):  # Tries that have come to be far apart could miss a short time.
+                async with asyncio.timeout(every):  # Retries with a long backoff could exceed a short idle time.
                     await self._client.keep_experiment(experiment)
             except (Unavailable, TimeoutError):
-                continue  # A cluster that comes back gives it its full time.
+                continue  # After its restart, the scheduler starts the idle timer from zero.
             except Conflict:
                 return
             except HopyardError as error:
@@ -358,13 +381,20 @@ class AsyncStudy:
 
 
 def _seen(task: asyncio.Task[Evaluation]) -> None:
-    """An evaluation's error is known, or of no use any more: asyncio need not complain that nobody asked for it."""
+    """Mark the exception of a finished task as retrieved, so that asyncio does not log a warning about it."""
     if not task.cancelled():
         task.exception()
 
 
 def answer_of(job: Job, wish: Wish, reports: Sequence[Statistic], metric: str) -> Evaluation:
-    """What a job that is complete answers, given its reports."""
+    """Return the evaluation that a completed job results in.
+
+    Args:
+        job: The completed job.
+        wish: The request that the job was created for.
+        reports: The reports of the job and of the jobs that it was forked from, ordered by position.
+        metric: Name of the metric that the experiment optimizes.
+    """
     curve = converters.curve(reports, metric)
     last = [one for one in reports if one.report.position == reports[-1].report.position]
     names = dict.fromkeys(name for one in last for name in one.report.metrics)

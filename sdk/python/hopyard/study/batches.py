@@ -1,4 +1,4 @@
-"""Requests of one moment go out in one call."""
+"""Combines training requests that are made at about the same time into one call to the scheduler."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from hopyard.client.types import Job
 from hopyard.errors import Conflict, HopyardError, InvalidInput
 
 MOST: Final = 1000
-"""Requests in one call."""
+"""Maximum number of requests in one call."""
 
 _FIRST: Final = "jobs[0]."
-"""What the cluster calls the only request of a call: whoever asked knows of no others."""
+"""The scheduler's name of the only request of a call in its error messages. It is removed for callers, who made a single request."""
 
 
 class Wish(NamedTuple):
-    """A configuration to be trained to a position; `request` names the request, and `named` says that its caller chose the name."""
+    """A request to train a configuration up to a position.
+
+    Attributes:
+        configuration: A value for each hyperparameter of the space.
+        position: The position to train to, in the experiment's unit.
+        request: Key of the request, which makes it idempotent.
+        named: Whether the caller chose the key; False: it was derived from configuration and position.
+    """
 
     configuration: Mapping[str, Any]
     position: int
@@ -27,7 +34,7 @@ class Wish(NamedTuple):
 
 
 def taken(value: Any) -> Any:
-    """A configuration as it is now, whatever its owner makes of it later; numbers of NumPy, and the like, as Python's own."""
+    """Return a copy of a configuration (mappings and lists copied recursively), with NumPy scalars converted to Python numbers."""
     if isinstance(value, Mapping):
         return {name: taken(inner) for name, inner in value.items()}
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
@@ -36,24 +43,24 @@ def taken(value: Any) -> Any:
 
 
 class _Asked(NamedTuple):
-    """A wish, and all who have it."""
+    """A request in a batch, with one future for each caller that waits for its job."""
 
     wish: Wish
     futures: list[asyncio.Future[Job]]
 
 
 Send = Callable[[Sequence[Wish]], Awaitable[Sequence[Job]]]
-"""Asks for several of different names at once, all or none; answers their jobs in their order."""
+"""Sends requests with distinct keys in one call and returns their jobs in order. Either all requests are accepted or none."""
 
 
 class Batcher:
-    """Collects what is wanted. One call is under way at a time: what comes meanwhile goes out with the next one.
+    """Collects requests and sends them in batches, one call at a time. Requests made during a call are sent with the next one.
 
     Args:
-        send: Asks for them.
-        pause: Waited for before each call, so that requests of other threads can join it; None: for those of the same turn of the
-            event loop alone.
-        most: Requests in one call, at least 1.
+        send: Sends a batch; see `Send`.
+        pause: Awaited before each call, so that requests of other threads can join the batch; None: only requests of the
+            same iteration of the event loop share a call.
+        most: Maximum number of requests in one call, at least 1.
     """
 
     def __init__(self, send: Send, pause: Callable[[], Awaitable[None]] | None = None, most: int = MOST) -> None:
@@ -62,10 +69,10 @@ class Batcher:
         self._pump: asyncio.Task[None] | None = None
 
     async def job(self, wish: Wish) -> Job:
-        """The job of a request. A caller that is cancelled before the call is made is left out of it.
+        """Send a request with the next batch and return its job. If the caller is cancelled before the call, the request is not sent.
 
         Raises:
-            HopyardError: What was answered to it; what is wrong with others of the same call is theirs alone.
+            HopyardError: The error for this request. An invalid request in the same batch does not affect others.
         """
         future: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((wish, future))
@@ -74,7 +81,7 @@ class Batcher:
         return await future
 
     async def close(self) -> None:
-        """Ask for nothing more. What has not been answered raises Conflict."""
+        """Stop sending. Requests without an answer raise `Conflict`."""
         pump, self._pump = self._pump, None
         if pump is not None:
             pump.cancel()
@@ -96,7 +103,10 @@ class Batcher:
                 _fail(batch, Conflict("the study was closed before this was answered"))
 
     def _next(self) -> list[_Asked]:
-        """Takes the next ones: equal ones are one, and another one of the same name waits."""
+        """Remove the requests of the next batch from the queue.
+
+        Equal requests are merged. A request with the key of a different request in the batch stays in the queue.
+        """
         found: dict[str, _Asked] = {}
         later: list[tuple[Wish, asyncio.Future[Job]]] = []
         while self._waiting and len(found) < self._most:
@@ -117,7 +127,7 @@ class Batcher:
         try:
             jobs = await self._send([asked.wish for asked in batch])
         except HopyardError as error:
-            # A name that stands for something else is refused as what cannot be.
+            # A Conflict may concern a single request: its chosen key belongs to a different request.
             chosen = isinstance(error, Conflict) and any(asked.wish.named for asked in batch)
             if len(batch) == 1 and isinstance(error, InvalidInput):
                 _fail(batch, InvalidInput(str(error).removeprefix(_FIRST)))
@@ -125,11 +135,11 @@ class Batcher:
             if len(batch) == 1 or not (chosen or isinstance(error, InvalidInput)):
                 _fail(batch, error)
                 return
-            # All or none: whoever asked for what cannot be must not spoil it for the others.
+            # One invalid request rejects the whole batch. Split the batch to find it and to accept the others.
             middle = len(batch) // 2
             await self._ask(batch[:middle])
             await self._ask(batch[middle:])
-        except Exception as error:  # noqa: BLE001 - it goes to those who asked, and the next ones are asked for
+        except Exception as error:  # noqa: BLE001 - the callers get the error, and later batches are still sent
             _fail(batch, error)
         else:
             for asked, job in zip(batch, jobs, strict=True):

@@ -1,4 +1,4 @@
-"""Who waits for which job's end."""
+"""Lets evaluations wait for the end of their jobs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from typing import Final
 from hopyard.client.types import Job
 
 _MOST: Final = 10_000
-"""Ends that are remembered: of more jobs than are under way in one call."""
+"""Number of ended jobs that are cached; more than the number of requests in one call."""
 
 
 class Completions:
-    """Jobs that somebody waits for, and those who do."""
+    """Futures of evaluations that wait for the end of a job, by job id.
+
+    The watch of the experiment passes each change of a job to `heard`, which completes the futures of that job.
+    """
 
     def __init__(self) -> None:
         self._futures: dict[str, list[asyncio.Future[Job]]] = {}
         self._ended: dict[str, Job] = {}
 
     async def ended(self, job: Job) -> Job:
-        """The job as it has ended, which may have been heard before it was asked for.
+        """Wait until a job has ended and return its final state. Return at once if `heard` has received the end already.
 
         Raises:
-            Exception: What kept the end from being heard.
+            Exception: The error that was passed to `fail` during the wait.
         """
         if job.id in self._ended:
             return self._ended[job.id]
@@ -38,7 +41,10 @@ class Completions:
                     del self._futures[job.id]
 
     def heard(self, job: Job) -> None:
-        """A job as it stands now: one that an extension has revived has not ended any more."""
+        """Record the current state of a job, and complete the futures that wait for it if it has ended.
+
+        A job that an extension of the experiment has restarted is removed from the cache of ended jobs.
+        """
         if not job.state.ended:
             self._ended.pop(job.id, None)
             return
@@ -50,7 +56,7 @@ class Completions:
                 future.set_result(job)
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will be heard."""
+        """Fail all waiting futures with `error` and clear the cache, because no further states will arrive."""
         waiting, self._futures = self._futures, {}
         self._ended.clear()
         for futures in waiting.values():

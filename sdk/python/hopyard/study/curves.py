@@ -1,4 +1,4 @@
-"""The curves of evaluations: each job's reports are read once, and what others trained for it is put before them."""
+"""Reads the learning curves of evaluations. The curve of a forked job begins with the reports of the jobs that it was forked from."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.errors import NotFound, Unavailable
 
 _PAUSES: Final = (0.1,) * 20 + (1.0,) * 100
-"""Seconds between two reads of reports that are not there yet: whoever keeps them may have to start anew first."""
+"""Seconds between reads of reports that AppStat does not have yet, for instance because it is restarting."""
 
 _AT_A_TIME: Final = 16
 _KEPT: Final = 1000
 
 
 class Reader(Protocol):
-    """What is asked of a client."""
+    """The methods of `AsyncClient` that `Curves` needs."""
 
     async def job(self, experiment: str, job: str) -> Job:
-        """See `AsyncClient.job`."""
+        """Return a job; see `AsyncClient.job`."""
         ...
 
     async def statistics(self, experiment: str, job: str) -> list[Statistic]:
-        """See `AsyncClient.statistics`."""
+        """Return the accepted reports of a job; see `AsyncClient.statistics`."""
         ...
 
     async def experiments(self) -> list[Experiment]:
-        """See `AsyncClient.experiments`."""
+        """Return all experiments; see `AsyncClient.experiments`."""
         ...
 
 
 class Curves:
-    """The reports behind a study's jobs.
+    """Reads and caches the reports of the jobs of a study.
 
     Args:
-        reader: The client.
-        experiment: The study's experiment.
-        sleep: Waits for so many seconds: reports may be readable a moment after the state that they led to.
+        reader: The client of the cluster.
+        experiment: The experiment of the study.
+        sleep: Coroutine function that waits for a number of seconds between reads. AppStat may have a report slightly
+            later than the scheduler announces the state of its job.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class Curves:
         self._room = asyncio.Semaphore(_AT_A_TIME)
 
     async def of(self, job: Job, upto: int) -> list[Statistic]:
-        """The reports of a job up to a position, in order, beginning with those of the jobs that it continues.
+        """Return the reports up to position `upto` (inclusive), in order, beginning with those of the jobs that `job` was forked from.
 
         Raises:
-            Unavailable: They cannot all be read, for longer than a minute.
+            Unavailable: AppStat does not have all reports after about 100 seconds of retries.
         """
         found: list[Statistic] = []
         passed = set[str]()
@@ -89,7 +90,7 @@ class Curves:
             return known
 
     async def _job(self, experiment: str, name: str) -> Job:
-        """A job of the study, or of another experiment of its group: their ids are one sequence."""
+        """Return the job `name` of the experiment, or of another experiment in its group. Job ids are unique within a group."""
         try:
             return await self._reader.job(experiment, name)
         except NotFound:

@@ -1,4 +1,4 @@
-"""What a study answers."""
+"""The result of an evaluation, and the error for an evaluation that failed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hopyard.errors import HopyardError
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A configuration that was trained to a position.
+    """The result of training a configuration up to a position.
 
     Attributes:
-        job: Id of the job that stands for it.
-        configuration: What was trained.
-        position: How far, in the experiment's unit; less than what was asked for where the program ended by itself.
-        value: The metric as it was reported last; NaN: never.
-        metrics: All that was reported last, by name.
-        curve: The metric at each position where it was reported, what others have trained for it included.
-        seconds: Training time of all of the curve.
+        job: Id of the job that was trained.
+        configuration: The trained configuration.
+        position: The position reached, in the experiment's unit. It is lower than requested if the program ended earlier.
+        value: The last reported value of the metric; NaN: never reported.
+        metrics: All metrics of the last position by name.
+        curve: The metric at each position with a report, including the part that other jobs trained before a fork.
+        seconds: Training time of the whole curve, in seconds.
     """
 
     job: str
@@ -34,22 +34,22 @@ class Evaluation:
 
 
 class EvaluationFailed(HopyardError):
-    """A configuration could not be trained to its position: its job failed, or somebody ended it.
+    """Raised when a configuration was not trained to its position: its job failed, or was terminated.
 
     Attributes:
         experiment: Id of the experiment.
         job: Id of the job.
-        reason: What became of it, in words.
+        reason: Why the job failed or was terminated, as a sentence; empty: unknown.
     """
 
     def __init__(self, experiment: str, job: str, what: str, reason: str) -> None:
-        """Say which job, and why."""
+        """Create the error. `what` is the verb of the message: "failed" or "was ended"."""
         super().__init__(f"job {job} of experiment {experiment} {what}: {reason or 'no reason was given'}")
         self.experiment, self.job, self.reason = experiment, job, reason
 
 
 def failure_of(job: Job) -> EvaluationFailed | None:
-    """What is raised for a job that has ended without its answer; None: it has one, or may get one."""
+    """Return the error for a job that failed or was terminated, or None for a job in any other state."""
     if job.state is JobState.FAILED:
         return EvaluationFailed(job.experiment, job.id, "failed", job.reason)
     if job.state is JobState.TERMINATED:

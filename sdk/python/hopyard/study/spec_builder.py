@@ -1,4 +1,4 @@
-"""What a study's experiment says: an experiment file's program, metric and space, and no trials of its own."""
+"""Builds the specification of a study's experiment from an experiment file and keyword arguments."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from hopyard.spec import read_fields
 def terms_of(
     given: SpecLike | None, folder: str | Path | None, idle: float, more: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | Path | None]:
-    """The terms of a study, and the folder of its code.
+    """Return the specification of a study as a mapping, and the folder of its training code (None: not known from a file).
+
+    The policy is `stage_tree` unless given, and the experiment creates no jobs by itself.
 
     Args:
-        given: A path, text or mapping as for `Client.create`; None: `more` says all.
-        folder: Where the code lies; None: beside the file.
-        idle: Seconds for which it stays open when nobody has it open.
-        more: Fields that take the place of those given.
+        given: A path, text or mapping as for `Client.create`; None: `more` is the complete specification.
+        folder: The folder of the code; None: the folder of the experiment file.
+        idle: Seconds after which the experiment ends if no client has the study open.
+        more: Fields of an experiment file that override those of `given`.
 
     Raises:
-        SpecError: The file cannot be read as YAML.
-        InvalidInput: There is no such file.
+        SpecError: The file is not valid YAML.
+        InvalidInput: The file is missing, or `stop` is not a mapping.
     """
     data: dict[str, Any]
     if given is None:
@@ -44,17 +46,17 @@ def terms_of(
     stop = data.get("stop") or {}
     if not isinstance(stop, Mapping):
         raise InvalidInput(f"stop: needs a mapping, found {stop!r:.80}")
-    # A study tries nothing by itself.
+    # The experiment creates no jobs by itself.
     data["stop"] = {**stop, "jobs": 0, "idle": idle}
     return data, folder
 
 
 def space_of(spec: Mapping[str, Any]) -> Space:
-    """The space of an experiment's specification, with its constraints."""
+    """Return the search space of an experiment's specification, including its constraints."""
     return Space.from_dict(spec["space"]).constrained(tuple(spec.get("constraints") or ()))
 
 
 def request_of(configuration: Mapping[str, Any], position: int) -> str:
-    """The name of a request: equal evaluations of a study are one."""
+    """Return the request key derived from a configuration and a position. Equal requests have equal keys."""
     text = canonical_json({"configuration": configuration, "position": position})
     return f"eval/{hashlib.sha256(text.encode()).hexdigest()[:32]}"

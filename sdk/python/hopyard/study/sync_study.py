@@ -1,4 +1,4 @@
-"""The synchronous study: the asynchronous one on the event loop of clients without one."""
+"""The synchronous study: runs an `AsyncStudy` on a background event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hopyard.space import Space
 
 _GATHER_SECONDS: Final = 0.005
-"""How long a request waits for those of other threads."""
+"""Seconds for which a request waits, so that requests of other threads join the same call."""
 
 
 async def _gather() -> None:
@@ -30,13 +30,13 @@ async def _gather() -> None:
 
 
 class Study:
-    """A study for code without an event loop; threads may share it. `AsyncStudy` says what it promises.
+    """A study for code without an event loop. Threads may share one object. `AsyncStudy` documents its guarantees.
 
         with Study(client).create("experiment.yaml") as study:
             print(study.eval({"lr": 0.1}, 9).value)
 
     Args:
-        client: The cluster's; or its scheduler's HOST:PORT; None: the cluster that the environment names.
+        client: The client of the cluster; or HOST:PORT of its scheduler; None: the cluster that the environment names.
     """
 
     def __init__(self, client: Client | str | None = None) -> None:
@@ -53,15 +53,18 @@ class Study:
         interpreter: str = "",
         **terms: Any,
     ) -> Self:
-        """Begin a study; see `AsyncStudy.create`."""
+        """Create the study and return this object; see `AsyncStudy.create`."""
         return self._opened(self._study.create(spec, folder, idle=idle, interpreter=interpreter, **terms))
 
     def open(self, name: str) -> Self:
-        """Take up a study that runs; see `AsyncStudy.open`."""
+        """Open a running study and return this object; see `AsyncStudy.open`."""
         return self._opened(self._study.open(name))
 
     def close(self, end: bool | None = None) -> None:
-        """Leave the study; whoever created it ends it. See `AsyncStudy.close`. In a process that was forked off it does nothing."""
+        """Disconnect from the study. `end` says whether to end the experiment; None: if this object created it. See `AsyncStudy.close`.
+
+        It does nothing in a forked process that inherited the object.
+        """
         if self._loop.inherited:
             return
         try:
@@ -70,32 +73,32 @@ class Study:
             self._loop.close()
 
     def __enter__(self) -> Self:
-        """The study, which is left at the end."""
+        """Return the study. It is closed at the end of the `with` block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the study, and end its experiment if this object created it."""
         self.close()
 
     @property
     def experiment(self) -> Experiment:
-        """Its experiment as it was when the study was opened."""
+        """The experiment of the study, in the state that it had when the study was opened. Raises Conflict if it is not open."""
         return self._study.experiment
 
     @property
     def metric(self) -> Metric:
-        """What it optimises."""
+        """The metric that the experiment optimizes. Raises Conflict if the study is not open."""
         return self._study.metric
 
     @property
     def space(self) -> Space:
-        """Its configurations."""
+        """The search space of the experiment. Raises Conflict if the study is not open."""
         return self._study.space
 
     def ranked(self, answers: Iterable[Evaluation]) -> list[Evaluation]:
-        """Evaluations by their values, best first; see `AsyncStudy.ranked`."""
+        """Return evaluations ordered by value, best first; see `AsyncStudy.ranked`."""
         return self._study.ranked(answers)
 
     def eval(
@@ -106,7 +109,7 @@ class Study:
         timeout: float | None = None,
         request_id: str = "",
     ) -> Evaluation:
-        """Have a configuration trained to a position; see `AsyncStudy.eval`."""
+        """Train a configuration up to a position and return the result; see `AsyncStudy.eval`."""
         return self._loop.run(self._study.eval(configuration, position, timeout=timeout, request_id=request_id))
 
     def start(
@@ -117,12 +120,12 @@ class Study:
         timeout: float | None = None,
         request_id: str = "",
     ) -> Future[Evaluation]:
-        """An evaluation beside whatever comes next, for `wait_all` and `wait_any`; see `AsyncStudy.eval`."""
-        given = taken(configuration)  # What the caller makes of it later is not what was asked for.
+        """Start an evaluation in the background, and return its future for `wait_all` or `wait_any`; see `AsyncStudy.eval`."""
+        given = taken(configuration)  # The caller may change the mapping afterwards.
         return self._loop.start(self._study.eval(given, position, timeout=timeout, request_id=request_id))
 
     def wait_all(self, started: Iterable[Future[Evaluation]]) -> list[Evaluation]:
-        """All of them, in their order; raises as `AsyncStudy.wait_all` does."""
+        """Wait for all evaluations and return their results in the order of `started`; raises as `AsyncStudy.wait_all` does."""
         futures = list(started)
         wait(futures)
         return [future.result() for future in futures]
@@ -130,7 +133,7 @@ class Study:
     def wait_any(
         self, started: Iterable[Future[Evaluation]]
     ) -> tuple[list[Future[Evaluation]], list[Future[Evaluation]]]:
-        """Those that are over, of which there is at least one, and those that are not; see `AsyncStudy.wait_any`."""
+        """Wait until at least one evaluation has finished; return the finished and the unfinished ones. See `AsyncStudy.wait_any`."""
         futures = list(started)
         if not futures:
             raise InvalidInput("wait_any: needs at least one evaluation that was started, found none")
@@ -141,7 +144,7 @@ class Study:
         try:
             self._loop.run(opening)
         except BaseException:
-            if not self._study.is_open:  # One that is open already stays so.
+            if not self._study.is_open:  # A study that was open before the call stays open.
                 self.close()
             raise
         return self

@@ -40,10 +40,10 @@ def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> Wi
 
 
 def need_seconds(timeout: Any) -> None:
-    """Check that a timeout is a number of seconds, or None for no limit.
+    """Raise an error unless a timeout is a number of seconds, or None for no limit.
 
     Raises:
-        InvalidInput: `timeout` is neither.
+        InvalidInput: `timeout` is not a number, or is NaN.
     """
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and not math.isnan(timeout)
     if timeout is not None and not number:

@@ -1,4 +1,4 @@
-"""Traces in files: JSON Lines, a job a line, plain or compressed by gzip."""
+"""Reads and writes trace files: JSON Lines with one trace per line, plain or compressed with gzip."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopyard.results.files import whole
 from hopyard.traces.trace import Trace
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""A longer line is refused: it would be millions of reports."""
+"""Maximum length of a line in bytes. A longer one would have millions of reports and is rejected."""
 
 _GZIP: Final = b"\x1f\x8b"
 _FIELDS: Final = tuple(field.name for field in fields(Trace))
@@ -27,15 +27,15 @@ _OPTIONAL: Final = ("positions", "others")
 
 
 def read_traces(*paths: str | Path) -> list[Trace]:
-    """Read files of traces, in order; those whose name ends in `.gz` are unpacked.
+    """Read trace files, in order. Files whose name ends in `.gz` are decompressed.
 
     Args:
-        paths: One or more files. They are read as if they were one.
+        paths: One or more files. They are treated as one file.
 
     Raises:
-        InvalidInput: A file has no traces, or a line is not as `Trace` says, has a job that stands in a line before, or
-            another metric or mode than the lines before; the message begins with the file and the line.
-        NotFound: A file is not there.
+        InvalidInput: A file has no traces; or a line is not a valid `Trace`, has the job of an earlier line, or has another
+            metric or mode than the earlier lines. The message begins with the file and the line number.
+        NotFound: A file does not exist.
         OSError: A file cannot be read.
     """
     if not paths:
@@ -53,19 +53,19 @@ def read_traces(*paths: str | Path) -> list[Trace]:
 
 
 def write_traces(path: str | Path, traces: Iterable[Trace]) -> int:
-    """Write a file of traces, whole or not at all; one that is there is replaced.
+    """Write a trace file. It is written completely or not at all. An existing file is replaced.
 
-    If the name ends in `.gz`, the file is compressed. Equal traces give equal bytes.
+    If the name ends in `.gz`, the file is compressed. Equal traces produce equal bytes.
 
     Args:
         path: The file.
-        traces: At least one.
+        traces: At least one trace.
 
     Returns:
-        How many were written.
+        Number of traces written.
 
     Raises:
-        InvalidInput: There are none, or they could not be read again: a job stands twice, or metric or mode differ.
+        InvalidInput: There are no traces, a job occurs twice, or traces differ in metric or mode.
         OSError: The file cannot be written.
     """
     together = _Together()
@@ -81,12 +81,12 @@ def write_traces(path: str | Path, traces: Iterable[Trace]) -> int:
 
 
 def to_line(trace: Trace) -> str:
-    """A trace as a line of a file, its line break included."""
+    """Return a trace as a line of a trace file, including the line break."""
     return json.dumps(document(trace), allow_nan=False) + "\n"
 
 
 def document(trace: Trace) -> dict[str, Any]:
-    """A trace as plain JSON values, as it stands in a line of a file."""
+    """Return a trace as a JSON object, which is the content of a line of a trace file."""
     made: dict[str, Any] = {
         "job": trace.job,
         "hyperparameters": dict(trace.hyperparameters),
@@ -107,11 +107,11 @@ def _nulls(values: Sequence[float]) -> list[float | None]:
 
 
 def need_writable(path: Path) -> None:
-    """Make sure that traces can be written to a file, before the work that makes them; its folder is made if it is missing.
+    """Check that a trace file can be written at `path`, before traces are recorded. Missing folders are created.
 
     Raises:
-        AlreadyExists: Something else than traces is there, which is not to be lost to a slip of the pen.
-        InvalidInput: The file cannot be made.
+        AlreadyExists: The path exists and is not a trace file, so it must not be replaced.
+        InvalidInput: The file cannot be created.
     """
     try:
         if path.exists():
@@ -140,17 +140,21 @@ def _begins_as_traces(path: Path) -> bool:
 
 
 class _Together:
-    """What must be true of traces beside each other."""
+    """Checks that traces can be used together: each job occurs once, and all traces have the same metric and mode."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, str] = {}
         self._first: tuple[str, Trace] | None = None
 
     def add(self, place: str, trace: Trace) -> None:
-        """Take one more.
+        """Add a trace, after checking it against the traces that were added before.
+
+        Args:
+            place: Position of the trace in error messages, such as "FILE:LINE".
+            trace: The trace.
 
         Raises:
-            InvalidInput: It does not go with those before.
+            InvalidInput: The job was added before, or the metric or the mode differs.
         """
         where, first = self._first = self._first or (place, trace)
         for name in ("metric", "mode"):
@@ -164,7 +168,7 @@ class _Together:
 
 
 def _read(path: Path) -> Generator[tuple[str, Trace]]:
-    """Traces and their places, line by line."""
+    """Yield the traces in a file, each with its place "FILE:LINE" for error messages. Raises InvalidInput for an invalid line."""
     with _opened(path) as lines:
         number = 0
         while raw := _line(path, lines, number := number + 1):
@@ -202,10 +206,10 @@ def _line(path: Path, lines: BinaryIO, number: int) -> bytes:
 
 
 def _decoded(raw: bytes) -> Trace:
-    """A line as a trace.
+    """Parse a line of a trace file.
 
     Raises:
-        InvalidInput: It is none; the message has no place.
+        InvalidInput: The line is not a trace. The caller adds the file and the line number to the message.
     """
     if not raw.strip():
         raise InvalidInput("an empty line; each line is a job")
@@ -253,7 +257,10 @@ def _listed(names: Sequence[str]) -> str:
 
 @contextmanager
 def _packed(target: Path, raw: BinaryIO) -> Iterator[BinaryIO]:
-    """What is written to it goes to `raw`, compressed if the file is to be; neither name nor time of it is kept within."""
+    """Return a context manager that yields a stream which writes to `raw`, compressed if the name of `target` ends in `.gz`.
+
+    The compressed data contain neither a file name nor a time, so that equal traces produce equal bytes.
+    """
     if target.suffix != ".gz":
         yield raw
         return

@@ -1,4 +1,4 @@
-"""Traces of an experiment, from what a cluster knows of it."""
+"""Builds the traces of an experiment from its reports and jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ _BEGINNING = 0
 
 @dataclass(slots=True)
 class _Column:
-    """What one job reported itself, by position; that takes a tenth of the reports' room."""
+    """The reports of one job as arrays, which need a tenth of the memory of the report objects.
+
+    Attributes:
+        positions: The positions with a report, ascending.
+        seconds: Training time up to each position since the position before it.
+        metrics: For each metric its values, one for each position; NaN: not reported there.
+    """
 
     positions: array[int] = field(default_factory=lambda: array("q"))
     seconds: array[float] = field(default_factory=lambda: array("d"))
@@ -26,11 +32,11 @@ class _Column:
 
 
 class Recorder:
-    """Makes traces of an experiment's reports, which come page by page.
+    """Builds the traces of an experiment from pages of its reports. Call `add` for each page, then `traces`.
 
-    A job that goes on from another's snapshot (a fork), or was answered from another's results, has that one's curve up to
-    there as the beginning of its own. A report at position 0, before any training, is left out. The parts of an evaluation
-    are combined, and their seconds added up.
+    The trace of a job that started from another job's snapshot (a fork), or that reuses another job's results, begins with the
+    other job's curve up to that position. Reports at position 0, before any training, are omitted. Reports on parts of the data
+    at one position are combined, and their seconds are added.
     """
 
     def __init__(self) -> None:
@@ -38,14 +44,14 @@ class Recorder:
         self._pending: list[Statistic] = []
 
     def add(self, statistics: Iterable[Statistic]) -> None:
-        """Take some more reports: all of a job's behind each other, in the order of their positions."""
+        """Add reports. The reports of a job must be consecutive, also across calls, and ordered by position."""
         for one in statistics:
             if self._pending and self._pending[0].job != one.job:
                 self._finish_job()
             self._pending.append(one)
 
     def traces(self, experiment: Experiment, jobs: Sequence[Job]) -> list[Trace]:
-        """The traces of those of the jobs that have reports, in the order of the jobs."""
+        """Return the traces of the jobs that have reports, in the order of `jobs`."""
         self._finish_job()
         known = {job.id: job for job in jobs}
         return [trace for job in jobs if (trace := self._trace(experiment, job, known)) is not None]
@@ -77,7 +83,15 @@ class Recorder:
         )
 
     def _pieces(self, job: Job, known: Mapping[str, Job]) -> list[tuple[_Column, int, int]]:
-        """What makes up a job's curve, from its beginning: of whose reports, from and to which of them."""
+        """Return the parts that make up a job's curve, from its beginning.
+
+        Args:
+            job: The job.
+            known: All jobs by id.
+
+        Returns:
+            For each part the reports of the job that trained it, and the first (inclusive) and last (exclusive) index into them.
+        """
         pieces: list[tuple[_Column, int, int]] = []
         passed: set[str] = set()
         upto: float = math.inf

@@ -1,4 +1,4 @@
-"""A trace, and what must be true of one."""
+"""The trace of one job, and the validation of its values."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ _NOTHING: Final = type(None)
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one job reported from its beginning on, and how long each report took. Equal traces compare equal.
+    """The reports of one job from its beginning, with the training time of each. Equal traces compare equal.
 
-    Values that are not finite are all NaN here, as the scheduler and policies take them, and null in a file. In floats
-    there is no second word for "nothing" that every reader of a curve would have to look for.
+    Values that are not finite are all NaN, as schedulers and policies treat them alike. In a file they are null.
 
     Attributes:
-        job: Its id, once among the traces that are used together.
-        hyperparameters: Its configuration, JSON values by name.
-        metric: Name of the metric that the experiment optimises.
-        mode: Which direction of it is better.
-        metrics: Its values in the order of the reports, at least one; NaN where it was not finite or not reported.
-        seconds: How long training took from the report before (or the beginning) to each report, 0 or more.
-        positions: Where each report was made, 1 or more and rising; left out: at 1, 2, 3, ...
-        others: The values of further metrics by name, as many as there are reports; NaN likewise.
+        job: Id of the job, unique among the traces that are used together.
+        hyperparameters: The configuration: JSON values by name.
+        metric: Name of the metric that the experiment optimizes.
+        mode: Whether higher ("max") or lower ("min") values of the metric are better.
+        metrics: Values of the metric, one for each report, at least one; NaN: not finite or not reported.
+        seconds: Training time from the previous report (or the beginning) to each report, 0 or more.
+        positions: Position of each report, at least 1 and ascending; empty: 1, 2, 3, ...
+        others: Values of further metrics by name, one for each report; NaN as in `metrics`.
 
     Raises:
-        InvalidInput: A value is not as said; the message names the field.
+        InvalidInput: A value is not as described. The message names the field.
     """
 
     job: str
@@ -47,7 +46,7 @@ class Trace:
     others: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check all, and bring values to one form."""
+        """Validate all fields and convert them to one form: tuples of floats, and a range for positions 1, 2, 3, ..."""
         for name in ("job", "metric"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise _wrong(f'"{name}"', getattr(self, name), "a text that is not empty")
@@ -91,7 +90,10 @@ def _problem(hyperparameters: Mapping[str, Any]) -> str | None:
 
 
 def _values(name: str, given: object) -> tuple[float, ...]:
-    """Metrics: always the same NaN, since tuples are equal where their items are the same object."""
+    """Convert the values of a metric to floats. All values that are not finite become the object `math.nan`.
+
+    With one NaN object, tuples compare equal, since Python compares identical items as equal.
+    """
     numbers = _numbers(name, given, (int, float, _NOTHING), "numbers and null")
     return tuple([number if math.isfinite(number) else math.nan for number in numbers])
 
@@ -117,7 +119,12 @@ def _numbers(name: str, given: object, types: tuple[type, ...], allowed: str) ->
 
 
 def _positions(given: object, reports: int) -> Sequence[int]:
-    """A range where they are 1, 2, 3, ...: so it is nearly always, and then they take no room."""
+    """Validate positions. Return `range(1, n + 1)` if they are 1, 2, 3, ..., n (the usual case), which needs no memory, else a tuple.
+
+    Args:
+        given: The positions; empty: 1, 2, 3, ...
+        reports: The number of reports.
+    """
     allowed = "whole numbers from 1 on, each above the one before"
     if isinstance(given, range) and given == range(1, reports + 1):
         return given

@@ -1,4 +1,4 @@
-"""The interface of a training program."""
+"""The interface of a training program: `Trainer`, which users derive from, and the `TrainerContext` of a run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerContext:
-    """The runtime context of a trainer, constant during one run.
+    """The environment of a trainer, constant during one run.
 
     Attributes:
         seed: Seed for everything random in `build`, 0 or more. Equal configurations of an experiment have the same
             seed.
         scratch: Directory for temporary files. It is removed after the run.
         job: The job's id, an opaque string; empty outside a cluster. It must not influence the training.
-        inputs: Path of the data partition that this run reads, or None when the trainer finds its data itself.
+        inputs: Path of the data partition that this run reads; None: the trainer finds its data itself.
         rank: Rank of this process in its gang, 0 to world_size - 1. Only rank 0 reports.
         world_size: Number of processes that train this job together.
         addresses: Hosts of all ranks, ordered by rank; empty for a single process.
-        rendezvous: HOST:PORT on rank 0's host, reserved for this gang, where the ranks can meet. Rank 0 listens there
-            with SO_REUSEADDR, as torch.distributed does. The value is new in every run, and empty for a single process.
+        rendezvous: HOST:PORT on rank 0's host, reserved for this gang, at which the ranks connect to each other. Rank 0
+            listens there with SO_REUSEADDR, as torch.distributed does. The value is new in every run, and empty for a
+            single process.
         mode: `train`; `evaluate` for a run that only evaluates the data or a part of it; or `profile` for a run that
             only measures how long an iteration takes.
     """
@@ -46,7 +47,11 @@ class TrainerContext:
     mode: Literal["train", "evaluate", "profile"] = "train"
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the values.
+
+        Raises:
+            ValueError: `seed` is negative, `rank` is not below `world_size`, or `mode` is unknown.
+        """
         if self.seed < 0:
             raise ValueError(f"TrainerContext.seed is {self.seed}; allowed: 0 or more")
         if not 0 <= self.rank < self.world_size:
@@ -57,9 +62,12 @@ class TrainerContext:
             raise ValueError(f"TrainerContext.mode is {self.mode!r}; allowed: 'train', 'evaluate', 'profile'")
 
     def data(self, load: Callable[[Path], T]) -> T:
-        """Return the result of `load` for this run's partition, and keep it in memory for later runs in this process.
+        """Return `load(path)` for the data partition of this run, and cache the result in memory for later runs in this process.
 
         See `hopyard.trainer.cached`.
+
+        Args:
+            load: Function that reads the partition at a path.
 
         Raises:
             ValueError: The run has no partition.
@@ -117,10 +125,10 @@ class Trainer(ABC):
     """
 
     unit_per_iteration: int = 1
-    """Number of the experiment's units (steps, epochs) that one `train()` trains, 1 or more. This is the reporting interval."""
+    """Number of the experiment's units (such as epochs) that one `train()` trains, 1 or more. A report is made after each."""
 
     evaluate_after_train: bool = True
-    """Whether `evaluate()`, if the class defines it, is called after each `train()` and its metrics are added to the report."""
+    """Whether `evaluate()` is called after each `train()`, and its metrics are added to the report, if the class defines it."""
 
     stops_anywhere: ClassVar[bool] = False
     """Set it to True if `train()` trains exactly `self.units` units. A stop or a save point may then fall inside an
@@ -157,7 +165,11 @@ class Trainer(ABC):
 
     @property
     def context(self) -> TrainerContext:
-        """The runtime context of this trainer. Available from `build` on."""
+        """The context of this run, such as seed and rank. Available from `build` on.
+
+        Raises:
+            RuntimeError: Read in `__init__`, where it is not available yet.
+        """
         if self._context is None:
             raise RuntimeError(
                 f"{type(self).__qualname__}.context is not there yet in __init__(): use it in build() or later"
@@ -171,25 +183,29 @@ class Trainer(ABC):
 
     @property
     def position(self) -> int:
-        """The job's progress in units. During `train()`, the position at which the iteration began."""
+        """The number of units that the job has trained. During `train()`, the number before the current iteration."""
         return self._position
 
     @property
     def units(self) -> int:
-        """Number of units that the current `train()` must train: `unit_per_iteration`, or fewer, but only with `stops_anywhere`."""
+        """Number of units that the current `train()` must train: `unit_per_iteration`. It may be lower if `stops_anywhere` is True."""
         return self._units
 
     @property
     def in_force(self) -> Mapping[str, Any]:
-        """The hyperparameters that the training really uses. The first report after `setup` contains them.
+        """The hyperparameters that the training actually uses. The first report after a `setup` contains them.
 
-        Override this property to read the values from the objects that use them, for example the optimizer. The report
-        then shows a value that was not applied.
+        By default these are the configured values. Override the property to read the values from the objects that use them, such
+        as the optimizer. A difference in the report then reveals a value that `setup` did not apply.
         """
         return dict(self._hyperparameters)
 
     def advance(self, units: int) -> None:
-        """Declare in `train()` that it trained `units` units (1 or more) instead of the usual number."""
+        """Declare, during `train()`, that this iteration trained `units` units instead of `self.units`.
+
+        Raises:
+            ValueError: `units` is not a whole number of at least 1.
+        """
         if not is_whole(units, least=1):
             raise ValueError(f"{type(self).__qualname__}.advance() got {units!r}; allowed: a whole number, 1 or more")
         self._advance = units
@@ -199,10 +215,13 @@ class Trainer(ABC):
         return self._units if self._advance is None else self._advance
 
     def follow(self, position: int) -> frozenset[str]:
-        """Apply the values that sequences have at the unit `position`, and return the names that changed.
+        """Apply the values that sequences have at a position, and return the names of the hyperparameters that changed.
 
         The values are applied through `setup`. The driver calls this method at each boundary; a trainer with
         `follows_sequences` also calls it in `train()`.
+
+        Args:
+            position: Number of units that are trained before the values apply.
         """
         if self._schedule is None or not self._schedule.sequences:
             return frozenset()
@@ -235,14 +254,14 @@ class Trainer(ABC):
         """Train one iteration and return its metrics (may be empty)."""
 
     def evaluate(self) -> Mapping[str, float]:
-        """Measure the model without changing it. It may set `self.examples`. The base class does not define it."""
+        """Measure the model without changing it, and return the metrics. It may set `self.examples`. By default it is not defined."""
         raise NotImplementedError(f"{type(self).__qualname__} does not define evaluate()")
 
     def profile(self) -> float:
-        """Return how many seconds `train()` would take now, measured with less work. The base class does not define it.
+        """Return how many seconds `train()` would take now, measured with less work. By default it is not defined.
 
-        Only a run with mode `profile` calls it, for a policy that plans with such times. The model is discarded
-        afterwards.
+        Only a run with mode `profile` calls it, for a policy that plans with the durations of iterations. The trainer is
+        discarded afterwards.
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not define profile()")
 
@@ -250,7 +269,7 @@ class Trainer(ABC):
     def save(self, directory: Path) -> None:
         """Write the training state as files into `directory`, which exists and is empty. Links are not allowed.
 
-        Afterwards these files are the snapshot itself; nothing may change them.
+        After the call, these files are the snapshot, and must not be changed.
         """
 
     @abstractmethod
@@ -258,4 +277,4 @@ class Trainer(ABC):
         """Restore the state that `save` wrote into `directory`. Do not change the files in it."""
 
     def close(self) -> None:
-        """Release what the run holds, such as files and device memory. Called once, at the end. The default does nothing."""
+        """Release the resources of the run, such as files and device memory. Called once, at the end. The default does nothing."""

@@ -27,7 +27,15 @@ _DEEPEST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """Contents and statistics of a cache: number of entries, their size and the budget in bytes, hits, and misses."""
+    """Contents and statistics of a data cache.
+
+    Attributes:
+        entries: Number of cached results.
+        size: Their total size in bytes.
+        budget: Maximum total size in bytes.
+        hits: Number of reads that the cache answered.
+        misses: Number of reads for which the file was read.
+    """
 
     entries: int
     size: int
@@ -44,10 +52,13 @@ class _Entry:
 
 
 class DataCache:
-    """Results of reading files, by file and reader function, with a total size of at most `budget` bytes. It is thread-safe."""
+    """A thread-safe cache of data that was read from files. Results are identified by file and reader function.
+
+    The total size of the results is limited. The least recently used ones are removed first.
+    """
 
     def __init__(self, budget: int) -> None:
-        """Keep up to `budget` bytes. The value 0 disables the cache."""
+        """Create an empty cache with a maximum total size of `budget` bytes. 0 disables the cache."""
         self._entries: OrderedDict[tuple[object, str], _Entry] = OrderedDict()
         self._lock = threading.RLock()
         self._size = self._hits = self._misses = 0
@@ -57,7 +68,7 @@ class DataCache:
 
     @property
     def budget(self) -> int:
-        """Maximum size in bytes. Setting a smaller value immediately removes entries until the rest fits."""
+        """The maximum total size in bytes. Setting a smaller value immediately removes results until the others fit."""
         return self._budget
 
     @budget.setter
@@ -70,16 +81,16 @@ class DataCache:
 
     @property
     def use(self) -> CacheUse:
-        """The current contents, and the hits and misses so far."""
+        """The current contents, and the numbers of hits and misses since the cache was created."""
         return CacheUse(len(self._entries), self._size, self._budget, self._hits, self._misses)
 
     def get(self, path: str | os.PathLike[str], load: Callable[[Path], T]) -> T:
-        """Return `load(path)`, from the cache unless the file has changed or its entry was removed.
+        """Return `load(path)`, from the cache if it has the result and the file has not changed since.
 
-        A change is detected by file size and modification time.
+        A change is detected by file size, modification time and inode.
 
         Args:
-            path: A file, or a folder whose files are treated as one entry.
+            path: A file, or a folder, whose files are treated as one.
             load: Function that reads it. Its result must depend on the path alone, and callers must not modify the
                 result. A method is identified by its function, whichever object it is bound to.
 
@@ -102,7 +113,7 @@ class DataCache:
             return value
 
     def clear(self) -> None:
-        """Remove all entries."""
+        """Remove all cached results."""
         with self._lock:
             self._entries.clear()
             self._size = 0
@@ -142,14 +153,14 @@ class DataCache:
 
 
 def default_budget(memory_limit: int = 0, *, threads: int = 0) -> int:
-    """Return how many bytes of data a training process caches if the experiment does not set a size.
+    """Return the default size in bytes of the data cache of a training process.
 
-    The result is a quarter of the run's memory limit. Without a limit, it is half of the process's share of the host
-    memory, in proportion to its threads.
+    It is a quarter of the run's memory limit. Without a limit, it is half of the process's share of the host memory, where the
+    share is proportional to its threads.
 
     Args:
-        memory_limit: Bytes that the run may use; 0 means no limit.
-        threads: Number of CPU threads that it has; 0 means all.
+        memory_limit: Bytes that the run may use; 0: no limit.
+        threads: Number of CPU threads of the process; 0: all of the host.
     """
     if memory_limit:
         return memory_limit // 4
@@ -158,7 +169,10 @@ def default_budget(memory_limit: int = 0, *, threads: int = 0) -> int:
 
 
 def size_of(value: object) -> int:
-    """Return the approximate memory size of a value in bytes. Arrays and tensors are exact, and each object counts once."""
+    """Return the approximate memory size of a value with everything that it refers to, in bytes.
+
+    The sizes of arrays and tensors are exact. An object that is referred to several times counts once.
+    """
     return sum(_sizes(value, set(), 0))
 
 
@@ -197,7 +211,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def _stamp(path: Path) -> tuple[object, ...]:
-    """Return a value that changes when a file, or any file in a folder, changes."""
+    """Return a value that differs after the file at `path`, or any file in the folder at `path`, has changed."""
     status = path.stat()
     if not path.is_dir():
         return (status.st_size, status.st_mtime_ns, status.st_ino)
@@ -224,10 +238,10 @@ _cache = DataCache(default_budget())
 
 
 def data_cache() -> DataCache:
-    """Return the cache of this process."""
+    """Return the data cache of this process."""
     return _cache
 
 
 def cached(path: str | os.PathLike[str], load: Callable[[Path], T]) -> T:
-    """Return `load(path)` and keep the result in this process's memory for later runs. See `DataCache.get`."""
+    """Return `load(path)`, and cache the result in this process's memory for later runs. See `DataCache.get`."""
     return _cache.get(path, load)

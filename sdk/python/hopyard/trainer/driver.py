@@ -1,4 +1,4 @@
-"""Drives one trainer through one run, with the same checks and errors on a cluster and on a laptop."""
+"""Drives one trainer through one run. The checks and errors are the same on a cluster and on a single computer."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from hopyard.trainer.validation import (
 
 @dataclass(frozen=True, slots=True)
 class IterationReport:
-    """The result of one iteration or one evaluation.
+    """The result of one iteration, one evaluation or one profile measurement.
 
     Attributes:
         position: The job's position afterwards, in units.
         metrics: Metrics by name. NaN and infinite values are allowed.
-        seconds: Duration of the iteration on the driver's clock, evaluation included.
-        examples: Number of examples behind the metrics of `evaluate()`, or None if the trainer does not set it.
-        finished: True if the trainer has nothing left to train.
-        in_force: The hyperparameters that the training really uses. Set in the first report after a start or a change;
+        seconds: Duration in seconds on the driver's clock, evaluation included.
+        examples: Number of examples behind the metrics of `evaluate()`; None: the trainer does not set it.
+        finished: Whether the trainer has declared that nothing is left to train.
+        in_force: The hyperparameters that the training actually uses. Set in the first report after a start or a change;
             None in all other reports.
     """
 
@@ -54,10 +54,11 @@ class _State(Enum):
 
 
 class TrainerDriver:
-    """Calls the user's methods in the order that `Trainer` documents. One driver serves one run.
+    """Calls the methods of a user's trainer in the order that `Trainer` documents. One driver serves one run.
 
-    Its only I/O is the snapshot header. It uses no threads, and only the clock that it is given. An exception in the
-    user's code is raised as `UserCodeError` (except KeyboardInterrupt and GeneratorExit). After that the driver accepts
+    `start` creates the trainer, each `step` trains one iteration, and `close` ends the run. The only files that the driver
+    itself reads or writes are snapshot headers. It uses no threads, and no clock except the one passed to it. An exception in
+    the user's code is raised as `UserCodeError` (except KeyboardInterrupt and GeneratorExit). After that, the driver accepts
     only `close()`.
     """
 
@@ -81,19 +82,19 @@ class TrainerDriver:
 
     @property
     def trainer(self) -> Trainer:
-        """The user's object. Available after `start`."""
+        """The object of the user's class. Available between `start` and `close`; DriverUsageError otherwise."""
         if self._trainer is None:
             raise DriverUsageError(f"the driver of {self._name} is {self._state.value}: call start() first")
         return self._trainer
 
     @property
     def position(self) -> int:
-        """The job's progress in units."""
+        """The number of units that the job has trained."""
         return self._position
 
     @property
     def finished(self) -> bool:
-        """True if the trainer has declared that nothing is left to train. `step` then raises an error."""
+        """Whether the trainer has declared that nothing is left to train. `step` then raises DriverUsageError."""
         return self._trainer is not None and self._trainer._finished
 
     def start(
@@ -107,11 +108,10 @@ class TrainerDriver:
         """Create the trainer, set it up, and continue from `snapshot` if one is given.
 
         Args:
-            hyperparameters: The configuration. The values are JSON values; sequences are given as they are written.
-            context: The runtime context of the run.
-            snapshot: Directory that `save` wrote, or None to train from the beginning.
-            position: The position that the caller expects, or None to use the position of the snapshot. Without a
-                snapshot it must be 0 or None.
+            hyperparameters: The configuration as JSON values; sequences have the form of the experiment file.
+            context: The environment of the run.
+            snapshot: Directory that `save` wrote; None: train from the beginning.
+            position: The position that the snapshot must have; None: any. Without a snapshot it must be 0 or None.
 
         Raises:
             UserCodeError: `__init__`, `build`, `setup` or `load` failed.
@@ -143,9 +143,12 @@ class TrainerDriver:
         """Train one iteration. In mode `evaluate` evaluate once, and in mode `profile` profile once, without advancing.
 
         Args:
-            until: A position that the job should not pass; it must be greater than the current one. A trainer with
-                `stops_anywhere` ends the iteration there. Any other trainer completes its iteration and may end after
-                it.
+            until: The position at which the run is to stop, greater than the current one; None: no such position. A trainer
+                with `stops_anywhere` ends the iteration there. Any other trainer completes its iteration and may end after it.
+
+        Raises:
+            UserCodeError: A method of the trainer failed.
+            DriverUsageError: The driver is not started, the trainer has finished, or `until` is not ahead.
         """
         self._require(_State.READY, "step()")
         trainer = self.trainer
@@ -175,11 +178,11 @@ class TrainerDriver:
         return self._report(trainer, metrics, self._clock() - began, examples)
 
     def committed(self, until: int | None) -> int | None:
-        """Return where `step(until=until)` will end if the trainer guarantees that (`stops_anywhere`), else None."""
+        """Return the position at which `step(until=until)` will end. None: the trainer guarantees none (see `stops_anywhere`)."""
         return self._position + self._planned(until) if self.trainer.stops_anywhere else None
 
     def _planned(self, until: int | None) -> int:
-        """Return the number of units for the next iteration."""
+        """Return the number of units that the next iteration must train. `until` is that of `step`."""
         trainer = self.trainer
         self._check_interval()
         units = trainer.unit_per_iteration
@@ -192,9 +195,13 @@ class TrainerDriver:
         return units
 
     def set_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> frozenset[str]:
-        """Apply a new configuration at this boundary, and return the names that changed.
+        """Apply a new configuration at this boundary, and return the names of the hyperparameters that changed.
 
-        `setup` is called only if something changed.
+        `Trainer.setup` is called only if one changed.
+
+        Raises:
+            UserCodeError: `setup` failed.
+            DriverUsageError: The driver is not started, or a value is not allowed.
         """
         self._require(_State.READY, "set_hyperparameters()")
         trainer = self.trainer
@@ -205,9 +212,15 @@ class TrainerDriver:
         return changed
 
     def save(self, directory: Path) -> SnapshotHeader:
-        """Write a snapshot of this boundary into `directory`, and return its header.
+        """Write a snapshot of the current state into `directory`, and return its header.
 
-        The directory must be missing or empty. After a failure, `load` rejects the directory.
+        Args:
+            directory: The folder, which must be missing or empty. After a failure it is an incomplete snapshot, which `load`
+                rejects.
+
+        Raises:
+            UserCodeError: `Trainer.save` failed.
+            DriverUsageError: The driver is not started, the run does not train, or the directory is not empty.
         """
         self._require(_State.READY, "save()")
         trainer = self.trainer
@@ -225,12 +238,22 @@ class TrainerDriver:
         return header
 
     def load(self, directory: Path, *, position: int | None = None) -> None:
-        """Restore the state in `directory` into the started trainer, then apply the current hyperparameters."""
+        """Load the snapshot in `directory` into the started trainer, then apply the current hyperparameters.
+
+        Args:
+            directory: The snapshot.
+            position: The position that it must have; None: any.
+
+        Raises:
+            UserCodeError: `Trainer.load` or `setup` failed.
+            SnapshotStateError: The snapshot is incomplete, or has another position.
+            DriverUsageError: The driver is not started.
+        """
         self._require(_State.READY, "load()")
         self._take_up(directory, self._read(directory, position))
 
     def close(self) -> None:
-        """End the run. Safe to call twice and after a failure. It calls `Trainer.close` once if there is a trainer."""
+        """End the run. It calls `Trainer.close` if the trainer was created. Safe to call twice and after a failure."""
         if self._state is _State.CLOSED:
             return
         self._state = _State.CLOSED
@@ -256,7 +279,7 @@ class TrainerDriver:
             trainer.load(snapshot / STATE_FOLDER)
         assert trainer._schedule is not None  # `start` has set it.
         values = trainer._schedule.at(self._position, trainer.steps)
-        # Evaluate with the values it was trained with. The values of the next unit apply only when training continues.
+        # Evaluate with the values with which the state was trained. The values of the next unit apply only when training continues.
         if trainer.context.mode == "evaluate":
             for name in {dotted.partition(".")[0] for dotted in trainer._schedule.sequences}:
                 values[name] = header.hyperparameters.get(name, values[name])
@@ -347,7 +370,10 @@ class TrainerDriver:
 
     @contextmanager
     def _user(self, phase: TrainerPhase) -> Iterator[None]:
-        """Run the user's code, and convert its exceptions to `UserCodeError`, except those about a bad snapshot or gang."""
+        """Return a context manager for calls of the user's code, which marks the driver as failed after an exception.
+
+        Exceptions are converted to `UserCodeError`. Errors about an unusable snapshot or a gang keep their type.
+        """
         try:
             yield
         except (UserCodeError, SnapshotStateError, GangError):

@@ -6,7 +6,7 @@
       UserCodeError         the user's code failed: counts towards `max_failures`; it would fail on any slot
         MetricsError        ... because it returned something that is not a mapping of str to float
       SnapshotStateError    the snapshot is not usable: fetch another copy or use an earlier one
-      GangError             the ranks of a gang cannot meet: not caused by the code; the job resumes from its snapshot
+      GangError             the ranks of a gang cannot communicate: not caused by the code; the job resumes from its snapshot
         GangNotMetError     ... already at the start: try again in another process
       DriverUsageError      the driver was called wrongly: a bug in the caller, not in the user's code
 """
@@ -18,11 +18,11 @@ from enum import StrEnum
 from typing import Self
 
 _TRACEBACK_CHARACTERS = 64 * 1024
-"""Maximum length of a traceback, since messages carry it. The end is kept, because it names the error."""
+"""Maximum length of a traceback, which is sent in a message. Its beginning is cut, since its end names the error."""
 
 
 class TrainerPhase(StrEnum):
-    """The user method that was running."""
+    """The method of a trainer during which an error occurred. CREATE is the constructor."""
 
     CREATE = "create"
     BUILD = "build"
@@ -40,7 +40,7 @@ class TrainerError(Exception):
 
 
 class UserCodeError(TrainerError):
-    """The user's trainer failed.
+    """Raised when the user's trainer has failed.
 
     Attributes:
         trainer: Qualified name of the trainer class.
@@ -53,7 +53,7 @@ class UserCodeError(TrainerError):
     def __init__(
         self, *, trainer: str, phase: TrainerPhase, position: int, reason: str, traceback_text: str = ""
     ) -> None:
-        """Describe a failure. The class documents the parameters."""
+        """Create the error. The attributes of the class document the arguments."""
         call = f"{trainer}()" if phase is TrainerPhase.CREATE else f"{trainer}.{phase.value}()"
         super().__init__(f"{call} failed at position {position}: {reason}")
         self.trainer = trainer
@@ -66,7 +66,15 @@ class UserCodeError(TrainerError):
     def wrapping(
         cls, error: BaseException, *, trainer: str, phase: TrainerPhase, position: int, caller_file: str = ""
     ) -> Self:
-        """Wrap an exception from the user's code. Leading frames in `caller_file` are removed from the traceback."""
+        """Create the error from an exception of the user's code.
+
+        Args:
+            error: The exception.
+            trainer: Qualified name of the trainer class.
+            phase: The method that was running.
+            position: The job's position when the method was called.
+            caller_file: File of the caller, whose frames at the beginning of the traceback are removed.
+        """
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename == caller_file:
             frames = frames.tb_next
@@ -78,23 +86,24 @@ class UserCodeError(TrainerError):
 
 
 class MetricsError(UserCodeError):
-    """`train()` or `evaluate()` returned something that is not a mapping of str to float."""
+    """Raised when `train()` or `evaluate()` returns something that is not a mapping of str to float."""
 
 
 class SnapshotStateError(TrainerError):
-    """A snapshot directory is incomplete, unreadable, or has another position than the requested one."""
+    """Raised when a snapshot directory is incomplete or unreadable, or has another position than the requested one."""
 
 
 class GangError(TrainerError):
-    """The ranks of a gang could not meet, or a rank did not take part in an exchange in time."""
+    """Raised when the ranks of a gang could not connect to each other, or a rank did not take part in an exchange in time."""
 
 
 class GangNotMetError(GangError):
-    """The ranks of a gang could not meet. This process may be unable to meet in future, so another process must try.
+    """Raised when the ranks of a gang could not connect to each other at the start of a run.
 
-    PyTorch numbers the groups, including failed ones, and ranks can only meet in groups with the same number.
+    The next try must use a new process. PyTorch numbers the process groups of a process, including failed ones, and ranks can
+    only connect in groups with the same number.
     """
 
 
 class DriverUsageError(TrainerError):
-    """The driver was called in the wrong order or with arguments that are not allowed."""
+    """Raised when a method of the driver is called in the wrong order or with arguments that are not allowed."""

@@ -2,7 +2,7 @@
 
 ::
 
-    <snapshot>/hopyard.json     the header: format, position, hyperparameters in force, whether the job had finished
+    <snapshot>/hopyard.json     the header: format, position, hyperparameters in use, whether the job had finished
     <snapshot>/state/...        what Trainer.save() wrote
 
 The header is written last, so a directory without a header is an incomplete snapshot. The header contains neither the
@@ -28,12 +28,12 @@ _LARGEST_HEADER: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """The description in a snapshot.
+    """The header of a snapshot, the content of its file `hopyard.json`.
 
     Attributes:
         position: Number of units trained, 0 or more.
-        hyperparameters: The values in force when the snapshot was saved (JSON values).
-        finished: True if the trainer had declared that nothing is left to train.
+        hyperparameters: The values in use when the snapshot was saved (JSON values).
+        finished: Whether the trainer had declared that nothing is left to train.
     """
 
     position: int
@@ -42,7 +42,7 @@ class SnapshotHeader:
 
 
 def write_header(directory: Path, header: SnapshotHeader) -> None:
-    """Complete the snapshot in `directory` by writing its header atomically."""
+    """Write the header of the snapshot in `directory` atomically, which completes the snapshot."""
     document = {
         "format": _FORMAT,
         "position": header.position,

@@ -12,7 +12,7 @@ from hopyard.trainer.errors import DriverUsageError, MetricsError, TrainerPhase
 
 MAX_METRICS = 1000
 MAX_NAME = 256
-"""Limits of a report. Larger ones would slow down the journal and all its readers."""
+"""Limits of a report: the number of metrics, and the characters in a name. Larger reports would slow down the journal."""
 
 
 def is_whole(value: object, *, least: int) -> bool:
@@ -21,12 +21,12 @@ def is_whole(value: object, *, least: int) -> bool:
 
 
 def frozen_hyperparameters(hyperparameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a read-only copy with the types that JSON would return, such as lists for tuples.
+    """Return a read-only copy of a configuration, with the types that JSON would return, such as lists for tuples.
 
-    Values therefore compare equal before and after a snapshot.
+    Values therefore compare equal before and after they are written to a snapshot.
 
     Raises:
-        DriverUsageError: A name is not a str, or a value is not a JSON value.
+        DriverUsageError: A name is not a non-empty str, or a value is not a JSON value.
     """
     copy: dict[str, Any] = {}
     for name, value in hyperparameters.items():
@@ -42,7 +42,10 @@ def frozen_hyperparameters(hyperparameters: Mapping[str, Any]) -> Mapping[str, A
 
 
 def changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names that were added, removed or given another value. 1 and 1.0 are equal, but 1 and True are not."""
+    """Return the names of the hyperparameters that were added, removed or given another value.
+
+    1 and 1.0 are equal, and so are two NaN, but 1 and True are not.
+    """
 
     def differs(name: str) -> bool:
         if name not in old or name not in new:
@@ -57,10 +60,16 @@ def changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[s
 
 
 def checked_metrics(metrics: object, *, trainer: str, phase: TrainerPhase, position: int) -> dict[str, float]:
-    """Return the metrics as plain floats.
+    """Return the metrics that a trainer returned as plain floats.
 
     Any real number is accepted (an int, a NumPy scalar), including NaN and infinities. A bool, a str or a tensor is
     rejected.
+
+    Args:
+        metrics: The value that the trainer returned.
+        trainer: Name of the trainer class.
+        phase: The method that returned it.
+        position: The job's position.
 
     Raises:
         MetricsError: A metric is not allowed. The message names the trainer, the key and the value.
@@ -72,7 +81,11 @@ def checked_metrics(metrics: object, *, trainer: str, phase: TrainerPhase, posit
 
 
 def plain_metrics(metrics: object, found: str) -> dict[str, float]:
-    """Return the metrics as plain floats. The messages begin with `found`.
+    """Return the metrics as plain floats.
+
+    Args:
+        metrics: The value to check.
+        found: Beginning of error messages, such as "it returned".
 
     Raises:
         ValueError: A metric is not allowed. The message names the key, the value, and the allowed values.
@@ -100,7 +113,17 @@ def plain_metrics(metrics: object, found: str) -> dict[str, float]:
 def joined_metrics(
     trained: Mapping[str, float], evaluated: Mapping[str, float], *, trainer: str, position: int
 ) -> dict[str, float]:
-    """Return the metrics of `train()` and `evaluate()` in one mapping. No name may occur in both."""
+    """Return the metrics of `train()` and `evaluate()` in one mapping.
+
+    Args:
+        trained: The metrics of `train()`.
+        evaluated: The metrics of `evaluate()`.
+        trainer: Name of the trainer class, for the error.
+        position: The job's position, for the error.
+
+    Raises:
+        MetricsError: A name occurs in both.
+    """
     twice = sorted(trained.keys() & evaluated.keys())
     if twice:
         raise MetricsError(
@@ -113,7 +136,11 @@ def joined_metrics(
 
 
 def checked_examples(examples: object, *, trainer: str, position: int) -> int | None:
-    """Return the count that `evaluate()` set in `self.examples`, or None."""
+    """Return the number of examples that `evaluate()` set as `self.examples`, or None if it set none.
+
+    Raises:
+        MetricsError: The value is not a whole number of 0 or more.
+    """
     if examples is None:
         return None
     if not isinstance(examples, int) or not is_whole(examples, least=0):

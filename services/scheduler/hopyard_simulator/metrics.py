@@ -158,7 +158,6 @@ class Measure:
         details: True to collect `runs`, `curves`, `labels` and `confidences` too.
         job_seconds: Slot-seconds used by ended runs.
         iterations: Number of trained iterations of ended runs.
-        suspends: Unused; always 0.
         promotions: How often the position up to which a job trains was increased.
         terminated: Number of jobs that were terminated before the end of the search; None: the search has not ended.
         time_to_target: When the first report reached the target; None: none did.
@@ -174,7 +173,6 @@ class Measure:
     details: bool = False
     job_seconds: float = 0.0
     iterations: int = 0
-    suspends: int = 0
     promotions: int = 0
     terminated: int | None = None
     time_to_target: float | None = None

@@ -48,9 +48,9 @@ def test_families_are_what_they_say(family: CurveFamily) -> None:
 
 def test_a_mirrored_question_turned_back_is_the_same() -> None:
     other = curve([0.25, 0.375], ended=True)
-    question = Question(curve([0.125, 0.25]), 9, target=0.5, low=0.0, high=1.0, others=(other,))
+    question = Question(curve([0.125, 0.25]), 9, target=0.5, low=0.0, high=1.0, others=(other,), earlier=(other,))
     turned = mirrored(question)
     assert (turned.mode, turned.target, turned.low, turned.high) == ("min", -0.5, -1.0, 0.0)
-    assert turned.others[0].values == (-0.25, -0.375)
+    assert turned.others[0].values == turned.earlier[0].values == (-0.25, -0.375)
     assert mirrored(turned) == question
     assert scaled(scaled(question, 4.0, 8.0), 0.25, -2.0) == question

@@ -50,6 +50,17 @@ def test_demand_may_only_look() -> None:
     assert "TypeError: demand, gang and nodes may only look, found CreateJob(job='1'" in str(failed.reason)
 
 
+@pytest.mark.parametrize("found", [True, -1, 1.0])
+def test_a_demand_that_is_no_number_of_slots_is_refused(found: object) -> None:
+    class Demands(DefaultPolicy):
+        def demand(self, cluster: Cluster) -> int:
+            return found  # type: ignore[return-value]  # what a policy without types may return
+
+    failed = offered(Demands())
+    assert isinstance(failed, PolicyFailed)
+    assert f"TypeError: demand must return None or a whole number of slots >= 0, found {found!r}" in str(failed.reason)
+
+
 def test_confidences_are_asked_for_at_any_time_and_may_only_look() -> None:
     rig = Rig(jobs=2)
     assert PolicyHost(DefaultPolicy()).confidences(rig.stream, rig.now) == {}

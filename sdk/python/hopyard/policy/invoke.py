@@ -128,7 +128,7 @@ def too_large(found: int) -> str:
 def _check(call: Call, decision: Decision | None, demand: int | None, gang: int) -> None:
     if isinstance(call, IterationFinish) != isinstance(decision, Decision):
         raise TypeError(f"on_iteration_finish must return a Decision and no other up-call anything, found {decision!r}")
-    if demand is not None and (not isinstance(demand, int) or demand < 0):
+    if demand is not None and (not isinstance(demand, int) or isinstance(demand, bool) or demand < 0):
         raise TypeError(f"demand must return None or a whole number of slots >= 0, found {demand!r}")
     if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
         raise TypeError(f"gang must return a whole number of slots >= 1, found {gang!r}")

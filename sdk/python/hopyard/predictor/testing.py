@@ -70,7 +70,7 @@ def mirrored(question: Question) -> Question:
 
 
 def scaled(question: Question, factor: float, shift: float) -> Question:
-    """Return the same question for the metric `factor` * metric + `shift`. `earlier` curves are not converted."""
+    """Return the same question for the metric `factor` * metric + `shift`, with all curves converted."""
 
     def moved(value: float | None) -> float | None:
         return None if value is None else factor * value + shift
@@ -82,6 +82,7 @@ def scaled(question: Question, factor: float, shift: float) -> Question:
         question,
         curve=changed(question.curve),
         others=tuple(changed(one) for one in question.others),
+        earlier=tuple(changed(one) for one in question.earlier),
         target=moved(question.target),
         low=moved(question.low),
         high=moved(question.high),

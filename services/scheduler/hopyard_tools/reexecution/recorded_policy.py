@@ -101,7 +101,6 @@ class RecordedPolicy(Policy):
         self.needs_data = any(any(step.inputs) for step in steps)  # A rank without an input has an empty one.
         self._by_job: dict[str, ChainProgress] = {}
         self._unborn = [chain for chain in self._chains if chain.origin is not None]
-        steps = [step for chain in self._chains for step in (*chain.stretches, *chain.evaluations)]
         self._gang = max((len(step.inputs) for step in steps), default=1)
 
     def allocate_jobs(self, cluster: Cluster) -> None:

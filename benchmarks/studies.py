@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from hopyard.sequences import PrefixTree, Request
 from hopyard_engine.core.types import EarlierTrial
-from hopyard_simulator import Costs, CurveWorkload, Joining, Result, named, simulate
+from hopyard_simulator import Costs, CurveWorkload, JoiningExperiment, Result, named, simulate
 
 EPOCHS: Final = 5
 """Epochs in a position."""
@@ -161,7 +161,7 @@ def _each(
     """All at once: as a group with one search plan, or trial by trial."""
     for count in counts:
         if mode == "once":
-            group = [Joining(study) for study in given[1:count]]
+            group = [JoiningExperiment(study) for study in given[1:count]]
             found = simulate(workload(given[0]), "stage_tree", slots=slots, costs=costs, group=group)
         else:
             found = _alone([each for study in given[:count] for each in study], slots, costs)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from fuzzing.watching import Deed, Kind
 from fuzzing.workload import Configuration, Program, Task
 from hopyard.space import Space
-from hopyard_simulator import Costs, Faults, Fleet, Joining, Partitions
+from hopyard_simulator import Costs, Faults, Fleet, JoiningExperiment, Partitions
 
 SPACE: Final = Space.from_dict({"lr": {"loguniform": [1e-4, 1.0]}, "batch": {"choice": [16, 32, 64]}})
 Drawn = dict[str, Any]
@@ -46,7 +46,7 @@ class Case:
     target: float | None = None
     max_time: float | None = None
     data: Partitions | None = None
-    group: Sequence[Joining] = ()
+    group: Sequence[JoiningExperiment] = ()
     deeds: tuple[Deed, ...] = ()
     later: Sequence[Configuration] = ()
     from_scratch: bool = False
@@ -267,9 +267,9 @@ def _terms(rng: random.Random) -> Drawn:
     return {**found, "max_losses": 10_000}
 
 
-def _group(rng: random.Random, copies: bool, top: int) -> list[Joining]:
+def _group(rng: random.Random, copies: bool, top: int) -> list[JoiningExperiment]:
     return [
-        Joining(
+        JoiningExperiment(
             _configurations(rng, copies, top),
             at=rng.choice((0.0, 0.5, 3.0, 20.0)),
             stopped=rng.choice((None, None, 25.0, 60.0)),

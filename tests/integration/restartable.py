@@ -11,7 +11,7 @@ from hopyard_appstat.service import AppStatService
 from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
-from hopyard_scheduler.runtime.runtime import Live
+from hopyard_scheduler.runtime.runtime import Runtime
 from hopyard_scheduler.service import SchedulerService
 from tests.ports import free_port
 
@@ -47,10 +47,10 @@ class Restartable:
             await made._stop()
 
     @property
-    def live(self) -> Live:
+    def live(self) -> Runtime:
         """What is inside the scheduler."""
         assert self.scheduler is not None
-        return self.scheduler._live
+        return self.scheduler._runtime
 
     async def start(self, **settings: Any) -> None:
         """A scheduler, at the same address as the one before."""

@@ -24,7 +24,7 @@ from hopyard_engine.core.events import (
     StreamEvent,
 )
 from hopyard_engine.core.handlers import dispatch, node_events, preemption, run_messages
-from hopyard_engine.core.pending_answers import Thinking
+from hopyard_engine.core.pending_answers import PendingAnswers
 from hopyard_engine.core.state import snapshot_entries, snapshots
 from hopyard_engine.core.state.channel import RunChannel
 from hopyard_engine.core.state.entities import GrantedSlot, Job, Rank, Run
@@ -238,7 +238,7 @@ def _asked_snapshots_not_kept() -> list[Patch]:
 
 
 def _thinking_disturbed() -> list[Patch]:
-    return [(Thinking, "keep", lambda self, event: False)]
+    return [(PendingAnswers, "keep", lambda self, event: False)]
 
 
 def _believed_slot_granted() -> list[Patch]:

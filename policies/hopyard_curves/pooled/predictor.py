@@ -12,7 +12,13 @@ from hopyard.predictor import LEVELS, Prediction, Predictor, Question
 from hopyard_curves.grid import GridPredictor
 from hopyard_curves.metric_normalization import Scale
 from hopyard_curves.pooled.alignment import Aligned, align, read, runs
-from hopyard_curves.pooled.regression_ensemble import DECISIVENESS, LEAST, CurveForecast, Judgement, foresee
+from hopyard_curves.pooled.regression_ensemble import (
+    DECISIVENESS,
+    LEAST,
+    CurveForecast,
+    EnsembleScore,
+    predict_continuation,
+)
 
 Floats = NDArray[np.float64]
 
@@ -64,14 +70,14 @@ class PooledPredictor(Predictor):
         scale = Scale.of(question, np.concatenate((curve.reports.values, usual)))
         future = _knots(alone.positions)
         own = align(scale, curve, others, future)
-        foreseen = None if own is None else foresee(own)
+        foreseen = None if own is None else predict_continuation(own)
         without = alone if own is None or foreseen is None else _combined(question, scale, own, foreseen, alone)
         count = 0 if own is None else len(own.before)
         every = align(scale, curve, [*others, *earlier], future) if earlier else None
         if every is None or len(every.before) == count:
             return without
         judged = None if foreseen is None else foreseen.judgement
-        told = foresee(every, None if judged is None else (count, judged.position))
+        told = predict_continuation(every, None if judged is None else (count, judged.position))
         faith = FAITH if judged is None or told.judgement is None else _faith(judged, told.judgement)
         return _mixture(without, _combined(question, scale, every, told, alone), faith)
 
@@ -89,7 +95,7 @@ def _knots(positions: tuple[int, ...]) -> Floats:
     return np.array(positions[:: -max(1, -(-len(positions) // KNOTS))][::-1], dtype=np.float64)
 
 
-def _faith(without: Judgement, within: Judgement) -> float:
+def _faith(without: EnsembleScore, within: EnsembleScore) -> float:
     """Return the weight (0..1) of the prediction that uses earlier experiments.
 
     Args:

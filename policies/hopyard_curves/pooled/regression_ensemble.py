@@ -98,7 +98,7 @@ class _View:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class EnsembleScore:
     """How well the ensemble predicted runs, each from the other runs.
 
     Attributes:
@@ -124,10 +124,10 @@ class CurveForecast:
 
     distribution: NormalMixtures
     support: Floats
-    judgement: Judgement | None
+    judgement: EnsembleScore | None
 
 
-def foresee(aligned: Aligned, judge: tuple[int, float] | None = None) -> CurveForecast:
+def predict_continuation(aligned: Aligned, judge: tuple[int, float] | None = None) -> CurveForecast:
     """Predict the continuation of a curve from the runs.
 
     Args:
@@ -210,7 +210,7 @@ def _furthest(aligned: Aligned) -> int | None:
     return int(enough[-1]) if enough.size else None
 
 
-def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tuple[Floats, Judgement]:
+def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tuple[Floats, EnsembleScore]:
     """Weight the experts by their leave-one-out CRPS at one position.
 
     Args:
@@ -242,4 +242,4 @@ def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tu
     worse = found / max(found.min(), LEAST) - found.min() / max(found.min(), LEAST)
     trusts = np.exp(-DECISIVENESS * own * worse)
     trusts /= trusts.sum()
-    return trusts, Judgement(float(aligned.ahead[column]), own, float(trusts @ found))
+    return trusts, EnsembleScore(float(aligned.ahead[column]), own, float(trusts @ found))

@@ -13,8 +13,8 @@ from hopyard.policy import ENDLESS, Cluster, JobState, JobView, RunEnd
 from hopyard.policy.vocabulary import ApplicationStat
 from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.elastic.config import MOST_SLOTS, checked, is_number, profile_of
-from hopyard_policies.elastic.gang_pool import Yard, kind_of
-from hopyard_policies.elastic.profiling import Measuring
+from hopyard_policies.elastic.gang_pool import GangPool, kind_of
+from hopyard_policies.elastic.profiling import ProfileBuilder
 from hopyard_policies.elastic.scaling import Scaling
 
 Left = Callable[[JobView], int]
@@ -69,7 +69,7 @@ class Elastic:
             raise ValueError(
                 f"elastic.anew is {anew!r}; it may be true where there is no profile, which is measured then"
             )
-        self._measuring: Measuring | None = None
+        self._measuring: ProfileBuilder | None = None
         self._scalings: dict[str, Scaling] = {}  # Measured scaling by kind of host.
         profile: Mapping[int, float] = {1: 1.0}  # One slot until something is measured.
         if "profile" in given:
@@ -79,7 +79,7 @@ class Elastic:
                     raise ValueError(f"elastic.most is {most}; with this profile it must be at least {min(profile)}")
                 profile = {size: seconds for size, seconds in profile.items() if size <= most}
         else:
-            self._measuring = Measuring(most, self._efficiency, anew=anew)
+            self._measuring = ProfileBuilder(most, self._efficiency, anew=anew)
         self._given = Scaling(profile, self._efficiency)
         # By job that is moving to another gang: the attempt that ends, and the size of the next gang.
         self._moving: dict[str, tuple[int, int]] = {}
@@ -153,7 +153,7 @@ class Elastic:
         room = cluster.share - len(kept)
         weights = [left(job) * worth(job) for job in (*jobs, *moving)]
         weights += [min(weights)] * min(coming, max(room, 0) // self.least)
-        yard = Yard(cluster, idle, kept, room)
+        yard = GangPool(cluster, idle, kept, room)
         kinds = {kind: self._of(kind) for kind in yard.kinds}
         sizes = self._main(cluster).divide(weights, room)
         for job, size in zip(moving, sizes[len(jobs) :], strict=False):
@@ -270,7 +270,7 @@ class Elastic:
             if len(self._scalings) < len(self._measuring.profiles):
                 self._learn(self._measuring)
 
-    def _learn(self, measuring: Measuring) -> None:
+    def _learn(self, measuring: ProfileBuilder) -> None:
         self._scalings = {kind: Scaling(profile, self._efficiency) for kind, profile in measuring.profiles.items()}
 
     def _look(self, cluster: Cluster, left: Left) -> None:

@@ -9,7 +9,7 @@ from hopyard.policy import Cluster, SlotView
 from hopyard_policies.elastic.scaling import Scaling
 
 
-class Yard:
+class GangPool:
     """The idle slots in one up-call by kind of host, and the number of slots of each kind that will be idle soon.
 
     Slots of suspending runs will be idle soon.

@@ -14,7 +14,7 @@ _TRIES: Final = 3
 """Number of attempts at a profiling run that was lost or preempted."""
 
 
-class Measuring:
+class ProfileBuilder:
     """Builds a profile for each kind of host: the seconds of a unit by number of slots, doubled while larger gangs are efficient.
 
     Profiles start with the measurements of earlier experiments (`Cluster.scaling`). The rest is measured with waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hopyard.policy import ENDLESS
-from hopyard.policy.rungs import Rung, Standing
+from hopyard.policy.rungs import Rung, RungEntry
 from hopyard_policies.base.job_creation import need_at_most
 from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.halving.bracket import Bracket
@@ -117,7 +117,7 @@ class Ladder:
                 bracket=index,
                 number=number,
                 position=self.positions[self._begins[index] + number],
-                standings=tuple(Standing(job, rung.values[job], job in rung.promoted) for _, _, job in rung.results),
+                standings=tuple(RungEntry(job, rung.values[job], job in rung.promoted) for _, _, job in rung.results),
                 awaited=tuple(rung.awaited),
                 width=width(index, number),
             )

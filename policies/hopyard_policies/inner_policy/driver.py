@@ -48,7 +48,7 @@ from hopyard.policy.vocabulary import (
     TerminateJob,
 )
 from hopyard_policies.inner_policy.progress import Progress, value
-from hopyard_policies.inner_policy.trials import Errand, Origin, Trials, TrialState
+from hopyard_policies.inner_policy.trials import Origin, TrialRun, Trials, TrialState
 from hopyard_policies.inner_policy.virtual_slots import InnerCluster, Scene
 
 MOST: Final = 1000
@@ -62,7 +62,7 @@ _TELLING: Final = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED, Job
 """Job states into which a job may change without a decision of the tuner."""
 
 
-class Tuning:
+class TunerState:
     """Runs a tuner (an inner policy) and stores its knowledge of its trials.
 
     `hear` queues up-calls for the tuner; `turn` makes them and carries out the tuner's decisions.
@@ -104,7 +104,7 @@ class Tuning:
 
     # ------------------------------------------------------------------------------------------------------------- queries
 
-    def errands(self) -> Iterator[tuple[TrialState, Errand]]:
+    def errands(self) -> Iterator[tuple[TrialState, TrialRun]]:
         """Yield the trials that the tuner wants trained beyond the position that it knows, with their errands (virtual runs)."""
         for state in self.states.values():
             if state.errand is not None and not state.errand.parked:
@@ -282,7 +282,7 @@ class Tuning:
         until = cluster.jobs[command.job].max_position if command.until is None else command.until
         (slot,) = command.slots
         state.attempt += 1
-        state.errand = Errand(slot, until, max(command.allowed or 0, state.position))
+        state.errand = TrialRun(slot, until, max(command.allowed or 0, state.position))
         self._reserved.discard(slot)
         self._busy[slot] = state.id
 
@@ -397,7 +397,7 @@ class Tuning:
         self,
         cluster: Cluster,
         state: TrialState,
-        errand: Errand,
+        errand: TrialRun,
         reached: int,
         curve: Sequence[CurvePoint],
         finished: bool,

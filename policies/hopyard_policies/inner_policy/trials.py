@@ -15,7 +15,7 @@ Origin = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Errand:
+class TrialRun:
     """A virtual run of a trial: the tuner wants it trained up to `until`.
 
     Attributes:
@@ -58,7 +58,7 @@ class TrialState:
 
     id: str
     position: int = 0
-    errand: Errand | None = None
+    errand: TrialRun | None = None
     ended: JobState | None = None
     limit: int = 0
     over: bool = False

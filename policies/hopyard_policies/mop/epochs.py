@@ -31,7 +31,7 @@ def terms_in_epochs(terms: ExperimentView, epoch: int) -> ExperimentView:
     return terms if endless else replace(terms, max_position=-(-terms.max_position // epoch))
 
 
-class InEpochs(PassingCluster):
+class EpochView(PassingCluster):
     """A cluster view whose positions are epochs. Commands are converted to units and passed to the real cluster.
 
     Args:

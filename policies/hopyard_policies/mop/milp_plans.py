@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hopyard.policy import AnswerReady, Cluster
 from hopyard_policies.mop.problem_builder import Round, Step
-from hopyard_policies.mop.schedule.dispatch import Following
+from hopyard_policies.mop.schedule.dispatch import PlanFollower
 from hopyard_policies.mop.schedule.planning import dispatcher
 from hopyard_policies.mop.schedule.problem import VisitProblem, VisitSchedule, to_plain
 from hopyard_policies.mop.schedule.replica_assignment import host, loads
@@ -45,7 +45,7 @@ class _Asked:
     epoch: int
 
 
-class Exact:
+class MilpPlans:
     """Requests a plan from the exact solver in each epoch, once all costs and speeds are measured, and makes rounds follow it.
 
     A round is the schedule of the units that remain in the present epochs. Until the plan arrives, the default scheduler
@@ -144,7 +144,7 @@ def _helps(plan: VisitSchedule, left: VisitProblem) -> bool:
         plan: The plan.
         left: The problem with the units that remain now.
     """
-    return carry_out(left, Following(left, plan)).makespan <= carry_out(left, dispatcher(left)).makespan * (1 + 1e-9)
+    return carry_out(left, PlanFollower(left, plan)).makespan <= carry_out(left, dispatcher(left)).makespan * (1 + 1e-9)
 
 
 def _steps(asked: _Asked, result: Any) -> list[Step]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from hopyard.policy import Cluster, Data, JobView
 
 
-class Places:
+class NodeDemand:
     """Tells the scheduler on which nodes the policy can use slots. Restricts them if the present slots do not cover all partitions.
 
     Normally, all nodes with data are useful. Restricted, only those with remaining work of present epochs are. The restriction

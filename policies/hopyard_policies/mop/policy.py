@@ -37,8 +37,8 @@ from hopyard.policy.vocabulary import MOST_SECONDS, AnswerJob, Call, StartJob, T
 from hopyard_policies.base.parameters import need_part, need_seconds, need_whole
 from hopyard_policies.inner_policy.factory import version_with
 from hopyard_policies.mop.gangs import Gangs
-from hopyard_policies.mop.milp_plans import Exact
-from hopyard_policies.mop.node_demand import Places
+from hopyard_policies.mop.milp_plans import MilpPlans
+from hopyard_policies.mop.node_demand import NodeDemand
 from hopyard_policies.mop.pilot import Pilot
 from hopyard_policies.mop.schedule.estimates import Estimates
 from hopyard_policies.mop.tuner_slots import TunerSlots
@@ -121,7 +121,7 @@ class MopPolicy(Policy):
             raise ValueError(f"pilot is {pilot!r}; it must be true or false")
         need_seconds("plan_seconds", plan_seconds, MOST_SECONDS)
         need_part("gang_below", gang_below)
-        self._exact = Exact(plan_seconds) if scheduler == "milp" else None
+        self._exact = MilpPlans(plan_seconds) if scheduler == "milp" else None
         self._barrier = scheduler == "milp" if barrier is None else barrier
         self._search = TunerSlots(tuner, configurations, MopPolicy)
         self.version = version_with(self, self._search.tuner)
@@ -132,7 +132,7 @@ class MopPolicy(Policy):
         self._gangs = Gangs(gang_below)
         self._training = Training(scheduler == "randomized", self._exact, self._gangs, self._visits, self._estimates)
         self._pilot = Pilot(self._estimates) if pilot else None
-        self._places = Places(self._open, self._left)
+        self._places = NodeDemand(self._open, self._left)
         self._goals: dict[str, int] = {}  # The end position of the present epoch of each job, or of its latest one.
         self._under_way = False  # Whether some jobs are within an epoch.
         self._evaluating: dict[str, str] = {}

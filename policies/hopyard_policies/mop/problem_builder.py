@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from hopyard.policy import Cluster, Data, JobView
-from hopyard_policies.mop.schedule.dispatch import Following, Rule
+from hopyard_policies.mop.schedule.dispatch import PlanFollower, Rule
 from hopyard_policies.mop.schedule.estimates import Estimates
-from hopyard_policies.mop.schedule.problem import Placed, TrainingUnit, VisitProblem, VisitSchedule
+from hopyard_policies.mop.schedule.problem import ScheduledUnit, TrainingUnit, VisitProblem, VisitSchedule
 from hopyard_policies.mop.schedule.replanning import Online
 from hopyard_policies.mop.visit_history import VisitHistory, size
 
@@ -174,7 +174,9 @@ class Round:
         jobs, slots = ({name: number for number, name in enumerate(names)} for names in (self.jobs, self.slots))
         return VisitSchedule(
             tuple(
-                Placed(TrainingUnit(jobs[job], self._numbers[partition]), slots[slot], float(order), float(order))
+                ScheduledUnit(
+                    TrainingUnit(jobs[job], self._numbers[partition]), slots[slot], float(order), float(order)
+                )
                 for order, (slot, job, partition) in enumerate(steps)
                 if job in jobs and slot in slots
             )
@@ -187,7 +189,7 @@ class Round:
             plan: A schedule that contains all remaining units.
             now: The time in seconds (`Cluster.now`).
         """
-        self._online.follow(Following(self._online.left(now), plan))
+        self._online.follow(PlanFollower(self._online.left(now), plan))
 
     def _done(self, job: JobView, goal: int) -> frozenset[int]:
         """Return the indices of the partitions that a job must not start on in its present epoch.

@@ -14,9 +14,9 @@ from hopyard.policy import Cluster, CurvePoint, Data, ExperimentView, JobState, 
 from hopyard.policy.rungs import Rung
 from hopyard.policy.vocabulary import Call, ForkJob, Verdict
 from hopyard_policies.default import DefaultPolicy
-from hopyard_policies.inner_policy.driver import Tuning
+from hopyard_policies.inner_policy.driver import TunerState
 from hopyard_policies.inner_policy.factory import made
-from hopyard_policies.mop.epochs import InEpochs, prediction_in_epochs, terms_in_epochs
+from hopyard_policies.mop.epochs import EpochView, prediction_in_epochs, terms_in_epochs
 
 MOST: Final = 256
 """Default number of configurations that train at a time without a tuner."""
@@ -44,7 +44,7 @@ class TunerSlots:
     def __init__(self, tuner: str | Mapping[str, Any] | None, places: int | None, trains: type[Policy]) -> None:
         self.tuner = DefaultPolicy(ahead=0) if tuner is None else made(tuner, trains)
         self._name = tuner["name"] if isinstance(tuner, Mapping) else tuner or ""
-        self._tuning = Tuning(self.tuner, places)
+        self._tuning = TunerState(self.tuner, places)
         self._passed: dict[str, int] = {}
         self._turned = False
 
@@ -168,10 +168,10 @@ class TunerSlots:
         counted = f"counts epochs, of {terms.partitions} units each here"
         return f"tuner {self._name} ({counted}, so that max_iterations is {terms.max_position} to it)"
 
-    def _view(self, cluster: Cluster, data: Data) -> InEpochs:
+    def _view(self, cluster: Cluster, data: Data) -> EpochView:
         usual = MOST if not self._name else AHEAD * len(data.train)
         self._tuning.width = self._tuning.width or usual
-        return InEpochs(cluster, len(data.train))
+        return EpochView(cluster, len(data.train))
 
 
 class _Progress:
@@ -184,7 +184,7 @@ class _Progress:
         epoch: The number of units in an epoch.
     """
 
-    def __init__(self, cluster: InEpochs, jobs: Mapping[str, JobView], passed: Mapping[str, int], epoch: int) -> None:
+    def __init__(self, cluster: EpochView, jobs: Mapping[str, JobView], passed: Mapping[str, int], epoch: int) -> None:
         self._cluster, self._jobs, self._passed, self._epoch = cluster, jobs, passed, epoch
 
     moves = 0

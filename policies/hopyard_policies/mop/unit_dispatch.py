@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hopyard.policy import Cluster, Data, JobView, RunEnd, RunEndReason, RunMode
 from hopyard_policies.mop.gangs import Gangs, Need, Visit, visits
-from hopyard_policies.mop.milp_plans import Exact
+from hopyard_policies.mop.milp_plans import MilpPlans
 from hopyard_policies.mop.problem_builder import Round
 from hopyard_policies.mop.schedule.dispatch import Randomized, Rule
 from hopyard_policies.mop.schedule.estimates import Estimates
@@ -38,7 +38,7 @@ class Training:
     """
 
     def __init__(
-        self, randomized: bool, exact: Exact | None, gangs: Gangs, visits: VisitHistory, estimates: Estimates
+        self, randomized: bool, exact: MilpPlans | None, gangs: Gangs, visits: VisitHistory, estimates: Estimates
     ) -> None:
         self._random, self._exact, self._gangs = randomized, exact, gangs
         self._visits, self._estimates = visits, estimates

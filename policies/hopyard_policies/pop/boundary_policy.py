@@ -35,7 +35,7 @@ FRACTION: Final = 15
 _BOUNDARY: Final = 10
 
 
-class LookingPolicy(ElasticPolicy):
+class BoundaryPolicy(ElasticPolicy):
     """Requests a prediction for a job at each boundary; at the first report after the answer the job continues or is suspended.
 
     The job trains while the prediction is pending. Subclasses define the boundaries, use the predictions, decide which jobs

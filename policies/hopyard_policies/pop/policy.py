@@ -8,12 +8,12 @@ from typing import Any
 from hopyard.policy import Cluster, JobState, JobView
 from hopyard.predictor import Prediction
 from hopyard_policies.base.parameters import need_part, need_whole
-from hopyard_policies.pop.boundary_policy import FRACTION, LookingPolicy, left, longest, never_above, trained
+from hopyard_policies.pop.boundary_policy import FRACTION, BoundaryPolicy, left, longest, never_above, trained
 from hopyard_policies.pop.expected_remaining_time import Outlook, outlook_of
 from hopyard_policies.pop.slots import divide
 
 
-class PopPolicy(LookingPolicy):
+class PopPolicy(BoundaryPolicy):
     """Dedicates slots to promising jobs, lets other jobs share the rest, and terminates poor jobs.
 
     This is POP as HyperDrive describes it (sections 3 and 5.3).

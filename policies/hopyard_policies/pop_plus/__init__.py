@@ -1,7 +1,7 @@
 """pop_plus: each slot trains the job, existing or new, with the highest expected gain per second."""
 
-from hopyard_policies.pop_plus.calibration import Experience
+from hopyard_policies.pop_plus.calibration import PredictionHistory
 from hopyard_policies.pop_plus.expected_gain import Prospect, prospect_of
 from hopyard_policies.pop_plus.policy import PopPlusPolicy
 
-__all__ = ["Experience", "PopPlusPolicy", "Prospect", "prospect_of"]
+__all__ = ["PopPlusPolicy", "PredictionHistory", "Prospect", "prospect_of"]

@@ -20,7 +20,7 @@ REMEMBERED: Final = 200
 
 
 @dataclass(slots=True)
-class Track:
+class JobPredictions:
     """The predictions for one job.
 
     Attributes:
@@ -42,7 +42,7 @@ class Track:
     ended: bool = False
 
 
-class Experience:
+class PredictionHistory:
     """Stores the predictions for all jobs and their outcomes, and calibrates the worth of a second from them.
 
     Attributes:
@@ -50,7 +50,7 @@ class Experience:
     """
 
     def __init__(self) -> None:
-        self.tracks: dict[str, Track] = {}
+        self.tracks: dict[str, JobPredictions] = {}
         self._trust: list[float] = []
         self._fresh: float | None = None
 
@@ -65,7 +65,7 @@ class Experience:
         """
         track = self.tracks.get(job)
         if track is None:
-            track = self.tracks[job] = Track(trained, prospect.worth(), prospect, full)
+            track = self.tracks[job] = JobPredictions(trained, prospect.worth(), prospect, full)
         track.since, track.full, track.prospect = max(trained - track.before, 0.0), full, prospect
         track.chances.append(prospect.chance)
         self._fresh = None
@@ -134,5 +134,5 @@ class Experience:
         self._fresh = best
         return best
 
-    def _trusted(self, track: Track) -> float:
+    def _trusted(self, track: JobPredictions) -> float:
         return self._trust[len(track.chances) - 1]

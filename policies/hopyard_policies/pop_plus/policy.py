@@ -10,8 +10,8 @@ from hopyard.policy import Cluster, Decision, IterationFinish, JobState, JobView
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 from hopyard.predictor import Prediction
 from hopyard_policies.base.parameters import need_whole
-from hopyard_policies.pop.boundary_policy import LookingPolicy, left, longest, never_above, trained
-from hopyard_policies.pop_plus.calibration import PRIOR, Experience
+from hopyard_policies.pop.boundary_policy import BoundaryPolicy, left, longest, never_above, trained
+from hopyard_policies.pop_plus.calibration import PRIOR, PredictionHistory
 from hopyard_policies.pop_plus.expected_gain import prospect_of
 
 _FIRST: Final = 30
@@ -24,7 +24,7 @@ _SLIM: Final = 0.01
 """Least probability of a job when slots are divided."""
 
 
-class PopPlusPolicy(LookingPolicy):
+class PopPlusPolicy(BoundaryPolicy):
     """Trains the jobs, existing or new, with the highest probability of reaching the target per second of slot time.
 
     The policy requests a prediction for a job at `first_look`. The next request follows when the job has trained as
@@ -64,7 +64,7 @@ class PopPlusPolicy(LookingPolicy):
         super().__init__(step, ahead, elastic)
         need_whole("first_look", first_look if first_look is not None else 1)
         self._first = first_look
-        self._experience = Experience()
+        self._experience = PredictionHistory()
         # By job: the time and position of the start of a run that has not reported yet.
         self._began: dict[str, tuple[float, int]] = {}
         self._left: dict[str, float] = {}  # Time of the last suspend command of a job.
@@ -74,7 +74,7 @@ class PopPlusPolicy(LookingPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Measure the cost of starting at a run's first report, then decide like `LookingPolicy`: predictions at boundaries."""
+        """Measure the cost of starting at a run's first report, then decide like `BoundaryPolicy`: predictions at boundaries."""
         began = self._began.pop(event.job, None)
         if began is not None:
             trained_since = (point.seconds for point in cluster.curve(event.job) if point.position > began[1])

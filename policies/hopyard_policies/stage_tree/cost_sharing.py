@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 
 from hopyard.policy import Cluster
 from hopyard_policies.stage_tree.incremental_tree import TreeBranch
-from hopyard_policies.stage_tree.state import Books
+from hopyard_policies.stage_tree.state import PolicyState
 
 
-def bill(books: Books, cluster: Cluster, branches: Mapping[int, TreeBranch], begun: Collection[str]) -> None:
+def bill(books: PolicyState, cluster: Cluster, branches: Mapping[int, TreeBranch], begun: Collection[str]) -> None:
     """Submit `bill_run` for each run whose set of paying experiments has changed.
 
     Args:

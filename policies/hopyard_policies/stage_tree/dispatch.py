@@ -25,7 +25,7 @@ from hopyard_policies.inner_policy.trials import TrialState
 from hopyard_policies.stage_tree.cost_sharing import bill
 from hopyard_policies.stage_tree.incremental_tree import Inputs, Ready, TreeBranch, in_order
 from hopyard_policies.stage_tree.plan import Nodes
-from hopyard_policies.stage_tree.state import Books, RequestedRun
+from hopyard_policies.stage_tree.state import PolicyState, RequestedRun
 from hopyard_policies.stage_tree.tree import RunningTrial, Stage
 
 
@@ -63,7 +63,7 @@ class Dispatch:
         event: The boundary at which a run waits for a decision; None: no run waits.
     """
 
-    def __init__(self, books: Books, cluster: Cluster, event: IterationFinish | None) -> None:
+    def __init__(self, books: PolicyState, cluster: Cluster, event: IterationFinish | None) -> None:
         self._books, self._cluster, self._event = books, cluster, event
         self._plan, self._tuners, self._times = books.plan, books.tuners, books.times
         self._jobs = cluster.jobs

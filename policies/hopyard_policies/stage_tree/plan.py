@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hopyard.policy.vocabulary import Hyperparameters
-from hopyard_policies.stage_tree.prefix_equality import Sameness
+from hopyard_policies.stage_tree.prefix_equality import PrefixEquality
 
 Available = Callable[[str, int], bool]
 """Takes a job id and a position. Returns whether the job's snapshot at that position can be loaded now."""
@@ -109,7 +109,7 @@ class SearchPlan:
         root: The root of the tree, at position 0.
     """
 
-    def __init__(self, sameness: Sameness) -> None:
+    def __init__(self, sameness: PrefixEquality) -> None:
         self._sameness = sameness
         self._trials: dict[str, Trial] = {}
         self._leaves: dict[str, StageNode] = {}

@@ -51,10 +51,10 @@ from hopyard_policies.inner_policy.progress import Progress
 from hopyard_policies.stage_tree import tree_view
 from hopyard_policies.stage_tree.dispatch import Dispatch, own_snapshots
 from hopyard_policies.stage_tree.plan import SearchPlan, Trial
-from hopyard_policies.stage_tree.prefix_equality import BySequences, NothingShared
+from hopyard_policies.stage_tree.prefix_equality import BySequences, NoSharing
 from hopyard_policies.stage_tree.requests import Requests
-from hopyard_policies.stage_tree.snapshot_retention import Keeping
-from hopyard_policies.stage_tree.state import Books
+from hopyard_policies.stage_tree.snapshot_retention import SnapshotRetention
+from hopyard_policies.stage_tree.state import PolicyState
 from hopyard_policies.stage_tree.tuners import Tuners
 
 _OWN = (StartJob, AmendRun, SuspendJob, TerminateJob, AnswerJob, BillRun, KeepSnapshots)
@@ -122,7 +122,9 @@ class StageTreePolicy(Policy):
         self._share = self.shares = share
         # A fork needs the snapshot at its position; other trials can train again from an earlier snapshot.
         self.rebuilds = share and not self._tuners.copies
-        self._books = Books(self._new_plan(), self._tuners, requests, save_every, Keeping(self.rebuilds))
+        self._books = PolicyState(
+            self._new_plan(), self._tuners, requests, save_every, SnapshotRetention(self.rebuilds)
+        )
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
@@ -275,7 +277,7 @@ class StageTreePolicy(Policy):
     # --------------------------------------------------------------------------------------------------------- the plan
 
     def _new_plan(self) -> SearchPlan:
-        return SearchPlan(BySequences() if self._share else NothingShared())
+        return SearchPlan(BySequences() if self._share else NoSharing())
 
     def _replan(self, cluster: Cluster) -> None:
         """Rebuild the search plan if any maximum position has changed, because trials that were equal may diverge beyond it."""
@@ -386,7 +388,7 @@ class StageTreePolicy(Policy):
 class _Progress:
     """The progress of trials at the moment of an up-call, by any job that trained them; implements `Progress`."""
 
-    def __init__(self, books: Books, cluster: Cluster) -> None:
+    def __init__(self, books: PolicyState, cluster: Cluster) -> None:
         self._plan, self._completed = books.plan, books.completed
         self._cluster, self._jobs = cluster, cluster.jobs
         self._curves: dict[str, Sequence[CurvePoint]] = {}

@@ -11,7 +11,7 @@ from hopyard.sequences import Sequence, as_sequence, common_prefix, is_written
 from hopyard.sequences.rational import token
 
 
-class Sameness(Protocol):
+class PrefixEquality(Protocol):
     """Computes up to which position the training of two configurations is the same.
 
     The result is symmetric. For three configurations, the two smallest of the three pairwise results are equal, so configurations
@@ -43,7 +43,7 @@ class BySequences:
         self._values: dict[int, dict[int, Hashable]] = {}
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
-        """Return the largest position in 0..until up to which two configurations train the same; see `Sameness`."""
+        """Return the largest position in 0..until up to which two configurations train the same; see `PrefixEquality`."""
         mine, theirs = self._sequences(one), self._sequences(other)
         if mine.keys() != theirs.keys():
             return 0
@@ -53,7 +53,7 @@ class BySequences:
         return until
 
     def head(self, given: Hyperparameters, position: int) -> Hashable:
-        """Return a key for the values in force at a position; see `Sameness`."""
+        """Return a key for the values in force at a position; see `PrefixEquality`."""
         return tuple((name, self._value(sequence, position)) for name, sequence in self._sequences(given).items())
 
     def _value(self, sequence: Sequence, position: int) -> Hashable:
@@ -88,8 +88,8 @@ class BySequences:
                 yield f"{group}{name}", self._known[text]
 
 
-class NothingShared:
-    """A `Sameness` by which no two trials share training, except that a fork shares its parent's up to the fork.
+class NoSharing:
+    """A `PrefixEquality` by which no two trials share training, except that a fork shares its parent's up to the fork.
 
     Only identical configuration objects are the same; a fork refers to its parent's object.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from hopyard.policy import JobState, JobView
 from hopyard_policies.inner_policy.progress import Progress
-from hopyard_policies.inner_policy.trials import Errand, TrialState
+from hopyard_policies.inner_policy.trials import TrialRun, TrialState
 
 
 class Requests:
@@ -37,7 +37,7 @@ class Requests:
             found.setdefault(experiment, []).append(self.states[job])
         return found
 
-    def errands(self) -> Iterator[tuple[TrialState, Errand]]:
+    def errands(self) -> Iterator[tuple[TrialState, TrialRun]]:
         """Yield the states of the additional trials that are not fully trained yet, with their errands (virtual runs)."""
         for state in self.states.values():
             if state.errand is not None:
@@ -65,4 +65,4 @@ class Requests:
         if state.over:
             state.ended, state.position = state.ended or job.state, max(state.position, job.position)
         waits = state.ended is not None or job.state is JobState.HELD
-        state.errand = None if waits else state.errand or Errand("", job.max_position, job.max_position)
+        state.errand = None if waits else state.errand or TrialRun("", job.max_position, job.max_position)

@@ -8,7 +8,7 @@ from hopyard.policy import Cluster
 from hopyard_policies.stage_tree.plan import Nodes, SearchPlan
 
 
-class Keeping:
+class SnapshotRetention:
     """Submits `keep_snapshots` for a job when it ends, and again when the set of needed snapshots changes.
 
     A snapshot is needed if it is on the path of an open trial. No command is submitted if trials are forked, because forks use

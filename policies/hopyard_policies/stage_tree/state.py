@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hopyard_policies.inner_policy.trials import Errand, TrialState
+from hopyard_policies.inner_policy.trials import TrialRun, TrialState
 from hopyard_policies.stage_tree.cost_model import CostModel
 from hopyard_policies.stage_tree.incremental_tree import Forest, Part
 from hopyard_policies.stage_tree.plan import SearchPlan
 from hopyard_policies.stage_tree.requests import Requests
-from hopyard_policies.stage_tree.snapshot_retention import Keeping
+from hopyard_policies.stage_tree.snapshot_retention import SnapshotRetention
 from hopyard_policies.stage_tree.tuners import Tuners
 
 
@@ -44,7 +44,7 @@ class RequestedRun:
 
 
 @dataclass(slots=True)
-class Books:
+class PolicyState:
     """The state of the policy between up-calls: the search plan, the tuners with their trials, and the current runs.
 
     Attributes:
@@ -67,7 +67,7 @@ class Books:
     tuners: Tuners
     requests: Requests
     save_every: int | None
-    keeping: Keeping
+    keeping: SnapshotRetention
     times: CostModel = field(default_factory=CostModel)
     runs: dict[str, RequestedRun] = field(default_factory=dict)
     amends: dict[str, tuple[str, int, set[int]]] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Books:
         """Return the state of a trial of a tuner or a client; None: there is no such trial."""
         return self.tuners.state(trial) or self.requests.states.get(trial)
 
-    def errands(self) -> Iterator[tuple[TrialState, Errand]]:
+    def errands(self) -> Iterator[tuple[TrialState, TrialRun]]:
         """Yield all trials that tuners or clients want trained further, with their errands (virtual runs)."""
         yield from self.tuners.errands()
         yield from self.requests.errands()

@@ -7,16 +7,16 @@ from itertools import pairwise
 
 from hopyard.policy import Cluster, CurvePoint, StageState, StageView
 from hopyard_policies.stage_tree.plan import StageNode
-from hopyard_policies.stage_tree.state import Books, RequestedRun
+from hopyard_policies.stage_tree.state import PolicyState, RequestedRun
 
 
-def stages(books: Books, cluster: Cluster) -> tuple[StageView, ...]:
+def stages(books: PolicyState, cluster: Cluster) -> tuple[StageView, ...]:
     """Return the whole stage tree for display, parents before their children. This changes no state."""
     return tuple(_Showing(books, cluster).found)
 
 
 class _Showing:
-    def __init__(self, books: Books, cluster: Cluster) -> None:
+    def __init__(self, books: PolicyState, cluster: Cluster) -> None:
         self._books, self._cluster, self._plan = books, cluster, books.plan
         self._curves: dict[str, Sequence[CurvePoint]] = {}
         self._trials: dict[int, list[str]] = {}

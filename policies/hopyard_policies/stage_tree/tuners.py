@@ -18,10 +18,10 @@ from hopyard.policy.vocabulary import (
     GeneratorExhausted,
     LabelJob,
 )
-from hopyard_policies.inner_policy.driver import Tuning
+from hopyard_policies.inner_policy.driver import TunerState
 from hopyard_policies.inner_policy.member_view import MemberView
 from hopyard_policies.inner_policy.progress import Progress
-from hopyard_policies.inner_policy.trials import Errand, TrialState
+from hopyard_policies.inner_policy.trials import TrialRun, TrialState
 
 
 class Tuners:
@@ -43,7 +43,7 @@ class Tuners:
         self._make, self._width, self._hidden = make, width, hidden
         self.first = make()
         self.copies = self.first.copies
-        self._all: dict[str, Tuning] = {}
+        self._all: dict[str, TunerState] = {}
 
     # ---------------------------------------------------------------------------------------------------------- trials
 
@@ -64,7 +64,7 @@ class Tuners:
         """Return the state of a trial; None: no tuner has created it."""
         return next((tuning.states[job] for tuning in self._all.values() if job in tuning.states), None)
 
-    def errands(self) -> Iterator[tuple[TrialState, Errand]]:
+    def errands(self) -> Iterator[tuple[TrialState, TrialRun]]:
         """Yield the trials that tuners want trained beyond the position that they know, with their errands (virtual runs)."""
         for tuning in self._all.values():
             yield from tuning.errands()
@@ -119,7 +119,7 @@ class Tuners:
         """Return whether a tuner made the request with this ticket."""
         return any(tuning.owns(ticket) for tuning in self._all.values())
 
-    def _concerned(self, cluster: Cluster, call: Call | Verdict) -> Tuning | None:
+    def _concerned(self, cluster: Cluster, call: Call | Verdict) -> TunerState | None:
         """Return the tuner that an up-call or a refusal concerns, if there are several tuners; None: it concerns none of them."""
         subject = call.command if isinstance(call, Verdict) else call
         match subject:
@@ -140,7 +140,7 @@ class Tuners:
         for name in cluster.experiments:
             if name not in self._all:
                 tuner = self._make() if self._all else self.first
-                self._all[name] = Tuning(tuner, self._width, self._hidden)
+                self._all[name] = TunerState(tuner, self._width, self._hidden)
         return list(self._all)
 
     def _view(self, cluster: Cluster, name: str) -> Cluster:

@@ -4,8 +4,8 @@ Recovery and `hopyard replay` both use it. The events are applied to a core in o
 just before its recorded answer is applied, so the policy sees the original state. The core always applies the recorded answers. Only
 answers are compared: a recorded failure contains no decision.
 
-When recovery finds a difference, `Objecting` answers the next up-call of the running experiment with a failure that describes it. This
-pauses the experiment, and the failure in the journal shows that people were informed of the difference. When the experiment is
+When recovery finds a difference, `DivergenceGuard` answers the next up-call of the running experiment with a failure that describes it.
+This pauses the experiment, and the failure in the journal shows that people were informed of the difference. When the experiment is
 resumed, it continues from the recorded decisions and is not paused for the same difference again.
 
 If a recorded failure says that the policy exceeded its time (`PolicyFailed.unheard`), the replay does not make this up-call. The
@@ -264,7 +264,7 @@ def objection(difference: Difference) -> Reason:
     )
 
 
-class Objecting:
+class DivergenceGuard:
     """A host that reports a difference found by a replay, and then passes up-calls to the policy's own host.
 
     It answers the first up-call while the experiment is RUNNING with a failure. This pauses the experiment with a reason that people

@@ -28,20 +28,20 @@ from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.agents.slot_reservations import SlotReservations
 from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.experiments.archive_import import Importer
-from hopyard_scheduler.experiments.commands import FrontDoor
+from hopyard_scheduler.experiments.commands import ExperimentCommands
 from hopyard_scheduler.experiments.queries import ExperimentQueries
 from hopyard_scheduler.external_requests.generator_client import Generators
 from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
 from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCurves
 from hopyard_scheduler.external_requests.predictions.probe import Predictors
 from hopyard_scheduler.external_requests.solver_dispatcher import Solvers
+from hopyard_scheduler.policy_process.connections import ConnectionRegistry
 from hopyard_scheduler.policy_process.policy import Limits
-from hopyard_scheduler.policy_process.registry import Remotes
-from hopyard_scheduler.policy_process.streams import Desk
-from hopyard_scheduler.runtime.effect_executor import Carrier
+from hopyard_scheduler.policy_process.registry import PolicyProcesses
+from hopyard_scheduler.runtime.effect_executor import EffectExecutor
 from hopyard_scheduler.runtime.journal import Journal
 from hopyard_scheduler.runtime.recovery import recover
-from hopyard_scheduler.runtime.runtime import DEFAULT_POLICY_SECONDS, Live
+from hopyard_scheduler.runtime.runtime import DEFAULT_POLICY_SECONDS, Runtime
 from hopyard_scheduler.search_plan.reader import PlanReader
 from hopyard_scheduler.servicers.data import DataServicer
 from hopyard_scheduler.servicers.experiments import ExperimentServicer
@@ -116,7 +116,7 @@ class SchedulerService:
         self._predictions = PredictionDispatcher(
             self._sessions, self._background, time.time, PriorCurves(self._appstat_stub), predictors
         )
-        self._carrier = Carrier(
+        self._carrier = EffectExecutor(
             journal,
             self._sessions,
             SnapshotStore(self._appstat_stub),
@@ -126,13 +126,13 @@ class SchedulerService:
             heartbeat_seconds,
             time.time,
         )
-        self._desk = Desk()
+        self._registry = ConnectionRegistry()
         limits = Limits(policy_seconds, absence_seconds)
-        self._remotes = Remotes(self._desk, lambda: self.address, self._appstat_stub, limits)
-        self._live = Live(journal, self._carrier, self._remotes)
+        self._policies = PolicyProcesses(self._registry, lambda: self.address, self._appstat_stub, limits)
+        self._runtime = Runtime(journal, self._carrier, self._policies)
         self._inspections = Inspections(self._sessions)
         self._catalog = Catalog(
-            self._live,
+            self._runtime,
             self._sessions,
             self._inspections,
             appstat_pb2_grpc.CatalogServiceStub(self._appstat),
@@ -141,16 +141,18 @@ class SchedulerService:
         )
         self._carrier.welcomed = self._catalog.joined
         plans = PlanReader(appstat_pb2_grpc.SearchPlanServiceStub(self._appstat), self._appstat_stub)
-        look = ExperimentQueries(self._live, self._appstat_stub, appstat)
-        self._door = FrontDoor(self._live, look, self._generators, predictors, self._catalog, plans, self._appstat_stub)
+        look = ExperimentQueries(self._runtime, self._appstat_stub, appstat)
+        self._commands = ExperimentCommands(
+            self._runtime, look, self._generators, predictors, self._catalog, plans, self._appstat_stub
+        )
         self._given_quota = store_quota
-        self._quota = StoreQuota(self._live, look, self._appstat_stub, self._door.loaded)
-        self._live.batched, self._live.leaves = self._quota.changed, self._quota.leaves
+        self._quota = StoreQuota(self._runtime, look, self._appstat_stub, self._commands.loaded)
+        self._runtime.batched, self._runtime.leaves = self._quota.changed, self._quota.leaves
         look.warning = lambda: self._quota.warning
         self._garbage = GarbageCollector(
-            self._live, self._sessions, look, self._appstat_stub, self._background, self._quota
+            self._runtime, self._sessions, look, self._appstat_stub, self._background, self._quota
         )
-        self._importer = Importer(self._live, self._door, self._appstat_stub)
+        self._importer = Importer(self._runtime, self._commands, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger
         self._add_servicers()
 
@@ -158,28 +160,28 @@ class SchedulerService:
         add = self._server.add
         add(
             experiment_pb2_grpc.add_ExperimentServiceServicer_to_server,
-            ExperimentServicer(self._door, self._garbage, self._importer),
+            ExperimentServicer(self._commands, self._garbage, self._importer),
             "hopyard.v1.ExperimentService",
         )
         add(
             job_manager_pb2_grpc.add_JobManagerServiceServicer_to_server,
-            JobManagerServicer(self._live, self._door),
+            JobManagerServicer(self._runtime, self._commands),
             "hopyard.v1.JobManagerService",
         )
         add(
             resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
             ResourceManagerServicer(
-                SlotReservations(self._live, self._sessions),
+                SlotReservations(self._runtime, self._sessions),
                 self._sessions,
                 SessionRequests(
-                    self._live, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections
+                    self._runtime, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections
                 ),
             ),
             "hopyard.v1.ResourceManagerService",
         )
         add(
             policy_pb2_grpc.add_PolicyServiceServicer_to_server,
-            PolicyServicer(self._desk, self._live),
+            PolicyServicer(self._registry, self._runtime),
             "hopyard.v1.PolicyService",
         )
         add(data_pb2_grpc.add_DataServiceServicer_to_server, DataServicer(self._catalog), "hopyard.v1.DataService")
@@ -198,24 +200,24 @@ class SchedulerService:
         Returns:
             The address HOST:PORT on which the service listens.
         """
-        await self._remotes.start()
-        epoch = await self._live.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
-        found = await recover(self._live.core, self._live.journal, self._appstat_stub)
+        await self._policies.start()
+        epoch = await self._runtime.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
+        found = await recover(self._runtime.core, self._runtime.journal, self._appstat_stub)
         await self._catalog.load()
-        self._live.hosts.update(found.hosts)
-        for node, known in self._live.core.cluster.nodes.items():
+        self._runtime.hosts.update(found.hosts)
+        for node, known in self._runtime.core.cluster.nodes.items():
             if known.up:
                 self._sessions.seen(node)
-        await self._live.journal.append([], found.failed, self._live.clock())
+        await self._runtime.journal.append([], found.failed, self._runtime.clock())
         for event in found.unanswered:
-            self._live.post(event)
+            self._runtime.post(event)
         for call in found.waiting:
-            self._live.await_answer(call)
+            self._runtime.await_answer(call)
         for name, difference in found.diverged.items():
             _LOG.error("experiment %s pauses: its policy decides otherwise than it did: %s", name, difference)
-        for event in found.nudges(self._live.core, self._live.clock()):
-            self._live.post(event)
-        self._background.start(self._live.run(), name="events")
+        for event in found.nudges(self._runtime.core, self._runtime.clock()):
+            self._runtime.post(event)
+        self._background.start(self._runtime.run(), name="events")
         for effect in found.outstanding:
             self._carrier.carry(effect)
         self._background.start(self._watch_leases(), name="leases")
@@ -225,7 +227,7 @@ class SchedulerService:
             await self._quota.set(self._given_quota)
         self._background.start(self._quota.run(), name="quota of the store")
         address = await self._server.start()
-        _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._live.core.streams), address)
+        _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._runtime.core.streams), address)
         return address
 
     async def wait(self, stop: asyncio.Event) -> None:
@@ -242,16 +244,16 @@ class SchedulerService:
             grace: Seconds to wait for open RPCs to end, and then again for the queued events to be journalled.
         """
         self._sessions.close()
-        self._desk.close()
+        self._registry.close()
         try:
             await self._server.stop(grace)
             if self._background.failure is None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(grace):
-                        await self._live.drained()
+                        await self._runtime.drained()
             self._carrier.stop()
             await self._background.stop()
-            await self._remotes.close()
+            await self._policies.close()
         finally:
             await self._appstat.close()
             await self._hpgen.close()
@@ -263,7 +265,7 @@ class SchedulerService:
         """
         while True:
             await asyncio.sleep(EPOCH_SECONDS)
-            await self._live.journal.confirm()
+            await self._runtime.journal.confirm()
 
     async def _watch_leases(self) -> None:
         """Submit NodeExpired for each node whose lease expires. Runs until cancelled.
@@ -283,4 +285,4 @@ class SchedulerService:
             for node in self._sessions.expired():
                 _LOG.warning("node %s is silent for %.1f s: lost", node, self._sessions.silent_seconds(node))
                 self._sessions.forget(node)
-                await self._live.submit(NodeExpired(self._live.clock(), node))
+                await self._runtime.submit(NodeExpired(self._runtime.clock(), node))

@@ -1,7 +1,7 @@
 """The simulator: runs the engine and real policies in virtual time, on recorded learning curves or on curves from a function."""
 
 from hopyard_simulator.conditions import Costs, Faults, Fleet
-from hopyard_simulator.group import ExperimentResult, Joining
+from hopyard_simulator.group import ExperimentResult, JoiningExperiment
 from hopyard_simulator.metrics import Result, RunInterval
 from hopyard_simulator.partitions import Partitions
 from hopyard_simulator.predictions import PredictionCache
@@ -16,7 +16,7 @@ __all__ = [
     "ExperimentResult",
     "Faults",
     "Fleet",
-    "Joining",
+    "JoiningExperiment",
     "Lesson",
     "Partitions",
     "PredictionCache",

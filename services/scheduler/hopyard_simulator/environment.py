@@ -10,7 +10,7 @@ from hopyard_engine.core.events import Event
 from hopyard_engine.core.types import SnapshotInfo
 from hopyard_simulator.conditions import Costs, Faults
 from hopyard_simulator.event_heap import EventHeap
-from hopyard_simulator.metrics import Measure
+from hopyard_simulator.metrics import Measurements
 from hopyard_simulator.workload import Lesson, Workload
 
 
@@ -37,7 +37,7 @@ class Environment(Protocol):
     from_scratch: bool
     speedup: Callable[[int], float]
     timeline: EventHeap
-    measure: Measure
+    measure: Measurements
 
     def handle(self, event: Event) -> None:
         """Make the engine handle an event at the present virtual time."""

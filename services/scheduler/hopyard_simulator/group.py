@@ -16,7 +16,7 @@ from hopyard_engine.core.types import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class JoiningExperiment:
     """An experiment that joins the simulated group. It uses the policy, workload and slots of the group.
 
     Attributes:
@@ -63,7 +63,7 @@ class ExperimentResult:
     reason_code: str | None
 
 
-def arrivals(stream: StreamId, settings: Settings, group: Sequence[Joining]) -> Iterator[tuple[float, Event]]:
+def arrivals(stream: StreamId, settings: Settings, group: Sequence[JoiningExperiment]) -> Iterator[tuple[float, Event]]:
     """Yield the events by which further experiments join a group and are stopped, each with its time in virtual seconds.
 
     The experiments get the ids "STREAM-2", "STREAM-3", ...

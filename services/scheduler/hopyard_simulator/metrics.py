@@ -150,7 +150,7 @@ class _Open:
 
 
 @dataclass(slots=True)
-class Measure:
+class Measurements:
     """Collects the measurements of one simulation. Times are virtual seconds since the beginning.
 
     Attributes:

@@ -27,7 +27,7 @@ from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.policy_host.factory import new_policy, policy_class, review, with_capabilities
 from hopyard_simulator.conditions import Costs, Faults, Fleet
-from hopyard_simulator.group import Joining, arrivals, results
+from hopyard_simulator.group import JoiningExperiment, arrivals, results
 from hopyard_simulator.metrics import POOLS, Result
 from hopyard_simulator.partitions import PartitionedWorkload, Partitions
 from hopyard_simulator.predictions import PredictionCache, SimulatedPredictions
@@ -77,7 +77,7 @@ def simulate(
     data: Partitions | None = None,
     details: bool = False,
     speedup: Callable[[int], float] = float,
-    group: Sequence[Joining] = (),
+    group: Sequence[JoiningExperiment] = (),
     earlier: Sequence[EarlierTrial] = (),
     watch: Callable[[World], None] | None = None,
 ) -> Result:

@@ -42,7 +42,7 @@ from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_engine.policy_host import PolicyHost
 from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.event_heap import EventHeap
-from hopyard_simulator.metrics import Measure
+from hopyard_simulator.metrics import Measurements
 from hopyard_simulator.node import Agent
 from hopyard_simulator.workload import Lesson, Workload, noisy
 
@@ -66,7 +66,7 @@ class World:
         seed: Seed of the faults.
         answer: Answers an external request of the core, or raises InvalidInput.
         from_scratch: True if a resumed run trains again from position 0.
-        details: True to collect all measurements (`Measure.details`).
+        details: True to collect all measurements (`Measurements.details`).
         data: The data set with the places of its replicas; None: there is none.
         speedup: Returns the factor by which a run on a given number of slots is faster than on one.
         arrivals: Events of further experiments, each with its time in virtual seconds.
@@ -99,7 +99,7 @@ class World:
         self.from_scratch = from_scratch
         self.speedup = speedup
         self.timeline = EventHeap()
-        self.measure = Measure(settings.max_position, details)
+        self.measure = Measurements(settings.max_position, details)
         self.core = Core()
         self.events = 0
         self._settings = settings

@@ -23,13 +23,13 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
-from hopyard_scheduler.policy_process.command import CommandConnection
+from hopyard_scheduler.policy_process.command import CommandLauncher
+from hopyard_scheduler.policy_process.connections import ConnectionRegistry
 from hopyard_scheduler.policy_process.folders import PolicyFolders
-from hopyard_scheduler.policy_process.inbound import Dialled
-from hopyard_scheduler.policy_process.own_policy import OwnPolicyConnection
+from hopyard_scheduler.policy_process.inbound import InboundPolicy
+from hopyard_scheduler.policy_process.own_policy import OwnPolicyLauncher
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
 from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
-from hopyard_scheduler.policy_process.streams import Desk
 from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_simulator import Result, Workload, simulate, world
 from tests.conftest import require_system_package
@@ -62,9 +62,9 @@ class Post:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="post", daemon=True)
         self._thread.start()
-        self.desk, self.folders = Desk(), PolicyFolders()
+        self.registry, self.folders = ConnectionRegistry(), PolicyFolders()
         self._server = Server("test")
-        servicer = PolicyServicer(self.desk)
+        servicer = PolicyServicer(self.registry)
         self._server.add(policy_pb2_grpc.add_PolicyServiceServicer_to_server, servicer, "hopyard.v1.PolicyService")
         self.address = self.do(self._server.start())
 
@@ -74,7 +74,7 @@ class Post:
 
     def close(self) -> None:
         """Everybody is sent home."""
-        self._loop.call_soon_threadsafe(self.desk.close)
+        self._loop.call_soon_threadsafe(self.registry.close)
         self.do(self._server.stop(1.0))
         self.folders.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -83,16 +83,16 @@ class Post:
 
     def dialled(self, name: str) -> ProcessSource:
         """Processes that were started elsewhere."""
-        return Dialled(name, self.desk, lambda: self.address)
+        return InboundPolicy(name, self.registry, lambda: self.address)
 
     def own(self, policy: str) -> SpawnedPolicy:
         """A process that is started here for a policy of this Python."""
-        return SpawnedPolicy(OwnPolicyConnection(policy), None, "", self.folders)
+        return SpawnedPolicy(OwnPolicyLauncher(policy), None, "", self.folders)
 
     def started(self, *command: str) -> SpawnedPolicy:
         """A process that is started here."""
-        connection = CommandConnection(command, self.desk, lambda: self.address)
-        return SpawnedPolicy(connection, None, "", self.folders)
+        launcher = CommandLauncher(command, self.registry, lambda: self.address)
+        return SpawnedPolicy(launcher, None, "", self.folders)
 
 
 class Far:

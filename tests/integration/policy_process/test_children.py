@@ -13,11 +13,11 @@ import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import StreamId
-from hopyard_scheduler.policy_process.command import CommandConnection
+from hopyard_scheduler.policy_process.command import CommandLauncher
+from hopyard_scheduler.policy_process.connections import ConnectionRegistry
 from hopyard_scheduler.policy_process.folders import PolicyFolders
-from hopyard_scheduler.policy_process.own_policy import OwnPolicyConnection
+from hopyard_scheduler.policy_process.own_policy import OwnPolicyLauncher
 from hopyard_scheduler.policy_process.spawn import Invocation, SpawnedPolicy
-from hopyard_scheduler.policy_process.streams import Desk
 from tests.timing import HANG_SECONDS
 
 CHILD = """
@@ -60,7 +60,7 @@ class Children:
     def leader(self, seconds: float) -> SpawnedPolicy:
         """A process that starts a child, which leaves for no SIGTERM, and ends itself after so many seconds."""
         command = (sys.executable, "-c", LEADER, CHILD, str(self.port), str(seconds))
-        connection = CommandConnection(command, Desk(), lambda: "127.0.0.1:1")
+        connection = CommandLauncher(command, ConnectionRegistry(), lambda: "127.0.0.1:1")
         return SpawnedPolicy(connection, None, "", self.folders)
 
 
@@ -107,7 +107,7 @@ with socket.socket(fileno=int(sys.argv[-1])) as line:
 """
 
 
-class Talks(OwnPolicyConnection):
+class Talks(OwnPolicyLauncher):
     """A process that says these bytes, and waits for the end of its line.
 
     Args:
@@ -132,7 +132,7 @@ async def test_a_process_that_says_what_is_no_message_is_hung_up_on(children: Ch
 
 
 async def test_a_process_has_one_stream_and_is_started_again_for_another(children: Children) -> None:
-    started = SpawnedPolicy(OwnPolicyConnection("default"), None, "", children.folders)
+    started = SpawnedPolicy(OwnPolicyLauncher("default"), None, "", children.folders)
     async with asyncio.timeout(HANG_SECONDS):
         first = await started.take(StreamId("x"))
         before = started.pid
@@ -141,10 +141,10 @@ async def test_a_process_has_one_stream_and_is_started_again_for_another(childre
         assert started.pid == before
         second = await started.take(StreamId("x"))
         assert second is not first
-        assert first.gone
+        assert first.closed
         assert started.pid != before
     await started.close()
-    assert second.gone
+    assert second.closed
 
 
 HOLDER = """

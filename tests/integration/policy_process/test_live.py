@@ -59,7 +59,7 @@ async def dialled_in(cluster: Restartable) -> None:
     """A process waits for experiments of remote:far."""
     assert cluster.scheduler is not None
     async with asyncio.timeout(HANG_SECONDS):
-        while not cluster.scheduler._desk.waits("far"):  # noqa: ASYNC110 - another process
+        while not cluster.scheduler._registry.has_waiting("far"):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy, Rung, Standing
+from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, Policy, Rung, RungEntry
 
 
 class Arrival(Policy):
@@ -46,7 +46,7 @@ class Halves(Arrival):
         return CONTINUE
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
-        bottom = tuple(Standing(job, self.reported[job], job in self.promoted) for job in self._ordered())
+        bottom = tuple(RungEntry(job, self.reported[job], job in self.promoted) for job in self._ordered())
         awaited = tuple(job.id for job in cluster.open_jobs() if job.id not in self.reported)
         top = cluster.experiment.max_position
         return (Rung(0, 0, 2, bottom, awaited, len(cluster.jobs)), Rung(0, 1, top, (), tuple(self.promoted)))

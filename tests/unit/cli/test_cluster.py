@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.cli.commands.cluster import garbage
-from hopyard.cli.commands.cluster.supervisor import Crashes
+from hopyard.cli.commands.cluster.supervisor import CrashCounter
 from hopyard.cli.commands.experiments.run_session import default_slots
 from hopyard.client.local_cluster.embedded import agent_service
 from hopyard.client.types import StoreUse
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 
 def test_crashes_count_for_a_while() -> None:
-    crashes = Crashes(limit=3, seconds=60.0)
+    crashes = CrashCounter(limit=3, seconds=60.0)
     assert [crashes.died(at) for at in (0.0, 10.0)] == [1, 2]
     assert not crashes.too_many
     assert crashes.died(65.0) == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli.outcome import nobody_trained
+from hopyard.cli.outcome import incomplete_search_note
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from tests.unit.cli.test_live import experiment, job, model
@@ -18,7 +18,9 @@ ENDED = {"state": ExperimentState.COMPLETED, "reason_code": ReasonCode.NOTHING_L
 
 
 def test_a_search_that_trained_nobody_to_the_end_says_so_and_how_it_goes_on() -> None:
-    said = nobody_trained(experiment(**ENDED), [job("1", JobState.SUSPENDED, 4), job("2", JobState.SUSPENDED, 1)])
+    said = incomplete_search_note(
+        experiment(**ENDED), [job("1", JobState.SUSPENDED, 4), job("2", JobState.SUSPENDED, 1)]
+    )
     assert said.startswith("no job was trained to 10: the furthest reached 4,")
     assert "hopyard extend e1 --jobs N" in said
     assert "hopyard rungs e1" in said
@@ -35,7 +37,7 @@ def test_a_search_that_trained_nobody_to_the_end_says_so_and_how_it_goes_on() ->
     ],
 )
 def test_nothing_is_said_where_one_is_trained_or_that_was_no_aim(changes: dict[str, Any], state: JobState) -> None:
-    assert nobody_trained(experiment(**{**ENDED, **changes}), [job("1", state)]) == ""
+    assert incomplete_search_note(experiment(**{**ENDED, **changes}), [job("1", state)]) == ""
 
 
 def test_a_program_that_saves_nothing_is_noticed_when_a_job_that_left_begins_again() -> None:

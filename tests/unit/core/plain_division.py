@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from hopyard_engine.core.cluster.division import Division, SlotKind, Want
+from hopyard_engine.core.cluster.division import Division, SlotKind, SlotRequest
 
 
-def divide_plainly(slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> Division:
+def divide_plainly(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Division:
     """As `divide`, for slots that do not serve everybody singly."""
     handing = Handing(slots, wants)
     open_wants = list(wants)
@@ -23,20 +23,20 @@ def divide_plainly(slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> Divi
 class Handing:
     """Slots being handed out: `plan` so far, and what is free. Everything is counted anew at each step."""
 
-    def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> None:
+    def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> None:
         self.plan: dict[str, Counter[SlotKind]] = {want.claim.name: Counter() for want in wants}
         self._free = Counter(slots)
         self._wants = {want.claim.name: want for want in wants}
         self._kinds = {want.claim.name: sorted(kind for kind in slots if want.takes(kind)) for want in wants}
 
-    def level(self, want: Want) -> float:
+    def level(self, want: SlotRequest) -> float:
         """Slots for each unit of weight, once it has got a further gang."""
         return (self._size(want) + want.gang) / want.claim.weight
 
-    def _size(self, want: Want) -> int:
+    def _size(self, want: SlotRequest) -> int:
         return sum(self.plan[want.claim.name].values())
 
-    def give(self, want: Want) -> bool:
+    def give(self, want: SlotRequest) -> bool:
         """Gives a gang of slots, or nothing if it may not have or cannot get so many."""
         if self._size(want) + want.gang > want.claim.cap:
             return False
@@ -46,7 +46,7 @@ class Handing:
         self.plan, self._free = plan, free
         return False
 
-    def _give_one(self, want: Want) -> bool:
+    def _give_one(self, want: SlotRequest) -> bool:
         """Takes a free slot that serves, if need be after others have moved to other kinds."""
         name = want.claim.name
         came: dict[SlotKind, tuple[SlotKind, str] | None] = dict.fromkeys(self._preferred(name))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard_engine.core.cluster.division import SlotKind, Want, divide
+from hopyard_engine.core.cluster.division import SlotKind, SlotRequest, divide
 from hopyard_engine.core.cluster.fair_share import Claim, water_fill
 from tests.unit.core.plain_division import divide_plainly
 
@@ -19,7 +19,7 @@ SMALL, BIG, GPU = SlotKind(1), SlotKind(4), SlotKind(1, 1)
 
 def gangs(slots: int, *wants: tuple[str, float, int, int]) -> dict[str, int]:
     """Shares of equal slots; a want is (name, weight, cap, gang)."""
-    return divide({SMALL: slots}, [Want(Claim(n, w, cap), gang) for n, w, cap, gang in wants]).shares
+    return divide({SMALL: slots}, [SlotRequest(Claim(n, w, cap), gang) for n, w, cap, gang in wants]).shares
 
 
 @pytest.mark.parametrize(
@@ -46,23 +46,26 @@ def test_gangs_by_hand(slots: int, wants: list[tuple[str, float, int, int]], exp
 
 
 def test_whom_any_slot_serves_leaves_the_few_to_others() -> None:
-    both = [Want(Claim("a", 1, 9)), Want(Claim("b", 1, 9), need=GPU)]
+    both = [SlotRequest(Claim("a", 1, 9)), SlotRequest(Claim("b", 1, 9), need=GPU)]
     division = divide({SMALL: 1, GPU: 1}, both)
     assert division.shares == {"a": 1, "b": 1}
     assert division.plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
     # Also when it holds the GPU already.
-    held = [Want(Claim("a", 1, 9), granted={GPU: 1}), Want(Claim("b", 1, 9), need=GPU)]
+    held = [SlotRequest(Claim("a", 1, 9), granted={GPU: 1}), SlotRequest(Claim("b", 1, 9), need=GPU)]
     assert divide({SMALL: 1, GPU: 1}, held).plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
 
 
 def test_who_needs_what_no_slot_has_gets_none() -> None:
-    wants = [Want(Claim("a", 1, 9), need=SlotKind(8)), Want(Claim("b", 1, 9))]
+    wants = [SlotRequest(Claim("a", 1, 9), need=SlotKind(8)), SlotRequest(Claim("b", 1, 9))]
     assert divide({SMALL: 2, BIG: 1}, wants).shares == {"a": 0, "b": 3}
 
 
 def test_who_holds_slots_keeps_them_where_that_costs_nobody_anything() -> None:
-    wants = [Want(Claim("a", 1, 1), granted={BIG: 1}), Want(Claim("b", 1, 1), need=SlotKind(1), granted={SMALL: 1})]
-    assert divide({SMALL: 2, BIG: 2, GPU: 1}, [*wants, Want(Claim("c", 1, 1), need=SlotKind(2))]).plan == {
+    wants = [
+        SlotRequest(Claim("a", 1, 1), granted={BIG: 1}),
+        SlotRequest(Claim("b", 1, 1), need=SlotKind(1), granted={SMALL: 1}),
+    ]
+    assert divide({SMALL: 2, BIG: 2, GPU: 1}, [*wants, SlotRequest(Claim("c", 1, 1), need=SlotKind(2))]).plan == {
         "a": {BIG: 1},
         "b": {SMALL: 1},
         "c": {BIG: 1},
@@ -94,7 +97,7 @@ def test_shares_of_different_slots_are_possible_and_weighted_max_min(
     amounts: tuple[int, ...], raw: list[tuple[float, int, SlotKind]]
 ) -> None:
     slots = dict(zip(KINDS, amounts, strict=True))
-    wants = [Want(Claim(str(i), weight, cap), need=need) for i, (weight, cap, need) in enumerate(raw)]
+    wants = [SlotRequest(Claim(str(i), weight, cap), need=need) for i, (weight, cap, need) in enumerate(raw)]
     needs = [want.need for want in wants]
     division = divide(slots, wants)
     shares = tuple(division.shares[str(i)] for i in range(len(wants)))
@@ -148,7 +151,7 @@ def test_it_divides_as_the_plain_version_does(
     kinds = (*KINDS, SlotKind(4, 2))
     slots = {kind: amount for kind, amount in zip(kinds, amounts, strict=True) if amount}
     wants = [
-        Want(
+        SlotRequest(
             Claim(str(i), weight, cap),
             gang,
             need,
@@ -175,7 +178,7 @@ class Counted(dict[SlotKind, int]):
 def test_a_slot_costs_no_look_at_every_experiment(gang: int) -> None:
     slots, experiments = 1024, 256
     wants = [
-        Want(Claim(str(i), 1.0 + i % 7, slots), gang if i % 3 else 1, GPU if i % 2 else SMALL, Counted())
+        SlotRequest(Claim(str(i), 1.0 + i % 7, slots), gang if i % 3 else 1, GPU if i % 2 else SMALL, Counted())
         for i in range(experiments)
     ]
     Counted.asked = 0

@@ -18,7 +18,7 @@ from hopyard_engine.core.effects import SetTimer
 from hopyard_engine.core.events import Operated, Requested, StreamEvent, TimerElapsed, Updated
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.experiments.id_translation import renamed
-from hopyard_scheduler.runtime.recovery import Recovered
+from hopyard_scheduler.runtime.recovery import RecoveryResult
 from tests.unit.core.rig import Rig
 from tests.unit.core.test_job_limits import Serving
 
@@ -135,7 +135,7 @@ def test_a_new_scheduler_gives_it_its_full_time() -> None:
     for event in rig.journal:
         assert isinstance(event, StreamEvent)
         core.restore(event)
-    assert Recovered().nudges(core, 500.0) == [Operated(500.0, StreamId("x"), "keep", ExperimentId("x"))]
+    assert RecoveryResult().nudges(core, 500.0) == [Operated(500.0, StreamId("x"), "keep", ExperimentId("x"))]
 
 
 def test_an_import_takes_its_timer_along() -> None:

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from hopyard.policy.vocabulary import ForkJob, KeepSnapshots, Report, RunEndReason, StartJob, StreamId
 from hopyard_engine.core import Core
-from hopyard_engine.core.actions.snapshots.store_quota import EvictionRank, Room, StoredContents, stored_contents
+from hopyard_engine.core.actions.snapshots.store_quota import (
+    EvictionRank,
+    StoreContents,
+    StoredContents,
+    stored_contents,
+)
 from hopyard_engine.core.effects import ForgetSnapshot, JobChanged, Noted
 from hopyard_engine.core.events import Operated, SnapshotsGivenUp, StoreQuotaSet, Updated
 from hopyard_engine.core.state.stream import Stream
@@ -30,7 +35,7 @@ def held(
     return StoredContents(sha256, size, rank, seconds, before)
 
 
-def gone(room: Room, limit: int) -> list[str]:
+def gone(room: StoreContents, limit: int) -> list[str]:
     return [one.sha256 for one in room.keep_within(limit)]
 
 
@@ -40,7 +45,7 @@ def gone(room: Room, limit: int) -> list[str]:
 def test_what_is_quickest_to_train_again_for_its_bytes_goes_first_of_whichever_experiment() -> None:
     stream = [held("long", 10, 100.0), held("short", 10, 5.0)]
     y = [held("large", 1000, 100.0), held("small", 1, 5.0)]
-    room = Room({StreamId("x"): stream, StreamId("y"): y})
+    room = StoreContents({StreamId("x"): stream, StreamId("y"): y})
     assert room.used == 1021
     # By byte: 0.1 s for "large", 0.5 for "short", 5 for "small", 10 for "long".
     assert gone(room, 15) == ["large", "short"]
@@ -51,11 +56,11 @@ def test_what_goes_makes_dearer_what_lies_behind_it_also_in_another_experiment()
     stream = [held("a", 1, 3.0), held("b", 1, 4.0, "a")]
     y = [held("c", 1, 2.0, "b"), held("d", 1, 8.0)]
     # c costs 2, then a costs 3, then b costs 3 + 4 and d 8.
-    assert gone(Room({StreamId("x"): stream, StreamId("y"): y}), 1) == ["c", "a", "b"]
+    assert gone(StoreContents({StreamId("x"): stream, StreamId("y"): y}), 1) == ["c", "a", "b"]
 
 
 def test_what_extensions_would_go_on_from_goes_last() -> None:
-    room = Room(
+    room = StoreContents(
         {StreamId("x"): [held("end", 100, 1.0, rank=EvictionRank.END)], StreamId("y"): [held("branch", 1, 1000.0)]}
     )
     assert gone(room, 0) == ["branch", "end"]
@@ -63,20 +68,20 @@ def test_what_extensions_would_go_on_from_goes_last() -> None:
 
 def test_contents_that_one_of_several_needs_stay_and_all_others_give_them_up_together() -> None:
     both = [held("same", 5, 1.0), held("own", 5, 9.0)]
-    room = Room({StreamId("x"): both, StreamId("y"): [held("same", 5, 0.0, rank=EvictionRank.NEEDED)]})
+    room = StoreContents({StreamId("x"): both, StreamId("y"): [held("same", 5, 0.0, rank=EvictionRank.NEEDED)]})
     assert (room.used, gone(room, 0), room.used) == (10, ["own"], 5)
-    (one, _) = Room({StreamId("x"): both, StreamId("y"): [held("same", 5, 0.5)]}).keep_within(0)
+    (one, _) = StoreContents({StreamId("x"): both, StreamId("y"): [held("same", 5, 0.5)]}).keep_within(0)
     assert (one.sha256, one.owners, one.seconds) == ("same", ("x", "y"), 0.5)
 
 
 def test_how_full_it_is_and_what_it_would_cost() -> None:
-    room = Room(
+    room = StoreContents(
         {StreamId("x"): [held("a", 3, 6.0), held("b", 4, 2.0, "a"), held("c", 5, 0.0, rank=EvictionRank.NEEDED)]}
     )
     use = room.use(7)
     assert (use.quota, use.used, use.needed, use.spare, use.spare_seconds) == (7, 12, 5, 2, 8.0)
     assert (use.next_size, use.next_seconds) == (4, 2.0)
-    assert Room({}).use(None) == Room({StreamId("x"): []}).use(None)
+    assert StoreContents({}).use(None) == StoreContents({StreamId("x"): []}).use(None)
 
 
 CONTENTS = [f"c{number}" for number in range(8)]
@@ -126,7 +131,7 @@ def test_it_is_within_its_quota_or_holds_nothing_but_what_is_needed(
 ) -> None:
     needed = {one.sha256 for own in store.values() for one in own if one.rank is EvictionRank.NEEDED}
     sizes = {one.sha256: one.size for own in store.values() for one in own}
-    room = Room(store)
+    room = StoreContents(store)
     went = room.keep_within(limit)
     names = [one.sha256 for one in went]
     left = {name: size for name, size in sizes.items() if name not in names}

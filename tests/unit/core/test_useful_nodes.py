@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hopyard.policy.vocabulary import Answer, ReserveSlot, RunEndReason, StreamId, WakeAt
 from hopyard_engine.core import Core
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
-from hopyard_engine.core.cluster.division import SlotKind, Want, divide
+from hopyard_engine.core.cluster.division import SlotKind, SlotRequest, divide
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import NodeJoined, PolicyAnswered, Requested, StreamCreated
@@ -111,7 +111,7 @@ def test_another_experiment_leaves_the_slot_that_only_one_can_use_for_one_that_i
 
 def test_slots_of_use_to_one_only_are_left_to_it() -> None:
     here, there = SlotKind(1, 0, frozenset({"b"})), SlotKind(1, 0)
-    wants = [Want(Claim("a", 1, 9), granted={here: 1}), Want(Claim("b", 1, 1), picky=True)]
+    wants = [SlotRequest(Claim("a", 1, 9), granted={here: 1}), SlotRequest(Claim("b", 1, 1), picky=True)]
     assert divide({here: 1, there: 1}, wants).plan == {"a": {there: 1}, "b": {here: 1}}
     assert divide({there: 2}, wants).shares == {"a": 2, "b": 0}
 
@@ -137,7 +137,7 @@ def test_the_division_is_the_plain_one(
     slots: dict[SlotKind, int], given_wants: list[tuple[float, int, int, bool]]
 ) -> None:
     wants = [
-        Want(Claim(name, weight, cap), gang, picky=picky)
+        SlotRequest(Claim(name, weight, cap), gang, picky=picky)
         for name, (weight, cap, gang, picky) in zip("abc", given_wants, strict=False)
     ]
     found = divide(slots, wants)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hopyard_policies.pop_plus import Experience, Prospect, prospect_of
+from hopyard_policies.pop_plus import PredictionHistory, Prospect, prospect_of
 from hopyard_policies.pop_plus.calibration import REMEMBERED
 
 pytestmark = pytest.mark.quick
@@ -37,11 +37,11 @@ def test_a_switch_makes_a_job_worth_less() -> None:
 
 
 def test_before_any_look_a_new_configuration_is_worth_more_than_anything() -> None:
-    assert Experience().fresh() == math.inf
+    assert PredictionHistory().fresh() == math.inf
 
 
 def test_a_new_configuration_is_worth_what_the_best_line_between_first_looks_would_have_been() -> None:
-    experience = Experience()
+    experience = PredictionHistory()
     experience.look("1", Prospect(0.9, 9.0), 1.0, 10.0)
     # The prior job (0.1 in 10 s) and a look at job 1 (1 s), or that job pursued as well.
     assert experience.fresh() == pytest.approx(max(0.1 / 11, 1.0 / 20))
@@ -51,7 +51,7 @@ def test_a_new_configuration_is_worth_what_the_best_line_between_first_looks_wou
 
 
 def test_hopeless_looks_make_new_configurations_worth_less() -> None:
-    experience, before = Experience(), math.inf
+    experience, before = PredictionHistory(), math.inf
     for job in range(10):
         experience.look(str(job), Prospect(0.0, 9.0), 1.0, 10.0)
         assert 0.0 < experience.fresh() < before
@@ -60,7 +60,7 @@ def test_hopeless_looks_make_new_configurations_worth_less() -> None:
 
 
 def test_chances_count_as_much_as_they_have_come_true() -> None:
-    experience = Experience()
+    experience = PredictionHistory()
     for job in ("1", "2"):
         experience.look(job, Prospect(0.8, 8.0), 2.0, 10.0)
     assert experience.worth("2") == pytest.approx(0.1)
@@ -71,7 +71,7 @@ def test_chances_count_as_much_as_they_have_come_true() -> None:
 
 
 def test_chances_that_have_grown_are_believed_and_no_more() -> None:
-    experience = Experience()
+    experience = PredictionHistory()
     for job in ("1", "2"):
         experience.look(job, Prospect(0.2, 8.0), 2.0, 10.0)
     experience.look("1", Prospect(0.9, 6.0), 4.0, 10.0)
@@ -79,7 +79,7 @@ def test_chances_that_have_grown_are_believed_and_no_more() -> None:
 
 
 def test_only_the_latest_of_jobs_that_have_ended_are_remembered() -> None:
-    experience = Experience()
+    experience = PredictionHistory()
     for job in range(REMEMBERED + 50):
         experience.look(str(job), Prospect(0.5, 9.0), 1.0, 10.0)
         experience.end(str(job))

@@ -31,10 +31,10 @@ from hopyard_engine.core.events import (
 from hopyard_engine.core.types import Settings, SlotSpec
 from hopyard_policies.default import DefaultPolicy
 from hopyard_scheduler.policy_process import policy as policy_module
-from hopyard_scheduler.policy_process.inbound import Dialled
+from hopyard_scheduler.policy_process.connections import MOST_UNREAD, ConnectionRegistry, Greeting, PolicyConnection
+from hopyard_scheduler.policy_process.inbound import InboundPolicy
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
-from hopyard_scheduler.policy_process.registry import MOST_REVIEWS, Remotes
-from hopyard_scheduler.policy_process.streams import MOST_UNREAD, Desk, Greeting, Seat
+from hopyard_scheduler.policy_process.registry import MOST_REVIEWS, PolicyProcesses
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
@@ -43,20 +43,20 @@ pytestmark = pytest.mark.quick
 class Process:
     """A policy process without a wire: what it is sent it answers at once."""
 
-    def __init__(self, desk: Desk, make: Callable[[], Policy] = DefaultPolicy) -> None:
-        self.desk = desk
+    def __init__(self, registry: ConnectionRegistry, make: Callable[[], Policy] = DefaultPolicy) -> None:
+        self.registry = registry
         self.instance = Instance(lambda _: make())
         self.heard: list[pb.DriveResponse] = []
         self.error: HopyardError | None = None
         self.mute = False
-        self.seat = self.dial()
+        self.connection = self.dial()
 
-    def dial(self) -> Seat:
+    def dial(self) -> PolicyConnection:
         hello = self.instance.hello("mine")
         greeting = Greeting(hello.policy, StreamId(hello.experiment), hello.memory, hello.answered)
-        self.seat = Seat(greeting, self.take)
-        self.desk.sit(self.seat)
-        return self.seat
+        self.connection = PolicyConnection(greeting, self.take)
+        self.registry.add(self.connection)
+        return self.connection
 
     async def take(self, message: pb.DriveResponse) -> None:
         self.heard.append(message)
@@ -65,7 +65,7 @@ class Process:
         else:
             answer = self.instance.answer(message.up_call)
             if not self.mute:
-                self.seat.take(pb.DriveRequest(answer=answer))
+                self.connection.deliver(pb.DriveRequest(answer=answer))
 
     @property
     def told(self) -> list[int]:
@@ -81,8 +81,8 @@ class Rig:
 
     def __init__(self, answer: float = HANG_SECONDS, absence: float = HANG_SECONDS) -> None:
         self.core, self.journal, self.calls = Core(), list[Event](), list[UpCall]()
-        self.desk = Desk()
-        source = Dialled("mine", self.desk, lambda: "127.0.0.1:1")
+        self.registry = ConnectionRegistry()
+        source = InboundPolicy("mine", self.registry, lambda: "127.0.0.1:1")
         limits = Limits(answer, absence)
         self.said = list[tuple[bool, int]]()
         self.policy = RemotePolicy(
@@ -138,7 +138,7 @@ class Rig:
 
 async def test_the_first_process_serves_from_the_first_up_call_on() -> None:
     rig = Rig()
-    process = Process(rig.desk)
+    process = Process(rig.registry)
     await rig.go(4)
     assert process.told == [1, 2, 3, 4]
     assert process.welcomes == [0]
@@ -147,9 +147,9 @@ async def test_the_first_process_serves_from_the_first_up_call_on() -> None:
 
 async def test_a_stream_that_breaks_is_gone_on_with() -> None:
     rig = Rig()
-    process = Process(rig.desk)
+    process = Process(rig.registry)
     await rig.go(3)
-    process.seat.lose()
+    process.connection.lose()
     process.dial()
     await rig.go(2)
     assert process.told == [1, 2, 3, 4, 5]
@@ -159,7 +159,7 @@ async def test_a_stream_that_breaks_is_gone_on_with() -> None:
 
 async def test_an_answer_that_was_lost_is_said_again_and_not_made_again() -> None:
     rig = Rig()
-    process = Process(rig.desk)
+    process = Process(rig.registry)
     await rig.go(3)
     process.mute = True
     asking = asyncio.create_task(rig.ask())
@@ -167,7 +167,7 @@ async def test_an_answer_that_was_lost_is_said_again_and_not_made_again() -> Non
         await asyncio.sleep(0)
     process.mute = False
     lost = process.instance.answer(pb.UpCall(number=4))
-    process.seat.hang_up()
+    process.connection.close()
     process.dial()
     answer = await asking
     assert isinstance(answer, PolicyAnswered)
@@ -178,10 +178,10 @@ async def test_an_answer_that_was_lost_is_said_again_and_not_made_again() -> Non
 
 async def test_one_that_remembers_nothing_is_told_all_again_and_decides_the_same() -> None:
     rig = Rig()
-    first = Process(rig.desk)
+    first = Process(rig.registry)
     await rig.go(5)
-    first.seat.lose()
-    second = Process(rig.desk)
+    first.connection.lose()
+    second = Process(rig.registry)
     await rig.go(2)
     assert rig.said == [(True, 0), (False, 0), (True, 5)]
     assert second.told == [1, 2, 3, 4, 5, 6, 7]
@@ -198,17 +198,17 @@ class Broken(Process):
     async def take(self, message: pb.DriveResponse) -> None:
         await super().take(message)
         if len(self.told) == self.cut and len(self.welcomes) == 1:
-            self.seat.hang_up()
+            self.connection.close()
             self.dial()
 
 
 @pytest.mark.parametrize("cut", [0, 2, 4])
 async def test_a_stream_that_breaks_while_all_is_told_again_leaves_no_hole(cut: int) -> None:
     rig = Rig()
-    first = Process(rig.desk)
+    first = Process(rig.registry)
     await rig.go(5)
-    first.seat.hang_up()
-    second = Broken(rig.desk)
+    first.connection.close()
+    second = Broken(rig.registry)
     second.cut = cut
     await rig.go()
     assert second.welcomes == [0, 0]
@@ -218,9 +218,9 @@ async def test_a_stream_that_breaks_while_all_is_told_again_leaves_no_hole(cut: 
 
 async def test_one_that_remembers_another_life_begins_anew() -> None:
     rig = Rig()
-    process = Process(rig.desk)
+    process = Process(rig.registry)
     await rig.go(3)
-    process.seat.hang_up()
+    process.connection.close()
     process.instance._memory = "another"
     process.dial()
     await rig.go()
@@ -238,10 +238,10 @@ class Other(DefaultPolicy):
 
 async def test_one_that_decides_otherwise_pauses_the_experiment_once_with_the_difference() -> None:
     rig = Rig()
-    first = Process(rig.desk)
+    first = Process(rig.registry)
     await rig.go(4)
-    first.seat.hang_up()
-    Process(rig.desk, Other)
+    first.connection.close()
+    Process(rig.registry, Other)
     answer = await rig.go()
     assert isinstance(answer, PolicyFailed)
     assert not answer.unheard
@@ -264,14 +264,14 @@ async def test_nobody_there_gives_the_policy_up_and_says_what_to_do() -> None:
 
 async def test_one_that_hangs_is_hung_up_on_and_its_successor_begins_anew() -> None:
     rig = Rig(answer=0.05)
-    process = Process(rig.desk)
+    process = Process(rig.registry)
     await rig.go(2)
     process.mute = True
     answer = await rig.go()
     assert isinstance(answer, PolicyFailed)
     assert answer.unheard
     assert "policy mine took longer than 0.05 s on up-call 3" in str(answer.reason)
-    assert process.seat.gone
+    assert process.connection.closed
     assert rig.said == [(True, 0)]  # It was hung up on, which the answer says.
     rig.take(Operated(rig.now, StreamId("x"), "resume", ExperimentId("x")))
     process.mute = False
@@ -289,10 +289,10 @@ async def test_one_that_dies_over_the_same_up_call_again_and_again_is_given_up()
         async def take(self, message: pb.DriveResponse) -> None:
             self.heard.append(message)
             if message.WhichOneof("message") == "up_call":
-                self.seat.hang_up()
-                Dies(self.desk)
+                self.connection.close()
+                Dies(self.registry)
 
-    Dies(rig.desk)
+    Dies(rig.registry)
     answer = await rig.ask()
     assert isinstance(answer, PolicyFailed)
     assert answer.unheard
@@ -302,16 +302,16 @@ async def test_one_that_dies_over_the_same_up_call_again_and_again_is_given_up()
 async def test_the_failure_of_a_policy_whose_process_dies_shows_the_last_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Dialled, "last_output", "Segmentation fault")
+    monkeypatch.setattr(InboundPolicy, "last_output", "Segmentation fault")
     rig = Rig()
 
     class Dies(Process):
         async def take(self, message: pb.DriveResponse) -> None:
             if message.WhichOneof("message") == "up_call":
-                self.seat.hang_up()
-                Dies(self.desk)
+                self.connection.close()
+                Dies(self.registry)
 
-    Dies(rig.desk)
+    Dies(rig.registry)
     answer = await rig.ask()
     assert isinstance(answer, PolicyFailed)
     assert str(answer.reason).endswith("during up-call 1 ShareChange; its last output: Segmentation fault")
@@ -322,27 +322,27 @@ async def test_an_up_call_too_large_for_a_message_gives_the_policy_up_and_says_s
 ) -> None:
     monkeypatch.setattr(policy_module, "MAX_MESSAGE_BYTES", 10)
     rig = Rig()
-    process = Process(rig.desk)
+    process = Process(rig.registry)
     answer = await rig.ask()
     assert isinstance(answer, PolicyFailed)
     assert answer.unheard
     assert answer.reason.code is ReasonCode.POLICY_UP_CALL_TOO_LARGE
     assert answer.reason.args["most_bytes"] == 10
     assert process.told == []
-    assert process.seat.gone
+    assert process.connection.closed
 
 
 async def test_a_process_whose_end_was_cut_short_is_ended_by_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     restarts, gate = 0, asyncio.Event()
 
-    async def restart(_: Dialled) -> None:
+    async def restart(_: InboundPolicy) -> None:
         nonlocal restarts
         restarts += 1
         await gate.wait()
 
-    monkeypatch.setattr(Dialled, "restart", restart)
+    monkeypatch.setattr(InboundPolicy, "restart", restart)
     rig = Rig()
-    Process(rig.desk)
+    Process(rig.registry)
     await rig.go()
     ending = asyncio.create_task(rig.policy.give_up())
     await asyncio.sleep(0)
@@ -383,9 +383,9 @@ async def test_what_cannot_be_is_a_failure(answer: pb.Answer, error: str) -> Non
     class Lies(Process):
         async def take(self, message: pb.DriveResponse) -> None:
             if message.WhichOneof("message") == "up_call":
-                self.seat.take(pb.DriveRequest(answer=answer))
+                self.connection.deliver(pb.DriveRequest(answer=answer))
 
-    Lies(rig.desk)
+    Lies(rig.registry)
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
     assert error in str(found.reason)
@@ -398,9 +398,9 @@ async def test_an_answer_with_thousands_of_commands_is_one() -> None:
     class Busy(Process):
         async def take(self, message: pb.DriveResponse) -> None:
             if message.WhichOneof("message") == "up_call":
-                self.seat.take(pb.DriveRequest(answer=pb.Answer(number=1, commands=[terminate] * 10_000)))
+                self.connection.deliver(pb.DriveRequest(answer=pb.Answer(number=1, commands=[terminate] * 10_000)))
 
-    Busy(rig.desk)
+    Busy(rig.registry)
     found = await rig.ask()
     assert isinstance(found, PolicyAnswered)
     assert len(found.answer.commands) == 10_000
@@ -413,7 +413,7 @@ async def test_a_policy_in_python_says_itself_that_its_answer_is_too_large() -> 
             cluster.ask("nobody", "a" * (17 << 20))
 
     rig = Rig()
-    Process(rig.desk, Asks)
+    Process(rig.registry, Asks)
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
     assert "Asks on up-call 1 ShareChange: ValueError: the answer takes 17.0 MiB; at most 16 are allowed" in str(
@@ -429,21 +429,21 @@ async def test_a_policy_in_python_says_itself_that_its_answer_is_too_large() -> 
     ],
 )
 async def test_a_review_that_cannot_be_is_refused(reviewed: pb.PolicyReviewed, error: str) -> None:
-    desk = Desk()
+    registry = ConnectionRegistry()
 
     class Reviews(Process):
         async def take(self, message: pb.DriveResponse) -> None:
-            self.seat.take(pb.DriveRequest(reviewed=reviewed))
+            self.connection.deliver(pb.DriveRequest(reviewed=reviewed))
 
-    Reviews(desk)
-    remotes = Remotes(desk, lambda: "127.0.0.1:1", cast("Any", None), Limits(HANG_SECONDS, HANG_SECONDS))
+    Reviews(registry)
+    policies = PolicyProcesses(registry, lambda: "127.0.0.1:1", cast("Any", None), Limits(HANG_SECONDS, HANG_SECONDS))
     file = (
         "{name: x, trainer: t.py:T, metric: {name: m, mode: max}, space: {x: {choice: [1]}}, "
         "stop: {jobs: 1, max_iterations: 4}, policy: {name: 'remote:mine'}}"
     )
     settings = Settings(metric="m", mode="max", max_position=4, jobs=1)
     with pytest.raises(InvalidInput) as refused:
-        await remotes.review(load_spec(file), settings, None, "")
+        await policies.review(load_spec(file), settings, None, "")
     assert str(refused.value) == error
 
 
@@ -453,7 +453,7 @@ async def test_what_the_policy_raises_is_said_with_its_place() -> None:
             raise RuntimeError("this policy has had enough")
 
     rig = Rig()
-    Process(rig.desk, Raises)
+    Process(rig.registry, Raises)
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
     assert not found.unheard
@@ -468,7 +468,7 @@ async def test_an_error_that_no_message_can_hold_is_said_all_the_same(caplog: py
             raise FileNotFoundError("no file named \udcff")
 
     rig = Rig()
-    Process(rig.desk, Raises)
+    Process(rig.registry, Raises)
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
     assert "Raises on up-call 1 ShareChange: FileNotFoundError: no file named \\udcff" in str(found.reason)
@@ -477,18 +477,18 @@ async def test_an_error_that_no_message_can_hold_is_said_all_the_same(caplog: py
 @pytest.mark.parametrize("later", range(5))
 async def test_a_process_that_came_when_nobody_waited_any_more_waits_for_the_next(later: int) -> None:
     rig = Rig()
-    process = Process(rig.desk)
+    process = Process(rig.registry)
     batch = asyncio.Lock()
     async with batch:
         asking = asyncio.create_task(rig.policy.answer(rig.core.streams[StreamId("x")], rig.calls[-1], batch))
-        while rig.desk.waits("mine"):  # noqa: ASYNC110 - the next turns of the event loop
+        while rig.registry.has_waiting("mine"):  # noqa: ASYNC110 - the next turns of the event loop
             await asyncio.sleep(0)
         for _ in range(later):
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-    assert rig.desk.waits("mine")
+    assert rig.registry.has_waiting("mine")
     await rig.go()
     assert process.told == [1]
 
@@ -496,9 +496,9 @@ async def test_a_process_that_came_when_nobody_waited_any_more_waits_for_the_nex
 @pytest.mark.merge
 async def test_a_journal_that_cannot_be_read_for_a_moment_is_read_again() -> None:
     rig = Rig()
-    first = Process(rig.desk)
+    first = Process(rig.registry)
     await rig.go(3)
-    first.seat.lose()
+    first.connection.lose()
     away = iter([Unavailable("appstat is away")])
 
     async def read() -> AsyncIterator[Event]:
@@ -509,7 +509,7 @@ async def test_a_journal_that_cannot_be_read_for_a_moment_is_read_again() -> Non
                 raise error
 
     rig.policy._journal = read
-    second = Process(rig.desk)
+    second = Process(rig.registry)
     assert isinstance(await rig.go(), PolicyAnswered)
     assert second.welcomes == [0, 0]
     assert second.told[-4:] == [1, 2, 3, 4]
@@ -518,9 +518,9 @@ async def test_a_journal_that_cannot_be_read_for_a_moment_is_read_again() -> Non
 @pytest.mark.merge
 async def test_a_journal_that_cannot_be_read_for_too_long_fails_the_policy() -> None:
     rig = Rig(absence=0.2)
-    first = Process(rig.desk)
+    first = Process(rig.registry)
     await rig.go(3)
-    first.seat.lose()
+    first.connection.lose()
 
     async def read() -> AsyncIterator[Event]:
         yield rig.journal[0]
@@ -528,20 +528,20 @@ async def test_a_journal_that_cannot_be_read_for_too_long_fails_the_policy() -> 
         raise Unavailable("appstat is away")
 
     rig.policy._journal = read
-    second = Process(rig.desk)
+    second = Process(rig.registry)
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
     assert found.reason == Reason.of(ReasonCode.POLICY_PROCESS_NOT_RESTORED, policy="mine", error="appstat is away")
 
 
 async def test_a_process_that_talks_on_and_on_is_hung_up_on() -> None:
-    seat = Process(Desk()).seat
+    connection = Process(ConnectionRegistry()).connection
     for _ in range(MOST_UNREAD):
-        seat.take(pb.DriveRequest(answer=pb.Answer(number=1)))
-    assert not seat.gone
-    seat.take(pb.DriveRequest(answer=pb.Answer(number=1)))
-    with pytest.raises(InvalidInput, match="a policy process answers what it is asked; found 1000 messages more"):
-        await seat.over()
+        connection.deliver(pb.DriveRequest(answer=pb.Answer(number=1)))
+    assert not connection.closed
+    connection.deliver(pb.DriveRequest(answer=pb.Answer(number=1)))
+    with pytest.raises(InvalidInput, match="a policy process only answers; found 1000 further messages"):
+        await connection.wait_closed()
 
 
 async def test_further_reviews_wait_while_the_maximum_number_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,10 +554,10 @@ async def test_further_reviews_wait_while_the_maximum_number_is_under_way(monkey
         await gate.wait()
         running -= 1
 
-    monkeypatch.setattr(Remotes, "_review", review)
+    monkeypatch.setattr(PolicyProcesses, "_review", review)
     limits = Limits(HANG_SECONDS, HANG_SECONDS)
-    remotes: Any = Remotes(Desk(), lambda: "127.0.0.1:1", cast("Any", None), limits)
-    reviews = [asyncio.create_task(remotes.review(None, None, None, "")) for _ in range(3 * MOST_REVIEWS)]
+    policies: Any = PolicyProcesses(ConnectionRegistry(), lambda: "127.0.0.1:1", cast("Any", None), limits)
+    reviews = [asyncio.create_task(policies.review(None, None, None, "")) for _ in range(3 * MOST_REVIEWS)]
     for _ in range(3):
         await asyncio.sleep(0)
     assert running == MOST_REVIEWS

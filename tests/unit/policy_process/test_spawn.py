@@ -17,9 +17,9 @@ from hopyard._runtime.bundle import pack
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process import spawn
+from hopyard_scheduler.policy_process.connections import PolicyConnection
 from hopyard_scheduler.policy_process.folders import PolicyFolders
 from hopyard_scheduler.policy_process.spawn import Invocation, SpawnedPolicy
-from hopyard_scheduler.policy_process.streams import Seat
 
 pytestmark = pytest.mark.quick
 
@@ -89,11 +89,11 @@ class Start:
     def started(self) -> None:
         self.inherits = False
 
-    async def seat(self, experiment: str) -> Seat:
-        await self.step("seat")
+    async def accept(self, experiment: str) -> PolicyConnection:
+        await self.step("accept")
         raise AssertionError("nobody comes")
 
-    def give_back(self, seat: Seat) -> None:
+    def give_back(self, connection: PolicyConnection) -> None:
         raise AssertionError("nobody came")
 
     def kill(self, pid: int, number: int) -> None:
@@ -114,19 +114,19 @@ async def start(
     await made.policy.close()
 
 
-@pytest.mark.parametrize("start", ["fetch", "begin", "start", "seat"], indirect=True)
+@pytest.mark.parametrize("start", ["fetch", "begin", "start", "accept"], indirect=True)
 async def test_no_process_runs_once_it_is_closed(start: Start) -> None:
     taking = asyncio.create_task(start.policy.take(StreamId("x")))
     await start.reached.wait()
     closing = asyncio.create_task(start.policy.close())
     await asyncio.sleep(0)
-    if start.stands_at != "seat":  # Its process never comes.
+    if start.stands_at != "accept":  # Its process never comes.
         start.gate.set()
     await closing
     with pytest.raises(InvalidInput, match="its experiment needs no process any more"):
         await taking
     assert all(process.returncode is not None for process in start.processes)
-    assert len(start.processes) == (1 if start.stands_at in ("start", "seat") else 0)
+    assert len(start.processes) == (1 if start.stands_at in ("start", "accept") else 0)
     assert not start.inherits
     assert [list(folder.iterdir()) for folder in start.folder.iterdir()] == [[]]
     with pytest.raises(InvalidInput, match="needs no process any more"):
@@ -145,7 +145,7 @@ async def test_a_start_that_nobody_waits_for_leaves_nothing(start: Start) -> Non
     assert [list(folder.iterdir()) for folder in start.folder.iterdir()] == [[]]
 
 
-@pytest.mark.parametrize("start", ["seat"], indirect=True)
+@pytest.mark.parametrize("start", ["accept"], indirect=True)
 async def test_who_closes_it_a_second_time_waits_for_the_end_of_the_process_too(start: Start) -> None:
     taking = asyncio.create_task(start.policy.take(StreamId("x")))
     await start.reached.wait()
@@ -161,7 +161,7 @@ async def test_who_closes_it_a_second_time_waits_for_the_end_of_the_process_too(
         await taking
 
 
-@pytest.mark.parametrize("start", ["seat"], indirect=True)
+@pytest.mark.parametrize("start", ["accept"], indirect=True)
 async def test_what_a_process_prints_takes_no_more_than_it_may(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spawn, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(spawn, "MOST_OUTPUT_BYTES", 10)
@@ -213,12 +213,12 @@ async def test_a_process_whose_files_are_gone_gets_new_ones(start: Start, monkey
         process.end()
         return process
 
-    async def seat(experiment: str) -> Seat:
+    async def accept(experiment: str) -> PolicyConnection:
         await asyncio.Event().wait()
         raise AssertionError("nobody comes")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", begin)
-    monkeypatch.setattr(start, "seat", seat)
+    monkeypatch.setattr(start, "accept", accept)
     with pytest.raises(InvalidInput, match="the process ended with"):
         await start.policy.take(StreamId("x"))
     assert len(set(folders)) == spawn.MOST_TRIES

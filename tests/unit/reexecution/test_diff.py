@@ -12,7 +12,7 @@ from hopyard.policy.vocabulary import LabelJob, Report, RunEndReason
 from hopyard_engine.core.events import Reports
 from hopyard_tools.commands.retrain import document, table, verdict
 from hopyard_tools.reexecution.chains import TrainingChain, chains_of
-from hopyard_tools.reexecution.diff import Compared, compared, first, same_bits
+from hopyard_tools.reexecution.diff import JobComparison, compared, first, same_bits
 from hopyard_tools.reexecution.extract import Recorded
 from tests.unit.core.rig import Rig, snapshot
 
@@ -36,7 +36,7 @@ def trained(scores: list[float], saved: str = "s", ends: bool = True) -> Recorde
     return recorded
 
 
-def beside(now: Recorded, chains: list[TrainingChain] | None = None) -> list[Compared]:
+def beside(now: Recorded, chains: list[TrainingChain] | None = None) -> list[JobComparison]:
     return compared(chains or chains_of(trained([0.1, 0.2, 0.3]).runs, 0), now)
 
 
@@ -73,7 +73,7 @@ def test_the_first_of_all_differences_is_told() -> None:
     assert shown["first_difference"].startswith("job 1 at position 2: score")
 
 
-def table_of(found: list[Compared]) -> str:
+def table_of(found: list[JobComparison]) -> str:
     console = Console(width=120, file=io.StringIO())
     with console.capture() as captured:
         console.print(table(found))

@@ -17,7 +17,7 @@ from hopyard_engine.core.events import Operated
 from hopyard_engine.journal import format as journal_format
 from hopyard_engine.journal.codec import encode, event_of, kind_of
 from hopyard_engine.journal.format import FORMAT, RecordError, StoredRecord, check_sequence, upgrade
-from hopyard_scheduler.experiments.stream_import import ArrivingStream, LineReader
+from hopyard_scheduler.experiments.stream_import import LineReader, StreamImport
 from tests.unit.core.rig import Rig
 from tests.unit.scheduler.test_stream_import import travelled
 
@@ -138,8 +138,8 @@ def stored(folder: Path, lines: list[bytes]) -> Path:
     return file
 
 
-def taken(file: Path) -> tuple[ArrivingStream, list[Any]]:
-    reader, stream = LineReader(), ArrivingStream()
+def taken(file: Path) -> tuple[StreamImport, list[Any]]:
+    reader, stream = LineReader(), StreamImport()
     part = stream.take(reader.feed(file.read_bytes()))
     reader.end()
     return stream, list(part.records)
@@ -202,12 +202,12 @@ def test_a_checksum_is_kept_unless_the_record_changes(lines: list[bytes], tmp_pa
     marked = [changed(one, lambda raw: {**raw, "checksum": "c0ffee"}) for one in lines]
     _, records = taken(stored(tmp_path, marked))
     assert {one.checksum for one in records} == {"c0ffee"}
-    assert {one.checksum for one in ArrivingStream("other").take(marked).records} == {""}
+    assert {one.checksum for one in StreamImport("other").take(marked).records} == {""}
 
 
 def test_a_checksum_is_dropped_where_the_payload_is_written_otherwise(lines: list[bytes]) -> None:
     def more(raw: dict[str, Any]) -> dict[str, Any]:
         return {**raw, "checksum": "c0ffee", "payload": {"unknown": 1, **raw["payload"]}}
 
-    records = ArrivingStream().take([changed(one, more) for one in lines]).records
+    records = StreamImport().take([changed(one, more) for one in lines]).records
     assert {one.checksum for one in records} == {""}

@@ -43,7 +43,7 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import PolicyVersion, SlotSpec
 from hopyard_engine.policy_host import Host, PolicyHost
 from hopyard_engine.replay import (
-    Objecting,
+    DivergenceGuard,
     Replay,
     Until,
     objection,
@@ -249,7 +249,7 @@ def recovered(live: Cluster_, policy: Policy) -> tuple[Cluster_, Replay]:
     host = driven.host
     assert host is not None
     if driven.unseen is not None:
-        host = Objecting(host, driven.unseen)
+        host = DivergenceGuard(host, driven.unseen)
     again = Cluster_(host, live.journal, core)
     again.now, again.sequences = live.now, live.sequences
     return again, driven

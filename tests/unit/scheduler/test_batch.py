@@ -28,7 +28,7 @@ from hopyard_engine.journal.codec import decode, encode
 from hopyard_engine.policy_host import Host, PolicyHost, host
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
 from hopyard_scheduler.runtime import batch
-from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, Parked
+from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, PendingUpCall
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 
@@ -74,7 +74,7 @@ class Shell:
         self.left = len(waiting)
         return batch
 
-    def answered(self, parked: Parked) -> PolicyAnswered | PolicyFailed:
+    def answered(self, parked: PendingUpCall) -> PolicyAnswered | PolicyFailed:
         """What the policy of a parked up-call says."""
         name = parked.call.stream
         return PolicyHost(self.policies[name]).answer(self.core.streams[name], parked.call)

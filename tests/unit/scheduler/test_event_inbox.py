@@ -3,13 +3,13 @@
 import pytest
 
 from hopyard.policy.vocabulary import StreamId
-from hopyard_scheduler.runtime.event_inbox import Inboxes
+from hopyard_scheduler.runtime.event_inbox import EventInboxes
 
 pytestmark = pytest.mark.quick
 
 
 def test_nothing_is_kept_for_an_experiment_that_does_not_think() -> None:
-    inboxes = Inboxes[int](lambda name: False)
+    inboxes = EventInboxes[int](lambda name: False)
     assert not inboxes.keep(StreamId("x"), 1)
     assert not inboxes.ready
     assert inboxes.take() is None
@@ -17,7 +17,7 @@ def test_nothing_is_kept_for_an_experiment_that_does_not_think() -> None:
 
 def test_items_wait_in_order_and_later_ones_behind_them() -> None:
     thinking = {"x"}
-    inboxes = Inboxes[int](thinking.__contains__)
+    inboxes = EventInboxes[int](thinking.__contains__)
     assert inboxes.keep(StreamId("x"), 1)
     assert inboxes.keep(StreamId("x"), 2)
     assert not inboxes.keep(StreamId("y"), 9)
@@ -32,7 +32,7 @@ def test_items_wait_in_order_and_later_ones_behind_them() -> None:
 
 def test_thinking_again_keeps_the_rest() -> None:
     thinking = {"x"}
-    inboxes = Inboxes[int](thinking.__contains__)
+    inboxes = EventInboxes[int](thinking.__contains__)
     for item in (1, 2):
         inboxes.keep(StreamId("x"), item)
     thinking.clear()
@@ -44,7 +44,7 @@ def test_thinking_again_keeps_the_rest() -> None:
 
 def test_experiments_take_turns() -> None:
     thinking = {"x", "y", "z"}
-    inboxes = Inboxes[str](thinking.__contains__)
+    inboxes = EventInboxes[str](thinking.__contains__)
     for name in "xyz":
         for number in "12":
             inboxes.keep(StreamId(name), name + number)

@@ -62,9 +62,9 @@ class Keeping:
 
 
 async def test_what_is_kept_for_others_alone_has_a_price_and_is_needed_only_while_it_is_wanted() -> None:
-    door, live = cast("Any", Keeping()), cast("Any", SimpleNamespace(core=Core()))
+    commands, live = cast("Any", Keeping()), cast("Any", SimpleNamespace(core=Core()))
     for wanted in (True, False):
-        needs = SnapshotNeeds(live, door, for_others=wanted)
+        needs = SnapshotNeeds(live, commands, for_others=wanted)
         await needs.look()
         await needs.read(["x"])
         assert await needs.price("x") == {"branch": 4.0, "same": 5.0}

@@ -26,12 +26,12 @@ from hopyard_engine.core.events import (
 from hopyard_engine.journal.codec import decode, encode
 from hopyard_engine.policy_host import host
 from hopyard_scheduler.policy_process import policy as process
-from hopyard_scheduler.policy_process.inbound import Dialled
+from hopyard_scheduler.policy_process.connections import ConnectionRegistry
+from hopyard_scheduler.policy_process.inbound import InboundPolicy
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
-from hopyard_scheduler.policy_process.streams import Desk
 from hopyard_scheduler.runtime import batch, runtime
 from hopyard_scheduler.runtime.journal import JournalEntry
-from hopyard_scheduler.runtime.runtime import Live
+from hopyard_scheduler.runtime.runtime import Runtime
 from tests.timing import HANG_SECONDS
 from tests.unit.core.rig import settings
 from tests.unit.policy_process.test_policy import Process
@@ -89,11 +89,11 @@ class Around:
         self.ended.append(f"policy of {stream}")
 
 
-class Restarts(Dialled):
+class Restarts(InboundPolicy):
     """A process whose end takes until `gate` is set."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__("mine", desk, lambda: "127.0.0.1:1")
+    def __init__(self, registry: ConnectionRegistry) -> None:
+        super().__init__("mine", registry, lambda: "127.0.0.1:1")
         self.gate = asyncio.Event()
 
     async def restart(self) -> None:
@@ -106,10 +106,10 @@ class Shell:
     def __init__(self) -> None:
         self.around = Around()
         around = cast("Any", self.around)
-        self.live = Live(around, around, around, clock=lambda: 2.0)
-        desk = Desk()
-        self.process = Process(desk, Waits)
-        self.source = Restarts(desk)
+        self.live = Runtime(around, around, around, clock=lambda: 2.0)
+        registry = ConnectionRegistry()
+        self.process = Process(registry, Waits)
+        self.source = Restarts(registry)
         self.policy = RemotePolicy(
             "mine",
             StreamId("x"),
@@ -160,7 +160,7 @@ async def test_a_quick_answer_shares_the_append_of_its_event(shell: Shell) -> No
 
 
 async def test_a_process_that_is_not_there_yet_is_not_waited_for(shell: Shell) -> None:
-    shell.process.seat.lose()
+    shell.process.connection.lose()
     assert await shell.turn(Requested(2.0, StreamId("x"), "r", {}, 1)) == [Requested]
     shell.process.dial()
     await shell.rest()
@@ -181,7 +181,7 @@ async def test_a_policy_that_is_silent_is_waited_for_no_longer_than_a_moment(
     shell.process.mute = True
     assert await shell.turn(Requested(2.0, StreamId("x"), "r", {}, 1)) == [Requested]
     (answer,) = (shell.process.instance.answer(m.up_call) for m in shell.process.heard[-1:])
-    shell.process.seat.take(pb.DriveRequest(answer=answer))
+    shell.process.connection.deliver(pb.DriveRequest(answer=answer))
     await shell.rest()
     assert [type(event) for event in shell.around.appends[-1]][-1:] == [PolicyAnswered]
 
@@ -195,7 +195,7 @@ async def test_nothing_of_the_batch_counts_as_published_while_the_answer_is_wait
         await asyncio.sleep(0)
     assert not shell.live.published(ExperimentId("x"))
     answer = shell.process.instance.answer(shell.process.heard[-1].up_call)
-    shell.process.seat.take(pb.DriveRequest(answer=answer))
+    shell.process.connection.deliver(pb.DriveRequest(answer=answer))
     shell.process.mute = False
     await resuming
     await shell.rest()

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from hopyard.policy import ENDLESS
-from hopyard.policy.rungs import Rung, Standing
+from hopyard.policy.rungs import Rung, RungEntry
 from hopyard_tools.commands.rungs import Summary, tables
 from hopyard_tools.commands.rungs import _plain as plain
 
@@ -25,7 +25,7 @@ def shown(rungs: list[Rung]) -> list[list[str]]:
 
 
 def ladder(*positions: int) -> list[Rung]:
-    standings = ([Standing("1", 0.5, True), Standing("2", 0.25)], [Standing("1", 0.75)])
+    standings = ([RungEntry("1", 0.5, True), RungEntry("2", 0.25)], [RungEntry("1", 0.75)])
     return [
         Rung(0, number, position, tuple(standings[number]) if number < 2 else ())
         for number, position in enumerate(positions)

@@ -32,7 +32,7 @@ from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.journal.format import FORMAT
 from hopyard_scheduler.experiments import stream_import
 from hopyard_scheduler.experiments.id_translation import renamed
-from hopyard_scheduler.experiments.stream_import import ArrivingStream, LineReader, check_id
+from hopyard_scheduler.experiments.stream_import import LineReader, StreamImport, check_id
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
 
@@ -96,7 +96,7 @@ def rows(parts: Iterable[appstat_pb2.ImportJournalRequest]) -> list[appstat_pb2.
 
 
 def test_records_and_what_follows_from_them_come_out(rig: Rig) -> None:
-    stream = ArrivingStream()
+    stream = StreamImport()
     part = stream.take(travelled(rig))
     stream.at_rest()
     assert stream.experiments == ["x"]
@@ -112,7 +112,7 @@ def test_records_and_what_follows_from_them_come_out(rig: Rig) -> None:
 
 
 def test_under_another_id_the_state_is_the_same(rig: Rig) -> None:
-    one, two = ArrivingStream(), ArrivingStream("other")
+    one, two = StreamImport(), StreamImport("other")
     one.take(travelled(rig))
     part = two.take(travelled(rig))
     assert {r.stream for r in part.records} == {"other"}
@@ -150,7 +150,7 @@ def test_an_id_that_could_be_a_path_is_refused(name: str) -> None:
 
 def refused(lines: list[bytes], target: str = "") -> str:
     with pytest.raises(InvalidInput) as caught:
-        ArrivingStream(target).take(numbered(lines))
+        StreamImport(target).take(numbered(lines))
     return str(caught.value)
 
 
@@ -185,7 +185,7 @@ def test_a_missing_record_is_refused_with_its_number(rig: Rig, change: slice) ->
     lines = travelled(rig)
     del lines[change]
     with pytest.raises(InvalidInput) as caught:
-        ArrivingStream().take(lines)
+        StreamImport().take(lines)
     place, found = change.start + 1, change.stop + 1
     assert f"event {place}: ValueError: position: found {found}, needed is {place}: a record is" in str(caught.value)
 
@@ -205,7 +205,7 @@ def test_events_that_cannot_have_happened_are_refused(rig: Rig) -> None:
 
 def test_a_specification_that_does_not_fit_its_events_is_refused(rig: Rig) -> None:
     first = StreamCreated(100.0, StreamId("x"), settings(), {**PAYLOAD, "spec": json.dumps(SPEC_DATA)})
-    stream = ArrivingStream()
+    stream = StreamImport()
     stream.take(numbered([line(first), *travelled(rig)[1:]]))
     with pytest.raises(InvalidInput, match="journal: what follows from it cannot be written: KeyError: 'resources'"):
         list(stream.finish(Imported(rig.now, StreamId("x"), "r")))
@@ -213,7 +213,7 @@ def test_a_specification_that_does_not_fit_its_events_is_refused(rig: Rig) -> No
 
 def test_a_group_keeps_its_ids(rig: Rig) -> None:
     joined = ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y-2"), settings(), PAYLOAD)
-    stream = ArrivingStream()
+    stream = StreamImport()
     stream.take(numbered([*travelled(rig), line(joined)]))
     assert stream.experiments == ["x", "y-2"]
     assert "share a journal that names each of them, so they keep their ids" in refused(
@@ -222,7 +222,7 @@ def test_a_group_keeps_its_ids(rig: Rig) -> None:
 
 
 def test_one_that_runs_at_the_end_is_refused() -> None:
-    stream = ArrivingStream()
+    stream = StreamImport()
     stream.take(travelled(Rig()))
     with pytest.raises(Conflict, match="ends while x is RUNNING: pause it"):
         stream.at_rest()
@@ -230,7 +230,7 @@ def test_one_that_runs_at_the_end_is_refused() -> None:
 
 def test_an_empty_journal_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no events"):
-        ArrivingStream().at_rest()
+        StreamImport().at_rest()
 
 
 def fed(packed: bytes, size: int) -> list[bytes]:
@@ -261,7 +261,7 @@ def test_text_that_is_cut_or_altered_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_state_is_that_of_a_core_which_was_always_here(rig: Rig) -> None:
-    stream = ArrivingStream()
+    stream = StreamImport()
     stream.take(travelled(rig))
     stream.experiment.founder.payload = None
     other = Core()

@@ -11,7 +11,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.policy import CONTINUE, SUSPEND, Cluster, Decision, IterationFinish, Policy
 from hopyard.traces import Trace
-from hopyard_simulator import CurveWorkload, Faults, Joining, SimulationError, TraceWorkload, simulate
+from hopyard_simulator import CurveWorkload, Faults, JoiningExperiment, SimulationError, TraceWorkload, simulate
 from tests.unit.simulator.test_by_hand import FOUR
 
 pytestmark = pytest.mark.quick
@@ -71,7 +71,7 @@ def test_a_gang_that_trains_from_scratch_trains_once() -> None:
         (lambda: {"parameters": {"snapshot_every": -1}}, "snapshot_every must be at least 0, found -1"),
         (lambda: {"parameters": {"snapshot_every": True}}, "snapshot_every must be a whole number, found True"),
         (
-            lambda: {"group": [Joining([{"x": 1}], at=3.0, stopped=2.0)]},
+            lambda: {"group": [JoiningExperiment([{"x": 1}], at=3.0, stopped=2.0)]},
             "experiment 2 of the group is stopped at 2.0; allowed are seconds >= 3, when it joins",
         ),
         (lambda: {"faults": Faults(drop=1.0)}, r"drop must be a chance in \[0, 1\), found 1.0"),

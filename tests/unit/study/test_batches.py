@@ -9,7 +9,7 @@ import pytest
 
 from hopyard.client.types import Job, JobState
 from hopyard.errors import Conflict, InvalidInput, Unavailable
-from hopyard.study.batches import Batcher, Wish
+from hopyard.study.batches import Batcher, TrainingRequest
 
 pytestmark = pytest.mark.quick
 
@@ -23,7 +23,7 @@ class Transport:
         self.open.set()
         self.error: Exception | None = None
 
-    async def send(self, wishes: Sequence[Wish]) -> list[Job]:
+    async def send(self, wishes: Sequence[TrainingRequest]) -> list[Job]:
         self.calls.append([wish.request for wish in wishes])
         self.called.set()
         await self.open.wait()
@@ -37,8 +37,8 @@ class Transport:
         return [Job("x", f"job-{wish.request}", JobState.PENDING) for wish in wishes]
 
 
-def wish(name: str, position: int = 1) -> Wish:
-    return Wish({"lr": 0.1}, position, name)
+def wish(name: str, position: int = 1) -> TrainingRequest:
+    return TrainingRequest({"lr": 0.1}, position, name)
 
 
 async def test_those_of_one_turn_are_one_call() -> None:

@@ -36,7 +36,7 @@ class Rule(Protocol):
         """
 
 
-class Longest:
+class LongestFirst:
     """Idle slots choose in order of largest remaining load; each takes the longest idle configuration that needs it.
 
     The longest configuration is the one with the most remaining time, so the critical slot and the critical
@@ -307,7 +307,7 @@ class Randomized:
         return started
 
 
-class Following:
+class PlanFollower:
     """Follows a plan: slots start their planned units in order, and wait while the configuration trains on another slot.
 
     Args:

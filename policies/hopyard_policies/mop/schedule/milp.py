@@ -10,7 +10,7 @@ import numpy as np
 from hopyard._common.optional_import import need
 from hopyard.solver import Solver
 from hopyard_policies.mop.schedule.bounds import lower_bound
-from hopyard_policies.mop.schedule.problem import Placed, VisitProblem, VisitSchedule, from_plain
+from hopyard_policies.mop.schedule.problem import ScheduledUnit, VisitProblem, VisitSchedule, from_plain
 from hopyard_policies.mop.schedule.replica_assignment import host, loads
 
 MOST_PAIRS: Final = 200_000
@@ -108,7 +108,7 @@ def _tidied(problem: VisitProblem, hosting: list[int], times: list[float], start
         unit, slot = problem.units[number], hosting[number]
         start = max(configs[unit.config], slots[slot])
         configs[unit.config] = slots[slot] = start + times[number]
-        placed.append(Placed(unit, slot, start, start + times[number]))
+        placed.append(ScheduledUnit(unit, slot, start, start + times[number]))
     return VisitSchedule(tuple(placed))
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from hopyard_policies.mop.schedule.dispatch import Following, Longest, Randomized, Rule
+from hopyard_policies.mop.schedule.dispatch import LongestFirst, PlanFollower, Randomized, Rule
 from hopyard_policies.mop.schedule.problem import Hosting, VisitProblem, VisitSchedule
 from hopyard_policies.mop.schedule.replica_assignment import host, loads
 from hopyard_policies.mop.schedule.simulation import carry_out
@@ -26,7 +26,7 @@ UNITS: Final = 4_000
 
 
 def longest(problem: VisitProblem, rng: random.Random, restarts: int = RESTARTS) -> VisitSchedule:
-    """Return the schedule of the default scheduler: the best of several by `Longest`, with randomly weighted remaining times.
+    """Return the schedule of the default scheduler: the best of several by `LongestFirst`, with randomly weighted remaining times.
 
     Args:
         problem: The scheduling problem.
@@ -39,7 +39,7 @@ def longest(problem: VisitProblem, rng: random.Random, restarts: int = RESTARTS)
 def _best(
     problem: VisitProblem, hosting: Hosting, rng: random.Random, restarts: int
 ) -> tuple[VisitSchedule, Sequence[float]]:
-    """Return the schedule with the least makespan of up to `restarts` schedules by `Longest`, and its weights.
+    """Return the schedule with the least makespan of up to `restarts` schedules by `LongestFirst`, and its weights.
 
     The weights are factors for the remaining times of configurations: in the first schedule 1 (returned as empty), then random.
 
@@ -51,13 +51,13 @@ def _best(
     """
     configs, slots = loads(problem, hosting)
     enough = CLOSE * max(configs + slots, default=0.0)
-    best: tuple[VisitSchedule, Sequence[float]] = carry_out(problem, Longest(problem, hosting)), ()
+    best: tuple[VisitSchedule, Sequence[float]] = carry_out(problem, LongestFirst(problem, hosting)), ()
     for number in range(1, restarts):
         if best[0].makespan <= enough:
             break
         spread = 0.02 * 1.3 ** (number % 12)
         weights = [1.0 + spread * rng.random() for _ in problem.costs]
-        found = carry_out(problem, Longest(problem, hosting, weights))
+        found = carry_out(problem, LongestFirst(problem, hosting, weights))
         if found.makespan < best[0].makespan:
             best = found, weights
     return best
@@ -92,7 +92,7 @@ SCHEDULERS: Final[Mapping[str, Callable[[VisitProblem, random.Random], VisitSche
 
 
 def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
-    """Return the default scheduler's rule for approximately known times: `Longest`, or following a plan.
+    """Return the default scheduler's rule for approximately known times: `LongestFirst`, or following a plan.
 
     If configurations and slots are equal in number and load, no configuration and no slot may wait. Greedy choices can then
     leave a slot without a configuration that needs it, and following a plan is better.
@@ -106,8 +106,8 @@ def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
     configs, slots = ([end for end in ends if end > 0] for ends in loads(problem, hosting))
     bound = max(configs + slots, default=0.0)
     if all(sum(ends) >= TIGHT * bound * len(ends) for ends in (configs, slots)):
-        return Following(problem, longest(problem, random.Random(0)))
+        return PlanFollower(problem, longest(problem, random.Random(0)))
     if not known:
-        return Longest(problem, hosting)
+        return LongestFirst(problem, hosting)
     restarts = min(RESTARTS, 1 + UNITS // max(len(problem.units), 1))
-    return Longest(problem, hosting, _best(problem, hosting, random.Random(0), restarts)[1])
+    return LongestFirst(problem, hosting, _best(problem, hosting, random.Random(0), restarts)[1])

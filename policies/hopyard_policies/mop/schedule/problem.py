@@ -18,7 +18,7 @@ class TrainingUnit(NamedTuple):
     partition: int
 
 
-class Placed(NamedTuple):
+class ScheduledUnit(NamedTuple):
     """A training unit on a slot, with its start and end in seconds."""
 
     unit: TrainingUnit
@@ -150,7 +150,7 @@ class VisitSchedule:
             failed.
     """
 
-    placed: tuple[Placed, ...]
+    placed: tuple[ScheduledUnit, ...]
     complete: bool = True
 
     @cached_property
@@ -190,7 +190,7 @@ def check(problem: VisitProblem, schedule: VisitSchedule) -> None:
     _check_apart("configuration", slack, [(p.unit.config, p) for p in schedule.placed], problem.free_config)
 
 
-def _check_apart(what: str, slack: float, owned: list[tuple[int, Placed]], free: object) -> None:
+def _check_apart(what: str, slack: float, owned: list[tuple[int, ScheduledUnit]], free: object) -> None:
     assert callable(free)
     last: dict[int, float] = {}
     for owner, placed in sorted(owned, key=lambda item: (item[1].start, item[1].end)):

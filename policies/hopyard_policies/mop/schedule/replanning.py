@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hopyard_policies.mop.schedule.dispatch import Following, Rule
+from hopyard_policies.mop.schedule.dispatch import PlanFollower, Rule
 from hopyard_policies.mop.schedule.estimates import Estimates
 from hopyard_policies.mop.schedule.problem import TrainingUnit, VisitProblem
 
@@ -102,7 +102,7 @@ class Online:
             self.visited[unit.config].discard(unit.partition)
 
     def _compare(self, costs: list[float], speeds: list[float]) -> None:
-        limit = UNEXPECTED if isinstance(self._rule, Following) else CHANGED
+        limit = UNEXPECTED if isinstance(self._rule, PlanFollower) else CHANGED
         if _spread(costs, self._problem.costs) > limit or _spread(speeds, self._problem.speeds) > limit:
             self._problem, self._rule = replace(self._problem, costs=costs, speeds=speeds), None
 

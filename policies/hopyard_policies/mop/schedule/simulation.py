@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Mapping
 
 from hopyard_policies.mop.schedule.dispatch import Rule
-from hopyard_policies.mop.schedule.problem import Placed, TrainingUnit, VisitProblem, VisitSchedule
+from hopyard_policies.mop.schedule.problem import ScheduledUnit, TrainingUnit, VisitProblem, VisitSchedule
 from hopyard_policies.mop.schedule.replanning import Online
 
 Actual = Callable[[TrainingUnit, int], float]
@@ -28,7 +28,7 @@ def carry_out(problem: VisitProblem, rule: Rule) -> VisitSchedule:
     costs, sizes, speeds = problem.costs, problem.sizes, problem.speeds
     events = _beginning(problem)
     idle: set[int] = set()
-    placed: list[Placed] = []
+    placed: list[ScheduledUnit] = []
     while events:
         now = events[0][0]
         while events and events[0][0] <= now:
@@ -40,7 +40,7 @@ def carry_out(problem: VisitProblem, rule: Rule) -> VisitSchedule:
         for slot, unit in rule.start(sorted(idle)) if idle else ():
             idle.discard(slot)
             end = now + costs[unit.config] * sizes[unit.partition] / speeds[slot]
-            placed.append(Placed(unit, slot, now, end))
+            placed.append(ScheduledUnit(unit, slot, now, end))
             heapq.heappush(events, (end, unit.config, slot))
     return VisitSchedule(tuple(placed), complete=len(placed) == len(problem.units))
 
@@ -65,8 +65,8 @@ def carry_out_online(
     for moment in gone.values():
         heapq.heappush(events, (moment, -1, -1))
     idle: set[int] = set()
-    running: dict[int, Placed] = {}
-    placed: list[Placed] = []
+    running: dict[int, ScheduledUnit] = {}
+    placed: list[ScheduledUnit] = []
     while events:
         now = events[0][0]
         for slot in [slot for slot, moment in gone.items() if moment <= now]:
@@ -95,7 +95,7 @@ def carry_out_online(
                 idle.add(slot)
         for slot, unit in rule.start(sorted(idle), now) if idle else ():
             idle.discard(slot)
-            running[slot] = Placed(unit, slot, now, now + actual(unit, slot))
+            running[slot] = ScheduledUnit(unit, slot, now, now + actual(unit, slot))
             heapq.heappush(events, (running[slot].end, unit.config, slot))
     return VisitSchedule(tuple(placed), complete=len(placed) == len(problem.units))
 

@@ -146,7 +146,7 @@ async def joined(nodes: Callable[[], Awaitable[list[Node]]], poll: float = _POLL
         await asyncio.sleep(poll)
 
 
-async def resting(server: str | None, data: Path | None) -> Path | None:
+async def stopped_data_dir(server: str | None, data: Path | None) -> Path | None:
     """Return the data directory that the options select if no cluster serves it, so that nothing trains there.
 
     None: a cluster runs, or --server was given.

@@ -43,7 +43,7 @@ STARTS_OVER: Final = (
 )
 
 
-def nobody_trained(experiment: Experiment, jobs: Sequence[Job]) -> str:
+def incomplete_search_note(experiment: Experiment, jobs: Sequence[Job]) -> str:
     """Return a remark if a search completed and no job reached `max_iterations`; empty if one did, or if there is no limit.
 
     Args:
@@ -142,7 +142,7 @@ def why(experiment: Experiment, job: Job) -> str:
     return "" if told or code in _QUIET else line
 
 
-def starts_over(job: Job) -> bool:
+def lost_progress(job: Job) -> bool:
     """Return whether a job lost its progress when it left its slot, so that its next run starts from the beginning.
 
     The reason of a job that waits for a slot has the reason of the last run's end in its argument `last`.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         useful_nodes,
     )
     from hopyard.policy.cluster import Cluster
-    from hopyard.policy.rungs import Rung, Standing
+    from hopyard.policy.rungs import Rung, RungEntry
     from hopyard.policy.stages import StageState, StageView
     from hopyard.policy.views import CommandError, CurvePoint, ExperimentView, Incumbent, JobView, SlotView
     from hopyard.policy.vocabulary import (
@@ -84,12 +84,12 @@ __all__ = [
     "RunEndReason",
     "RunMode",
     "Rung",
+    "RungEntry",
     "ShareChange",
     "SlotView",
     "SlotsChange",
     "StageState",
     "StageView",
-    "Standing",
     "TimerFired",
     "Verdict",
     "capabilities_of",

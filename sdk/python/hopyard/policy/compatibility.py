@@ -32,7 +32,7 @@ _CANNOT_SHARE: Final = (
 )
 
 
-def misfit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> tuple[str, str] | None:
+def incompatibility(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> tuple[str, str] | None:
     """Return the reason for which a policy cannot serve an experiment, or None if it can.
 
     Args:

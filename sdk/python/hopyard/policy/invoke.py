@@ -21,7 +21,7 @@ _MOST_CHARACTERS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class UpCallResult:
     """The result of one up-call.
 
     Attributes:
@@ -39,7 +39,7 @@ class Said:
 
 def ask(
     policy: Policy, look: Callable[[], CollectingView], number: int, verdicts: Iterable[Verdict], call: Call
-) -> Said:
+) -> UpCallResult:
     """Make one up-call on a policy.
 
     Args:
@@ -65,7 +65,7 @@ def ask(
     _check(call, decision, demand, gang)
     if looks.commands:
         raise TypeError(f"demand, gang and nodes may only look, found {looks.commands[0]}")
-    return Said(Answer(number, decision, tuple(view.commands)), demand, gang, nodes)
+    return UpCallResult(Answer(number, decision, tuple(view.commands)), demand, gang, nodes)
 
 
 def describe(policy: Policy, what: str, error: BaseException) -> str:

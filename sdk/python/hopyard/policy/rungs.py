@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RungEntry:
     """The result of one job at a rung.
 
     Attributes:
@@ -42,6 +42,6 @@ class Rung:
     bracket: int
     number: int
     position: int
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[RungEntry, ...] = ()
     awaited: tuple[str, ...] = ()
     width: int | None = None

@@ -136,7 +136,7 @@ def _read_group(written: Mapping[object, object], path: tuple[str, ...]) -> tupl
     return read_entries(inner, (*path, _GROUP))
 
 
-def plant(
+def create_nodes(
     entries: Mapping[str, Entry],
     problems: list[Problem],
     parent: SpaceNode | None = None,
@@ -163,7 +163,7 @@ def plant(
             planted: Parameter | tuple[SpaceNode, ...] = inner
         else:
             before = len(problems)
-            planted = plant(cast("Mapping[str, Entry]", inner), problems, node)
+            planted = create_nodes(cast("Mapping[str, Entry]", inner), problems, node)
             if not planted and len(problems) == before:
                 problems.append(Problem(place, "a group needs at least one parameter, found none"))
         nodes.append(SpaceNode(key, name, place, own, node.conditions, planted))

@@ -13,7 +13,7 @@ from hopyard.space.conditions import Condition, Entry
 from hopyard.space.constraints import Constraint
 from hopyard.space.enumeration import Numbering
 from hopyard.space.errors import ConstraintsError, ParameterError, Problem, SpaceError
-from hopyard.space.nesting import Leaf, SpaceNode, check, in_order, plant, read_entries
+from hopyard.space.nesting import Leaf, SpaceNode, check, create_nodes, in_order, read_entries
 from hopyard.space.parameter import Parameter
 from hopyard.space.rng_streams import stream
 from hopyard.space.values import Configuration, JsonValue, canonical_json, show
@@ -46,7 +46,7 @@ class Space(Mapping[str, Parameter]):
                 or a constraint is not an expression about these parameters.
         """
         problems = list[Problem]()
-        self._nodes = plant(parameters, problems)
+        self._nodes = create_nodes(parameters, problems)
         self._leaves: Mapping[str, Leaf] = check(self._nodes, problems)
         if problems:
             raise SpaceError(problems)

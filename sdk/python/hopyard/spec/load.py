@@ -14,7 +14,7 @@ from hopyard.space import Problem, field_name, show
 from hopyard.spec.error_text import Path, problems_of
 from hopyard.spec.errors import SpecError, SpecProblem
 from hopyard.spec.models import ExperimentSpec, program_problems
-from hopyard.spec.overflow_check import growing
+from hopyard.spec.overflow_check import overflow_problems
 from hopyard.spec.yaml_document import read_document
 
 _SEARCH: Final = {
@@ -169,7 +169,7 @@ def _given(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
     """
     spec, mistakes = _validate(data)
     if spec is not None and spec.stop.max_iterations is not None:
-        mistakes += growing(spec.space, spec.stop.max_iterations)
+        mistakes += overflow_problems(spec.space, spec.stop.max_iterations)
     return (None if mistakes else spec), mistakes
 
 

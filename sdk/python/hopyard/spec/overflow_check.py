@@ -16,7 +16,7 @@ _ENDS: Final = 16
 """Number of spans at whose ends values are computed, in addition to the last one."""
 
 
-def growing(space: Space, stop: int) -> Iterator[Problem]:
+def overflow_problems(space: Space, stop: int) -> Iterator[Problem]:
     """Yield a problem for each parameter that has a sequence whose values exceed the range of a double.
 
     Parameters inside a sequence are tested at both ends of their ranges. Sequences that count optimizer steps are not

@@ -16,7 +16,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, Job, Metric, Statistic
 from hopyard.client.wire import converters
 from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, TimedOut, Unavailable
-from hopyard.study.batches import Batcher, Wish, taken
+from hopyard.study.batches import Batcher, TrainingRequest, taken
 from hopyard.study.completions import Completions
 from hopyard.study.curves import Curves
 from hopyard.study.results import Evaluation, failure_of
@@ -326,7 +326,7 @@ class AsyncStudy:
             self._keeping = asyncio.create_task(self._keep(experiment, idle / _KEEPS), name=f"keep {experiment.id}")
         return self
 
-    async def _evaluated(self, experiment: Experiment, wish: Wish) -> Evaluation:
+    async def _evaluated(self, experiment: Experiment, wish: TrainingRequest) -> Evaluation:
         self._listen(experiment)
         job = await self._batcher.job(wish)
         if not job.state.ended:
@@ -337,7 +337,7 @@ class AsyncStudy:
         assert self._curves is not None
         return answer_of(job, wish, await self._curves.of(job, job.position), self.metric.name)
 
-    async def _ask(self, wishes: Sequence[Wish]) -> Sequence[Job]:
+    async def _ask(self, wishes: Sequence[TrainingRequest]) -> Sequence[Job]:
         wanted = [(wish.configuration, wish.position) for wish in wishes]
         ids = [wish.request for wish in wishes]
         for _ in range(_TRIES - 1):
@@ -386,7 +386,7 @@ def _seen(task: asyncio.Task[Evaluation]) -> None:
         task.exception()
 
 
-def answer_of(job: Job, wish: Wish, reports: Sequence[Statistic], metric: str) -> Evaluation:
+def answer_of(job: Job, wish: TrainingRequest, reports: Sequence[Statistic], metric: str) -> Evaluation:
     """Return the evaluation that a completed job results in.
 
     Args:

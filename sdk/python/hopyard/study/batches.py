@@ -17,7 +17,7 @@ _FIRST: Final = "jobs[0]."
 """The scheduler's name of the only request of a call in its error messages. It is removed for callers, who made a single request."""
 
 
-class Wish(NamedTuple):
+class TrainingRequest(NamedTuple):
     """A request to train a configuration up to a position.
 
     Attributes:
@@ -45,11 +45,11 @@ def taken(value: Any) -> Any:
 class _Asked(NamedTuple):
     """A request in a batch, with one future for each caller that waits for its job."""
 
-    wish: Wish
+    wish: TrainingRequest
     futures: list[asyncio.Future[Job]]
 
 
-Send = Callable[[Sequence[Wish]], Awaitable[Sequence[Job]]]
+Send = Callable[[Sequence[TrainingRequest]], Awaitable[Sequence[Job]]]
 """Sends requests with distinct keys in one call and returns their jobs in order. Either all requests are accepted or none."""
 
 
@@ -65,10 +65,10 @@ class Batcher:
 
     def __init__(self, send: Send, pause: Callable[[], Awaitable[None]] | None = None, most: int = MOST) -> None:
         self._send, self._pause, self._most = send, pause, most
-        self._waiting: deque[tuple[Wish, asyncio.Future[Job]]] = deque()
+        self._waiting: deque[tuple[TrainingRequest, asyncio.Future[Job]]] = deque()
         self._pump: asyncio.Task[None] | None = None
 
-    async def job(self, wish: Wish) -> Job:
+    async def job(self, wish: TrainingRequest) -> Job:
         """Send a request with the next batch and return its job. If the caller is cancelled before the call, the request is not sent.
 
         Raises:
@@ -108,7 +108,7 @@ class Batcher:
         Equal requests are merged. A request with the key of a different request in the batch stays in the queue.
         """
         found: dict[str, _Asked] = {}
-        later: list[tuple[Wish, asyncio.Future[Job]]] = []
+        later: list[tuple[TrainingRequest, asyncio.Future[Job]]] = []
         while self._waiting and len(found) < self._most:
             wish, future = self._waiting.popleft()
             if future.done():

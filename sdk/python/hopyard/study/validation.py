@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from hopyard.errors import InvalidInput
 from hopyard.space import Space
-from hopyard.study.batches import Wish, taken
+from hopyard.study.batches import TrainingRequest, taken
 from hopyard.study.spec_builder import request_of
 
 _MOST: Final = 2**31 - 1
 
 
-def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> Wish:
+def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> TrainingRequest:
     """Validate the arguments of an evaluation, and return its request for training.
 
     Args:
@@ -36,7 +36,7 @@ def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> Wi
         raise InvalidInput(f"position: must be a whole number in 1..max_iterations, found {position!r:.80}")
     if not isinstance(request, str):
         raise InvalidInput(f"request_id: must be text, found {request!r:.80}")
-    return Wish(given, position, request or request_of(given, position), named=bool(request))
+    return TrainingRequest(given, position, request or request_of(given, position), named=bool(request))
 
 
 def need_seconds(timeout: Any) -> None:

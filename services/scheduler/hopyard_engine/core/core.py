@@ -48,7 +48,7 @@ from hopyard_engine.core.events import (
     StreamEvent,
 )
 from hopyard_engine.core.handlers import dispatch, node_events
-from hopyard_engine.core.pending_answers import Thinking
+from hopyard_engine.core.pending_answers import PendingAnswers
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 
@@ -83,7 +83,7 @@ class Core:
         self._stream_of: dict[ExperimentId, StreamId] = {}
         self._effects: list[Effect] = []
         self._inbox: deque[StreamEvent] = deque()
-        self._thinking = Thinking()
+        self._thinking = PendingAnswers()
         self._drained_before: list[str] = []
         self._lost_before: list[tuple[StreamId, str]] = []
         self._forgotten: dict[tuple[StreamId, str], float] = {}

@@ -17,7 +17,7 @@ from hopyard_engine.core.handlers import node_events, run_messages
 from hopyard_engine.core.state.stream import Stream
 
 
-class Thinking:
+class PendingAnswers:
     """The set of streams whose policies are computing an answer, and for each the held-back events, in order.
 
     It supports `in` and iteration over the stream ids.

@@ -82,7 +82,7 @@ class EventPart(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class EventContext:
     """The parts of a stream's state before an event that the description of the event needs.
 
     Attributes:
@@ -115,14 +115,14 @@ def name_of(stream: Stream, experiment: ExperimentId) -> str:
     return "the experiment" if len(stream.experiments) == 1 else f"experiment {experiment}"
 
 
-def before_event(stream: Stream | None, event: Event) -> Before:
+def before_event(stream: Stream | None, event: Event) -> EventContext:
     """Return the state that the description of `event` needs, before `event` is applied. `stream` is None for the first event."""
     if stream is None:
-        return Before({}, {}, {}, 0, "", "", 0, "", "", {})
+        return EventContext({}, {}, {}, 0, "", "", 0, "", "", {})
     call = stream.conversation.in_flight.call if stream.conversation.in_flight is not None else None
     job = stream.jobs.get(event.job) if isinstance(event, RunMessage) else None
     question = stream.asks.get(event.ticket) if isinstance(event, Answered) else None
-    return Before(
+    return EventContext(
         live=dict(stream.live),
         positions={name: run.position for name, run in stream.live.items()},
         states={experiment.id: experiment.state for experiment in stream.experiments.values()},
@@ -140,7 +140,7 @@ def _known(earlier: Sequence[EarlierTrial]) -> str:
     return f"; {count(len(earlier), 'earlier trial')} of the same training" if earlier else ""
 
 
-def sentences(stream: Stream, before: Before, event: Event, effects: Sequence[Effect]) -> list[EventPart]:
+def sentences(stream: Stream, before: EventContext, event: Event, effects: Sequence[Effect]) -> list[EventPart]:
     """Return the statements that describe an event of a stream, in order.
 
     Args:
@@ -312,7 +312,7 @@ def _timer(stream: Stream, event: TimerElapsed) -> EventPart:
             return EventPart("", f"the policy's timer {name} elapsed")
 
 
-def _outside(before: Before, event: Answered) -> EventPart:
+def _outside(before: EventContext, event: Answered) -> EventPart:
     if event.ticket.startswith(CREATE):
         job = event.ticket.removeprefix(CREATE)
         if event.error:
@@ -350,7 +350,9 @@ def _notes(effects: Sequence[Effect], job: str) -> str:
 # ------------------------------------------------------------------------------------------------------------------ policy
 
 
-def _answered(stream: Stream, before: Before, event: PolicyAnswered, effects: Sequence[Effect]) -> list[EventPart]:
+def _answered(
+    stream: Stream, before: EventContext, event: PolicyAnswered, effects: Sequence[Effect]
+) -> list[EventPart]:
     refused = {id(v.command): v.reason for v in stream.conversation.verdicts}
     for effect in effects:
         if isinstance(effect, UpCall):
@@ -372,7 +374,7 @@ def _answered(stream: Stream, before: Before, event: PolicyAnswered, effects: Se
     return parts
 
 
-def _failed(stream: Stream, before: Before, event: PolicyFailed) -> str:
+def _failed(stream: Stream, before: EventContext, event: PolicyFailed) -> str:
     if event.diverged:
         return "the scheduler restarted and found that the policy decides otherwise now"
     paused = any(m.state is not before.states.get(m.id) for m in stream.experiments.values())
@@ -396,7 +398,7 @@ def _source(position: int) -> str:
 # -------------------------------------------------------------------------------------------------------------------- runs
 
 
-def _run_message(stream: Stream, before: Before, event: RunMessage, effects: Sequence[Effect]) -> list[EventPart]:
+def _run_message(stream: Stream, before: EventContext, event: RunMessage, effects: Sequence[Effect]) -> list[EventPart]:
     name, body = event.job, event.body
     run = f"run {event.attempt} of job {name}" + (f" (rank {event.rank})" if event.rank else "")
     refused = any(isinstance(e, Refused) for e in effects)
@@ -450,7 +452,7 @@ def _report(report: Report, high_water: int, stream: Stream) -> str:
     return f"{report.position}: {values}" + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _lost_runs(stream: Stream, before: Before, why: str) -> list[EventPart]:
+def _lost_runs(stream: Stream, before: EventContext, why: str) -> list[EventPart]:
     """Return a statement for each run that a node event has closed. `why` is the beginning of its sentence."""
     over = [(name, run) for name, run in before.live.items() if stream.live.get(name) is not run]
     return [
@@ -459,7 +461,7 @@ def _lost_runs(stream: Stream, before: Before, why: str) -> list[EventPart]:
     ]
 
 
-def _went_back(stream: Stream, before: Before) -> list[EventPart]:
+def _went_back(stream: Stream, before: EventContext) -> list[EventPart]:
     """Return a statement for each job without a run that lost its newest snapshot with a node and must resume at a lower position."""
     return [
         EventPart(
@@ -471,7 +473,7 @@ def _went_back(stream: Stream, before: Before) -> list[EventPart]:
     ]
 
 
-def runs_over(stream: Stream, before: Before) -> list[EventPart]:
+def runs_over(stream: Stream, before: EventContext) -> list[EventPart]:
     """Return a statement with the new state of each job whose run the event has closed."""
     parts = []
     for name, run in before.live.items():

@@ -10,7 +10,15 @@ from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_engine.core.events import ClusterEvent, Event, RunMessage, SnapshotStored
 from hopyard_engine.core.state.stream import Stream
-from hopyard_engine.explain.events import Before, EventPart, before_event, name_of, of_cluster, runs_over, sentences
+from hopyard_engine.explain.events import (
+    EventContext,
+    EventPart,
+    before_event,
+    name_of,
+    of_cluster,
+    runs_over,
+    sentences,
+)
 
 _QUIET = (JobState.CREATING, JobState.STARTING, JobState.RUNNING)
 
@@ -90,7 +98,7 @@ class Story:
         routine = stored is not None and not stored.error and len(parts) == 1
         return StoryLine(self._number, event.at, kind, tuple(parts), routine)
 
-    def _states_changed(self, stream: Stream, before: Before, effects: Sequence[Effect]) -> list[EventPart]:
+    def _states_changed(self, stream: Stream, before: EventContext, effects: Sequence[Effect]) -> list[EventPart]:
         """Return a statement for each state change of a job that the other statements do not contain."""
         parts = []
         for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):

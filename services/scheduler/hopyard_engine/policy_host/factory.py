@@ -7,7 +7,7 @@ from typing import Final
 
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, ExperimentView, Policy, PolicyCapabilities
-from hopyard.policy.compatibility import misfit
+from hopyard.policy.compatibility import incompatibility
 from hopyard.policy.factory import new_policy, policy_class
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.space import Space
@@ -49,7 +49,7 @@ def need_fit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> None:
         raise InvalidInput(
             f"policy {spec.policy.label}: version: found {version!r:.120}, allowed is a text of 1 to {MAX_VERSION} characters"
         )
-    found = misfit(spec, capabilities)
+    found = incompatibility(spec, capabilities)
     if found is not None:
         raise InvalidInput(": ".join(found))
     if spec.stop.idle is not None and not capabilities.requests:

@@ -18,7 +18,7 @@ from hopyard_scheduler.converters import (
 )
 from hopyard_scheduler.data.catalog import Catalog
 from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
-from hopyard_scheduler.runtime.runtime import Live
+from hopyard_scheduler.runtime.runtime import Runtime
 from hopyard_scheduler.storage.garbage_collection import GarbageCollector
 
 
@@ -36,14 +36,14 @@ class SessionRequests:
 
     def __init__(
         self,
-        live: Live,
+        runtime: Runtime,
         sessions: Sessions,
         garbage: GarbageCollector,
         predictions: PredictionDispatcher,
         catalog: Catalog,
         inspections: Inspections,
     ) -> None:
-        self._live = live
+        self._runtime = runtime
         self._sessions = sessions
         self._garbage = garbage
         self._predictions = predictions
@@ -62,9 +62,9 @@ class SessionRequests:
         if first is None or first.WhichOneof("message") != "hello":
             raise InvalidInput("an agent session begins with hello")
         hello = first.hello
-        if hello.epoch > self._live.journal.epoch:
+        if hello.epoch > self._runtime.journal.epoch:
             raise InvalidInput(
-                f"agent {hello.node} has seen epoch {hello.epoch}; this scheduler's is {self._live.journal.epoch}: "
+                f"agent {hello.node} has seen epoch {hello.epoch}; this scheduler's is {self._runtime.journal.epoch}: "
                 "a newer scheduler has taken over"
             )
         if not (hello.node and hello.incarnation):
@@ -77,9 +77,9 @@ class SessionRequests:
             )
         session = Session(hello.node, hello.incarnation, hello.address, hello.home, bundles=hello.bundles)
         self._sessions.open(session)
-        await self._live.submit(
+        await self._runtime.submit(
             NodeJoined(
-                at=self._live.clock(),
+                at=self._runtime.clock(),
                 node=hello.node,
                 incarnation=hello.incarnation,
                 slots=tuple(slot_from_proto(m) for m in hello.slots),
@@ -106,11 +106,11 @@ class SessionRequests:
     async def _take(self, session: Session, message: pb.AgentSessionRequest) -> None:
         match message.WhichOneof("message"):
             case "run_message":
-                await self._live.submit(run_message_from_proto(message.run_message, self._live.clock()))
+                await self._runtime.submit(run_message_from_proto(message.run_message, self._runtime.clock()))
             case "ack":
-                self._live.core.acknowledge(run_key_from_proto(message.ack.run), message.ack.sequence)
+                self._runtime.core.acknowledge(run_key_from_proto(message.ack.run), message.ack.sequence)
             case "shipped":
-                await self._live.submit(shipped_from_proto(message.shipped, session.node, self._live.clock()))
+                await self._runtime.submit(shipped_from_proto(message.shipped, session.node, self._runtime.clock()))
             case "answer" if message.answer.ticket == LOOK_AGAIN:
                 self._catalog.look(session.node)
             case "answer":
@@ -120,7 +120,7 @@ class SessionRequests:
                 self._garbage.arrived(message.inventory)
             case "evicted":
                 hashes = tuple(message.evicted.sha256)
-                await self._live.submit(NodeEvicted(self._live.clock(), session.node, hashes))
+                await self._runtime.submit(NodeEvicted(self._runtime.clock(), session.node, hashes))
             case "heartbeat":
                 session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
             case other:

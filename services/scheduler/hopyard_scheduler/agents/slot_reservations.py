@@ -7,7 +7,7 @@ from hopyard.policy.vocabulary import ExperimentId, ReleaseSlot, StreamId
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine.core.events import JobOperated, NodeDrained, SlotReserved
 from hopyard_scheduler.agents.sessions import Sessions
-from hopyard_scheduler.runtime.runtime import Live, experiment_of
+from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 
 
 class SlotReservations:
@@ -18,8 +18,8 @@ class SlotReservations:
         sessions: Provides the addresses of the agents and the time of their last messages.
     """
 
-    def __init__(self, live: Live, sessions: Sessions) -> None:
-        self._live = live
+    def __init__(self, runtime: Runtime, sessions: Sessions) -> None:
+        self._runtime = runtime
         self._sessions = sessions
 
     async def reserve_idle(self, experiment: str, request: str) -> str:
@@ -36,13 +36,13 @@ class SlotReservations:
             NotFound: The experiment does not exist.
             Exhausted: The experiment has no idle slot, or the engine refused the reservation.
         """
-        stream, _ = experiment_of(self._live.core, ExperimentId(experiment))
+        stream, _ = experiment_of(self._runtime.core, ExperimentId(experiment))
         if (reserved := stream.reservation(request)) is not None:
             return reserved.id
         idle = sorted(slot.id for slot in stream.slots.values() if slot.idle and not slot.reserved)
         if not idle:
             raise Exhausted(f"experiment {stream.id} has no idle slot; it holds {len(stream.slots)}")
-        refused = await self._live.operate(SlotReserved(self._live.clock(), stream.id, idle[0], request))
+        refused = await self._runtime.operate(SlotReserved(self._runtime.clock(), stream.id, idle[0], request))
         if refused:
             raise Exhausted(refused)
         return idle[0]
@@ -57,12 +57,12 @@ class SlotReservations:
             NotFound: The slot does not exist.
             Conflict: The engine refuses the release, because a job runs on the slot.
         """
-        slot = self._live.core.cluster.slots.get(name)
+        slot = self._runtime.core.cluster.slots.get(name)
         if slot is None:
             raise NotFound(f"there is no slot {name!r}")
         if slot.holder:
-            refused = await self._live.operate(
-                JobOperated(self._live.clock(), StreamId(slot.holder), ReleaseSlot(name))
+            refused = await self._runtime.operate(
+                JobOperated(self._runtime.clock(), StreamId(slot.holder), ReleaseSlot(name))
             )
             if refused:
                 raise Conflict(refused)
@@ -76,24 +76,24 @@ class SlotReservations:
         Raises:
             NotFound: The node does not exist.
         """
-        if node not in self._live.core.cluster.nodes:
+        if node not in self._runtime.core.cluster.nodes:
             raise NotFound(f"there is no node {node!r}")
-        await self._live.apply(NodeDrained(self._live.clock(), node))
+        await self._runtime.apply(NodeDrained(self._runtime.clock(), node))
 
     def show_all(self) -> list[pb.Slot]:
         """Return all slots of the cluster, sorted by id."""
-        return [self._slot(name) for name in sorted(self._live.core.cluster.slots)]
+        return [self._slot(name) for name in sorted(self._runtime.core.cluster.slots)]
 
     def show_nodes(self) -> list[pb.Node]:
         """Return all nodes of the cluster with their slots, sorted by id."""
-        return [self._node(name) for name in sorted(self._live.core.cluster.nodes)]
+        return [self._node(name) for name in sorted(self._runtime.core.cluster.nodes)]
 
     def _slot(self, name: str) -> pb.Slot:
-        slot = self._live.core.cluster.slots[name]
+        slot = self._runtime.core.cluster.slots[name]
         spec = slot.spec
         message = pb.Slot(id=name, node=slot.node, cpus=spec.cpus, gpus=spec.gpus, hardware=spec.hardware)
         message.experiment = slot.holder
-        stream = self._live.core.streams.get(StreamId(slot.holder))
+        stream = self._runtime.core.streams.get(StreamId(slot.holder))
         held = stream.slots.get(name) if stream is not None else None
         if stream is not None and held is not None and held.run is not None:
             message.job, message.attempt = held.run.job, held.run.attempt
@@ -102,9 +102,9 @@ class SlotReservations:
         return message
 
     def _node(self, name: str) -> pb.Node:
-        node = self._live.core.cluster.nodes[name]
+        node = self._runtime.core.cluster.nodes[name]
         state = pb.NODE_STATE_LOST if not node.up else pb.NODE_STATE_DRAINING if node.draining else pb.NODE_STATE_UP
-        slots = [m.spec.id for m in self._live.core.cluster.slots.values() if m.node == name]
+        slots = [m.spec.id for m in self._runtime.core.cluster.slots.values() if m.node == name]
         return pb.Node(
             id=name,
             address=self._sessions.addresses.get(name, ""),

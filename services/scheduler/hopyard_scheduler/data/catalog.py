@@ -26,7 +26,7 @@ from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.data import dataset_validation
 from hopyard_scheduler.runtime.journal import persist
-from hopyard_scheduler.runtime.runtime import Live
+from hopyard_scheduler.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -59,14 +59,14 @@ class Catalog:
 
     def __init__(
         self,
-        live: Live,
+        runtime: Runtime,
         sessions: Sessions,
         inspections: Inspections,
         stub: appstat_pb2_grpc.CatalogServiceAsyncStub,
         background: Background,
         interval: float = INTERVAL_SECONDS,
     ) -> None:
-        self._live = live
+        self._runtime = runtime
         self._sessions = sessions
         self._inspections = inspections
         self._stub = stub
@@ -159,7 +159,7 @@ class Catalog:
                 )
             await self._need_nodes(wanted)
             inspected = await dataset_validation.inspected(wanted, self._inspections.ask, self._connected())
-            inspected.registered_at = self._live.clock()
+            inspected.registered_at = self._runtime.clock()
             await self._whole(self._keep(inspected, request))
         for node in self._connected():  # Other nodes may have copies of URLs.
             self.look(node)
@@ -268,7 +268,7 @@ class Catalog:
         for node in self._held:
             if not self._is_up(node):
                 self._held[node] = {}
-        for stream in list(self._live.core.streams.values()):
+        for stream in list(self._runtime.core.streams.values()):
             if stream.data is None or stream.state.ended:
                 continue
             kept = self._kept.get(stream.data.name)
@@ -284,12 +284,12 @@ class Catalog:
                 if placed != known:
                     changed.append(placed)
             if changed:
-                self._live.post(DataChanged(self._live.clock(), stream.id, tuple(changed)))
+                self._runtime.post(DataChanged(self._runtime.clock(), stream.id, tuple(changed)))
 
     def _placed(self, name: str, one: data_pb2.DataPartition, known: PlacedPartition | None) -> PlacedPartition:
         paths = {replica.node: replica.path for replica in one.replicas}
         if one.url:
-            paths = dict.fromkeys(self._live.core.cluster.nodes, one.url)
+            paths = dict.fromkeys(self._runtime.core.cluster.nodes, one.url)
         places = {
             node: path
             for node, path in sorted(paths.items())
@@ -330,7 +330,7 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------------------ internals
 
     def _is_up(self, name: str) -> bool:
-        node = self._live.core.cluster.nodes.get(name)
+        node = self._runtime.core.cluster.nodes.get(name)
         return node is not None and node.up
 
     def _connected(self) -> list[str]:
@@ -345,7 +345,7 @@ class Catalog:
         content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()
         return [
             stream
-            for stream in self._live.core.streams.values()
+            for stream in self._runtime.core.streams.values()
             if stream.data is not None
             and stream.data.name == name
             and not stream.state.ended
@@ -358,7 +358,7 @@ class Catalog:
 
     async def _need_nodes(self, wanted: Sequence[dataset_validation.WantedPartition]) -> None:
         named = {node for part in wanted for node, _ in part.replicas}
-        known = self._live.core.cluster.nodes
+        known = self._runtime.core.cluster.nodes
 
         def awaited() -> bool:
             """Return True if waiting can help: a needed node is up or unknown but not connected, or no node is connected yet."""

@@ -15,12 +15,12 @@ from hopyard.client.transfer.blobs import BUNDLE_OWNER
 from hopyard.errors import AlreadyExists, Conflict, InvalidInput
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.events import Imported
-from hopyard_scheduler.experiments.stream_import import ArrivingStream, LineReader
+from hopyard_scheduler.experiments.stream_import import LineReader, StreamImport
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
-    from hopyard_scheduler.experiments.commands import FrontDoor
-    from hopyard_scheduler.runtime.runtime import Live
+    from hopyard_scheduler.experiments.commands import ExperimentCommands
+    from hopyard_scheduler.runtime.runtime import Runtime
 
 _SECONDS: Final = 3600.0
 _AT_ONCE: Final = 500
@@ -32,13 +32,15 @@ class Importer:
 
     Args:
         live: The event loop of the scheduler.
-        door: Claims the ids of experiments, and loads experiments into the core.
+        commands: Claims the ids of experiments, and loads experiments into the core.
         stub: Client of AppStat.
     """
 
-    def __init__(self, live: Live, door: FrontDoor, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
-        self._live = live
-        self._door = door
+    def __init__(
+        self, runtime: Runtime, commands: ExperimentCommands, stub: appstat_pb2_grpc.AppStatServiceAsyncStub
+    ) -> None:
+        self._runtime = runtime
+        self._commands = commands
         self._stub = stub
         self._one = asyncio.Lock()
 
@@ -63,18 +65,18 @@ class Importer:
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
         async with self._one:
-            stream = ArrivingStream(target)
+            stream = StreamImport(target)
             claimed: list[str] = []
             done = False
             try:
                 done = await self._write(stream, journal, request, claimed)
             finally:
                 if not done:
-                    self._door.give_back(claimed)
-            imported, _ = await self._door.loaded(stream.experiments[0])
+                    self._commands.give_back(claimed)
+            imported, _ = await self._commands.loaded(stream.experiments[0])
             return imported.id, len({entry.info.sha256 for entry in imported.snapshots.entries()})
 
-    async def _write(self, stream: ArrivingStream, journal: str, request: str, claimed: list[str]) -> bool:
+    async def _write(self, stream: StreamImport, journal: str, request: str, claimed: list[str]) -> bool:
         """Write the records of the journal, and the rows computed from them, to AppStat in one transaction.
 
         Args:
@@ -89,11 +91,11 @@ class Importer:
         call = self._stub.ImportJournal(timeout=_SECONDS)
         written = False
         try:
-            await call.write(appstat_pb2.ImportJournalRequest(epoch=self._live.journal.epoch))
+            await call.write(appstat_pb2.ImportJournalRequest(epoch=self._runtime.journal.epoch))
             async for lines in self._lines(journal):
                 part = await asyncio.to_thread(stream.take, lines)
                 for name in stream.experiments[len(claimed) :]:
-                    if not await self._door.claim(name):
+                    if not await self._commands.claim(name):
                         await self._need_same(name, request)
                         return False
                     claimed.append(name)
@@ -101,7 +103,7 @@ class Importer:
             stream.at_rest()
             await self._need_code(stream.bundles)
             here = await self._own(stream)
-            at = max(self._live.clock(), stream.at)
+            at = max(self._runtime.clock(), stream.at)
             for part in stream.finish(Imported(at, stream.experiment.id, request, here)):
                 await call.write(part)
             await call.write(appstat_pb2.ImportJournalRequest(complete=True))
@@ -129,7 +131,7 @@ class Importer:
             yield waiting
 
     async def _need_same(self, name: str, request: str) -> None:
-        stream, _ = await self._door.loaded(name)
+        stream, _ = await self._commands.loaded(name)
         if request not in stream.requests:
             raise AlreadyExists(
                 f"experiment {name} is here already; import it under another id (hopyard import FILE --as ID)"
@@ -140,7 +142,7 @@ class Importer:
         if missing:
             raise Conflict(f"its code {min(missing)} is not in the store; put it there first (PutBlob)")
 
-    async def _own(self, stream: ArrivingStream) -> tuple[str, ...]:
+    async def _own(self, stream: StreamImport) -> tuple[str, ...]:
         """Make the new experiment an owner of its snapshots in the store. Return the hashes of those that the store has."""
         hashes = sorted({entry.info.sha256 for entry in stream.experiment.snapshots.entries()})
         return tuple(await self._there(hashes, stream.experiment.id))

@@ -30,8 +30,8 @@ from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreem
 from hopyard_scheduler.experiments.scaling_profiles import measured
 from hopyard_scheduler.experiments.update_request import UpdateRequest, update_of
 from hopyard_scheduler.policy_process.placement import runs_inline
-from hopyard_scheduler.runtime.recovery import Recovered, replay
-from hopyard_scheduler.runtime.runtime import Live, experiment_of
+from hopyard_scheduler.runtime.recovery import RecoveryResult, replay
+from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 from hopyard_scheduler.search_plan.mismatch import unlike_others
 from hopyard_scheduler.search_plan.reader import PlanReader, hash_of_code
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _SUFFIX = 6
 
 
-class FrontDoor:
+class ExperimentCommands:
     """Creates and changes experiments on behalf of clients. Validates each request before it becomes an event.
 
     Args:
@@ -63,7 +63,7 @@ class FrontDoor:
 
     def __init__(
         self,
-        live: Live,
+        runtime: Runtime,
         look: ExperimentQueries,
         generators: Generators,
         predictors: Predictors,
@@ -72,7 +72,7 @@ class FrontDoor:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     ) -> None:
         self.look = look
-        self._live = live
+        self._runtime = runtime
         self._generators = generators
         self._predictors = predictors
         self._catalog = catalog
@@ -166,10 +166,10 @@ class FrontDoor:
             settings = replace(settings, generator_reads=reads)
             if group is None:
                 return await self._begin_stream(name, spec, settings, payload, version)
-            experiments = self._live.core.streams[StreamId(group)].experiments
+            experiments = self._runtime.core.streams[StreamId(group)].experiments
             earlier = await self._earlier(StreamId(group), settings, experiments)
-            await self._live.apply(
-                ExperimentJoined(self._live.clock(), StreamId(group), ExperimentId(name), settings, payload, earlier)
+            await self._runtime.apply(
+                ExperimentJoined(self._runtime.clock(), StreamId(group), ExperimentId(name), settings, payload, earlier)
             )
         return False  # The group may still have earlier training to share.
 
@@ -182,9 +182,9 @@ class FrontDoor:
             data = self._catalog.place(spec.data) if spec.data is not None else None
             policy = PolicyVersion(spec.policy.label, version)
             created = StreamCreated(
-                self._live.clock(), StreamId(name), settings, payload, data, earlier, scaling, policy
+                self._runtime.clock(), StreamId(name), settings, payload, data, earlier, scaling, policy
             )
-            await self._live.apply(created)
+            await self._runtime.apply(created)
         return bool(earlier)
 
     async def _earlier(
@@ -205,8 +205,8 @@ class FrontDoor:
         Raises:
             InvalidInput: The specification differs from the group's in a value that must be equal.
         """
-        for stream in self._live.core.streams.values():
-            other = self._live.program(stream.founder.id).spec
+        for stream in self._runtime.core.streams.values():
+            other = self._runtime.program(stream.founder.id).spec
             if other.share == spec.share and not stream.state.ended:
                 need_agreement(spec, other, stream.id)
                 return stream.id
@@ -257,9 +257,9 @@ class FrontDoor:
     async def _try_policy(
         self, spec: ExperimentSpec, settings: Settings, data: PlacedData | None, bundle: str
     ) -> tuple[PolicyCapabilities, str]:
-        policy, remotes = spec.policy, self._live.remotes
+        policy, policies = spec.policy, self._runtime.policies
         if not runs_inline(policy):
-            return await remotes.review(spec, settings, data, bundle)
+            return await policies.review(spec, settings, data, bundle)
         try:
             made = new_policy(policy.name, policy.parameters)
             capabilities = capabilities_of(made)
@@ -267,7 +267,7 @@ class FrontDoor:
             return capabilities, review(policy.name, made, settings, spec.space, data)
         except PluginError as error:
             hint = (
-                f"; a process serves {REMOTE}{policy.name}: did you mean that?" if remotes.serves(policy.name) else ""
+                f"; a process serves {REMOTE}{policy.name}: did you mean that?" if policies.serves(policy.name) else ""
             )
             raise InvalidInput(f"policy: {error}{hint}") from error
 
@@ -295,7 +295,7 @@ class FrontDoor:
             raise Conflict(
                 f"experiment {name} is {experiment.state.value} ({experiment.reason}); hopyard extend goes on with it"
             )
-        await self._live.apply(Operated(self._live.clock(), stream.id, action, ExperimentId(name)))
+        await self._runtime.apply(Operated(self._runtime.clock(), stream.id, action, ExperimentId(name)))
 
     async def keep(self, name: str) -> None:
         """Restart the idle time of an experiment that waits for job requests. It has no effect on one that does not.
@@ -310,7 +310,7 @@ class FrontDoor:
         if experiment.state.ended or experiment.state is ExperimentState.ENDING:
             raise Conflict(f"experiment {name} is {experiment.state.value} ({experiment.reason})")
         if stream.due(IdleTimer(ExperimentId(name))) is not None:
-            await self._live.apply(Operated(self._live.clock(), stream.id, "keep", ExperimentId(name)))
+            await self._runtime.apply(Operated(self._runtime.clock(), stream.id, "keep", ExperimentId(name)))
 
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
         """Give an experiment, which may have ended, more jobs, positions or time. At least one of them must be given.
@@ -339,7 +339,7 @@ class FrontDoor:
             )
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
-        now = self._live.clock()
+        now = self._runtime.clock()
         await self._change(
             Updated(now, stream.id, request, jobs, max_iterations or None, seconds, experiment=ExperimentId(name))
         )
@@ -357,7 +357,7 @@ class FrontDoor:
             Conflict: The engine refuses the change.
         """
         stream, experiment = await self.loaded(name)
-        await self._change(update_of(self._live.clock(), stream.id, experiment, terms))
+        await self._change(update_of(self._runtime.clock(), stream.id, experiment, terms))
 
     async def request(self, name: str, wanted: Sequence[JobRequest]) -> list[experiment_pb2.Job]:
         """Request configurations, each to be trained up to a position, as jobs of an experiment.
@@ -377,9 +377,9 @@ class FrontDoor:
         """
         stream, experiment = await self.loaded(name)
         if not stream.settings.requests:
-            policy = self._live.program(stream.founder.id).spec.policy.label
+            policy = self._runtime.program(stream.founder.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
-        check(wanted, self._live.program(ExperimentId(name)).spec.search_space, experiment.settings.max_position)
+        check(wanted, self._runtime.program(ExperimentId(name)).spec.search_space, experiment.settings.max_position)
         # One call at a time: each call recognizes the requests of earlier calls. `more` is the number of following new requests.
         async with self._locks.setdefault(f"request {stream.id}", asyncio.Lock()):
             new = [each for each in wanted if not known(stream, experiment, each)]
@@ -387,12 +387,12 @@ class FrontDoor:
                 raise Conflict(
                     f"experiment {name} is {experiment.state.value} ({experiment.reason}); hopyard extend goes on with it"
                 )
-            at = self._live.clock()
+            at = self._runtime.clock()
             asked = [
                 Requested(at, stream.id, each.request, each.hyperparameters, each.position, ExperimentId(name), more)
                 for each, more in zip(new, reversed(range(len(new))), strict=True)
             ]
-            refused = [text for text in await asyncio.gather(*map(self._live.operate, asked)) if text]
+            refused = [text for text in await asyncio.gather(*map(self._runtime.operate, asked)) if text]
         if refused:
             raise Conflict(refused[0])
         return self.look.shown_jobs(
@@ -401,7 +401,7 @@ class FrontDoor:
         )
 
     async def _change(self, event: Updated) -> None:
-        refused = await self._live.operate(event)
+        refused = await self._runtime.operate(event)
         if refused:
             raise Conflict(refused)
 
@@ -411,15 +411,15 @@ class FrontDoor:
         Raises:
             NotFound: The experiment does not exist.
         """
-        known = self._live.core.find(ExperimentId(name))
+        known = self._runtime.core.find(ExperimentId(name))
         if known is None:
             stream = (await self.look.show(name)).group or name
             async with self._locks.setdefault(f"load {stream}", asyncio.Lock()):
-                if self._live.core.find(ExperimentId(name)) is None:
-                    apart, found = Core(), Recovered()
-                    await replay(apart, self._live.journal, StreamId(stream), found)
-                    self._live.install(apart.streams[StreamId(stream)], found)
-        return experiment_of(self._live.core, ExperimentId(name))
+                if self._runtime.core.find(ExperimentId(name)) is None:
+                    apart, found = Core(), RecoveryResult()
+                    await replay(apart, self._runtime.journal, StreamId(stream), found)
+                    self._runtime.install(apart.streams[StreamId(stream)], found)
+        return experiment_of(self._runtime.core, ExperimentId(name))
 
 
 def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -> None:

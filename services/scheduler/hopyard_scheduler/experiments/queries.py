@@ -20,7 +20,7 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.converters import EXPERIMENT_STATES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, WatcherState
-from hopyard_scheduler.runtime.runtime import Live
+from hopyard_scheduler.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -38,8 +38,8 @@ class ExperimentQueries:
         appstat_address: The address of AppStat for clients.
     """
 
-    def __init__(self, live: Live, stub: appstat_pb2_grpc.AppStatServiceAsyncStub, appstat_address: str) -> None:
-        self._live = live
+    def __init__(self, runtime: Runtime, stub: appstat_pb2_grpc.AppStatServiceAsyncStub, appstat_address: str) -> None:
+        self._runtime = runtime
         self._stub = stub
         self._appstat_address = appstat_address
         self.warning: Callable[[], str] = lambda: ""
@@ -51,7 +51,7 @@ class ExperimentQueries:
         Raises:
             NotFound: The experiment does not exist. The message lists some existing ones.
         """
-        known = self._live.core.find(ExperimentId(name))
+        known = self._runtime.core.find(ExperimentId(name))
         if known is not None:
             return self._shown(*known)
         found = await self.show_all()
@@ -65,7 +65,7 @@ class ExperimentQueries:
         """Return all experiments of the cluster, newest first."""
         found = {
             experiment.id: self._shown(stream, experiment)
-            for stream in self._live.core.streams.values()
+            for stream in self._runtime.core.streams.values()
             for experiment in stream.experiments.values()
         }
         token = ""
@@ -87,7 +87,7 @@ class ExperimentQueries:
         Raises:
             NotFound: The experiment does not exist.
         """
-        known = self._live.core.find(ExperimentId(name))
+        known = self._runtime.core.find(ExperimentId(name))
         if known is not None:
             stream, experiment = known
             return self.shown_jobs(stream, [job for job in stream.jobs.values() if job.experiment is experiment])
@@ -115,7 +115,7 @@ class ExperimentQueries:
         Raises:
             NotFound: The experiment or the job does not exist.
         """
-        known = self._live.core.find(ExperimentId(name))
+        known = self._runtime.core.find(ExperimentId(name))
         if known is not None and job in known[0].jobs and known[0].jobs[job].experiment is known[1]:
             return self.shown_job(known[0], known[0].jobs[job])
         found = next((j for j in await self.jobs(name) if j.id == job), None) if known is None else None
@@ -134,14 +134,16 @@ class ExperimentQueries:
 
     def _shown(self, stream: Stream, experiment: Experiment) -> experiment_pb2.Experiment:
         shown = experiment_to_proto(
-            stream, experiment, self._live.clock(), self._waiting(stream).experiment(experiment)
+            stream, experiment, self._runtime.clock(), self._waiting(stream).experiment(experiment)
         )
         if not (shown.warning or experiment.state.ended):
             shown.warning = self.warning()
         return shown
 
     def _waiting(self, stream: Stream) -> WaitingReasons:
-        return WaitingReasons(stream, self._live.core.cluster, self._live.clock(), self._live.absent(stream.id))
+        return WaitingReasons(
+            stream, self._runtime.core.cluster, self._runtime.clock(), self._runtime.absent(stream.id)
+        )
 
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """Yield the present state of an experiment and its jobs, then every change until the experiment ends.
@@ -151,15 +153,17 @@ class ExperimentQueries:
         Raises:
             NotFound: The experiment does not exist.
         """
-        known = self._live.core.find(ExperimentId(name))
+        known = self._runtime.core.find(ExperimentId(name))
         if known is None:
             yield experiment_pb2.WatchExperimentResponse(experiment=await self.show(name))
             for job in await self.jobs(name):
                 yield experiment_pb2.WatchExperimentResponse(job=job)
             return
         stream, experiment = known
-        watcher = self._live.watchers.add(name)
-        told = WatcherState(self._live.core, stream, experiment, self._live.clock, lambda: self._live.absent(stream.id))
+        watcher = self._runtime.watchers.add(name)
+        told = WatcherState(
+            self._runtime.core, stream, experiment, self._runtime.clock, lambda: self._runtime.absent(stream.id)
+        )
         try:
             for present in [job for job in stream.jobs.values() if job.experiment is experiment]:
                 yield told.job(present)
@@ -185,7 +189,7 @@ class ExperimentQueries:
                     watcher.changed = False
                     shown = told.experiment()
                     over = shown.experiment.state in _OVER
-                    if over and not self._live.published(ExperimentId(name)):
+                    if over and not self._runtime.published(ExperimentId(name)):
                         continue  # The end is sent after it is journalled, with all other changes.
                     yield shown
                     if over and not (watcher.jobs or watcher.reports):
@@ -193,14 +197,14 @@ class ExperimentQueries:
                 for news in told.news():
                     yield news
         finally:
-            self._live.watchers.remove(name, watcher)
+            self._runtime.watchers.remove(name, watcher)
 
     def cluster(self) -> experiment_pb2.GetClusterResponse:
         """Return the address of AppStat, and the scheduler's epoch, version, clock and journal error (empty: the journal works)."""
         return experiment_pb2.GetClusterResponse(
-            epoch=self._live.journal.epoch,
+            epoch=self._runtime.journal.epoch,
             appstat_address=self._appstat_address,
             version=__version__,
-            trouble=self._live.journal.trouble,
-            now=self._live.clock(),
+            trouble=self._runtime.journal.trouble,
+            now=self._runtime.clock(),
         )

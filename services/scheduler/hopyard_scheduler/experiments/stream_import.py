@@ -84,7 +84,7 @@ class LineReader:
             raise InvalidInput("journal: it ends in the middle of an event")
 
 
-class ArrivingStream:
+class StreamImport:
     """Validates the records of an imported stream by applying them to a separate core, and computes their rows for AppStat.
 
     Call `take` for all lines in order, then `at_rest` and `finish`.

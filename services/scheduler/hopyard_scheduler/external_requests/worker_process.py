@@ -19,7 +19,7 @@ from hopyard.errors import InvalidInput
 _MOST_SAID: Final = 1000
 
 
-class Aside:
+class WorkerProcess:
     """A running worker process, created by `aside`. It answers one request after the other.
 
     Args:
@@ -88,7 +88,7 @@ class Aside:
 
 
 @asynccontextmanager
-async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[Aside]:
+async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[WorkerProcess]:
     """Run `python -m module` while the context is open, then kill the process with its group.
 
     Args:
@@ -111,7 +111,7 @@ async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> Asy
             start_new_session=True,
         )
         try:
-            yield Aside(process, who, log, most_bytes)
+            yield WorkerProcess(process, who, log, most_bytes)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

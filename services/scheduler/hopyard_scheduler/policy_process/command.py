@@ -11,30 +11,30 @@ from typing import Final
 
 from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process import die_with_parent
+from hopyard_scheduler.policy_process.connections import ConnectionRegistry, PolicyConnection
 from hopyard_scheduler.policy_process.spawn import Invocation
-from hopyard_scheduler.policy_process.streams import Desk, Seat
 
 SERVER_VARIABLE: Final = "HOPYARD_SERVER"
 POLICY_VARIABLE: Final = "HOPYARD_POLICY"
 
 
-class CommandConnection:
-    """Defines how the process of a policy command is started and how its connection is found. Implements `ProcessConnection`.
+class CommandLauncher:
+    """Defines how the process of a policy command is started and how its connection is found. Implements `ProcessLauncher`.
 
     The process connects under a random policy name that only it receives, in an environment variable.
 
     Args:
         command: The program and its arguments.
-        desk: The register of the connections of policy processes.
+        registry: The register of the connections of policy processes.
         address: Returns the address HOST:PORT of the scheduler. Called only after the scheduler listens.
     """
 
     ready = "dialled in"
     broken = False
 
-    def __init__(self, command: Sequence[str], desk: Desk, address: Callable[[], str]) -> None:
+    def __init__(self, command: Sequence[str], registry: ConnectionRegistry, address: Callable[[], str]) -> None:
         self._command = tuple(command)
-        self._desk = desk
+        self._registry = registry
         self._address = address
         self._key = f"started-{secrets.token_hex(8)}"
 
@@ -55,14 +55,14 @@ class CommandConnection:
     def started(self) -> None:
         """Do nothing: the process inherits no sockets."""
 
-    async def seat(self, experiment: StreamId) -> Seat:
+    async def accept(self, experiment: StreamId) -> PolicyConnection:
         """Wait for the connection of the process and return it.
 
         Args:
             experiment: The stream that the process is to serve; empty: a review of a new experiment.
         """
-        return await self._desk.take(self._key, experiment)
+        return await self._registry.take(self._key, experiment)
 
-    def give_back(self, seat: Seat) -> None:
-        """Make a connection that is no longer in use available to the next call of `seat`."""
-        self._desk.sit(seat)
+    def give_back(self, connection: PolicyConnection) -> None:
+        """Make a connection that is no longer in use available to the next call of `accept`."""
+        self._registry.add(connection)

@@ -6,21 +6,21 @@ from collections.abc import Callable
 
 from hopyard.policy.vocabulary import StreamId
 from hopyard.spec.models import REMOTE
-from hopyard_scheduler.policy_process.streams import Desk, Seat
+from hopyard_scheduler.policy_process.connections import ConnectionRegistry, PolicyConnection
 
 
-class Dialled:
+class InboundPolicy:
     """The processes that serve a policy under a name. Implements `ProcessSource` without starting processes.
 
     Args:
         name: The policy name that the processes give when they connect.
-        desk: The register of the connections of policy processes.
+        registry: The register of the connections of policy processes.
         address: Returns the address HOST:PORT of the scheduler. Called only after the scheduler listens.
     """
 
-    def __init__(self, name: str, desk: Desk, address: Callable[[], str]) -> None:
+    def __init__(self, name: str, registry: ConnectionRegistry, address: Callable[[], str]) -> None:
         self._name = name
-        self._desk = desk
+        self._registry = registry
         self._address = address
 
     @property
@@ -36,18 +36,18 @@ class Dialled:
         """Empty: the output of the processes is elsewhere."""
         return ""
 
-    async def take(self, experiment: StreamId) -> Seat:
+    async def take(self, experiment: StreamId) -> PolicyConnection:
         """Wait until a process of this policy is available, and return its connection.
 
         Args:
             experiment: The stream that the process is to serve; empty: a review of a new experiment.
         """
-        return await self._desk.take(self._name, experiment)
+        return await self._registry.take(self._name, experiment)
 
-    def give_back(self, seat: Seat) -> None:
+    def give_back(self, connection: PolicyConnection) -> None:
         """Make a connection available to other experiments after a review."""
-        if not seat.gone:
-            self._desk.sit(seat)
+        if not connection.closed:
+            self._registry.add(connection)
 
     async def restart(self) -> None:
         """Do nothing: the connection of a hanging process was closed, and another process may be available."""

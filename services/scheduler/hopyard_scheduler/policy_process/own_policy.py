@@ -17,16 +17,16 @@ from hopyard._runtime.policy_process.frames import Frames, framed
 from hopyard.errors import HopyardError
 from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2 as pb
+from hopyard_scheduler.policy_process.connections import Greeting, PolicyConnection
 from hopyard_scheduler.policy_process.spawn import Invocation
-from hopyard_scheduler.policy_process.streams import Greeting, Seat
 
 _LOG = logging.getLogger(__name__)
 
 _MODULE: Final = "hopyard._runtime.policy_process"
 
 
-class OwnPolicyConnection:
-    """Defines how the process of a Python policy is started and how its connection is found. Implements `ProcessConnection`.
+class OwnPolicyLauncher:
+    """Defines how the process of a Python policy is started and how its connection is found. Implements `ProcessLauncher`.
 
     The process inherits one end of a socket pair.
 
@@ -38,7 +38,7 @@ class OwnPolicyConnection:
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
-        self._seat: asyncio.Future[Seat] | None = None
+        self._connection: asyncio.Future[PolicyConnection] | None = None
         self._taken = False
         self._inherited: socket.socket | None = None
 
@@ -49,7 +49,7 @@ class OwnPolicyConnection:
 
     @property
     def broken(self) -> bool:
-        """True if the connection of the process is in use. A process has only one, so a second `seat` needs a new process."""
+        """True if the connection of the process is in use. A process has only one, so a second `accept` needs a new process."""
         return self._taken
 
     async def begin(self, code: Path) -> Invocation:
@@ -61,7 +61,7 @@ class OwnPolicyConnection:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         self._inherited, self._taken = theirs, False
-        found = self._seat = loop.create_future()
+        found = self._connection = loop.create_future()
         try:
             await loop.create_unix_connection(lambda: _Line(found), sock=ours)
         except BaseException:
@@ -82,19 +82,19 @@ class OwnPolicyConnection:
             self._inherited.close()
             self._inherited = None
 
-    async def seat(self, experiment: StreamId) -> Seat:
+    async def accept(self, experiment: StreamId) -> PolicyConnection:
         """Wait for the first message of the process and return its connection.
 
         Args:
             experiment: Not used: the process serves only one experiment.
         """
-        assert self._seat is not None
-        found = await asyncio.shield(self._seat)
+        assert self._connection is not None
+        found = await asyncio.shield(self._connection)
         self._taken = True
         return found
 
-    def give_back(self, seat: Seat) -> None:
-        """Make the connection available to the next call of `seat`."""
+    def give_back(self, connection: PolicyConnection) -> None:
+        """Make the connection available to the next call of `accept`."""
         self._taken = False
 
 
@@ -105,11 +105,11 @@ class _Line(asyncio.Protocol):
         greeted: Receives the connection after the first message of the process.
     """
 
-    def __init__(self, greeted: asyncio.Future[Seat]) -> None:
+    def __init__(self, greeted: asyncio.Future[PolicyConnection]) -> None:
         self._greeted = greeted
         self._frames = Frames()
         self._transport: asyncio.WriteTransport | None = None
-        self._seat: Seat | None = None
+        self._connection: PolicyConnection | None = None
         self._closing: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -129,25 +129,25 @@ class _Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Mark the connection as lost: the process has ended, or the connection was aborted."""
-        if self._seat is not None:
-            self._seat.lose()
+        if self._connection is not None:
+            self._connection.lose()
 
     def _take(self, message: pb.DriveRequest) -> None:
-        if self._seat is not None:
-            self._seat.take(message)
+        if self._connection is not None:
+            self._connection.deliver(message)
             return
-        self._seat = Seat(Greeting(message.hello.policy), self._send)
-        self._closing = asyncio.create_task(self._close_after(self._seat), name="end of a policy's stream")
+        self._connection = PolicyConnection(Greeting(message.hello.policy), self._send)
+        self._closing = asyncio.create_task(self._close_after(self._connection), name="end of a policy's stream")
         if not self._greeted.done():
-            self._greeted.set_result(self._seat)
+            self._greeted.set_result(self._connection)
 
     async def _send(self, message: pb.DriveResponse) -> None:
         # It does not wait until the process has read: the process may hang, and the unread data are bounded.
         assert self._transport is not None
         self._transport.write(framed(message.SerializeToString()))
 
-    async def _close_after(self, seat: Seat) -> None:
+    async def _close_after(self, connection: PolicyConnection) -> None:
         with suppress(HopyardError):
-            await seat.over()
+            await connection.wait_closed()
         assert self._transport is not None
         self._transport.close()

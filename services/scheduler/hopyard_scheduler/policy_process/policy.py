@@ -26,9 +26,9 @@ from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.policy_host import RecordedAnswer, as_recorded, took_too_long
 from hopyard_engine.replay import objection
-from hopyard_scheduler.policy_process.rebuild import retell
+from hopyard_scheduler.policy_process.connections import ConnectionLost, PolicyConnection
+from hopyard_scheduler.policy_process.rebuild import repeat_up_calls
 from hopyard_scheduler.policy_process.state_delta import StateDelta
-from hopyard_scheduler.policy_process.streams import Seat, SeatLost
 from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 _LOG = logging.getLogger(__name__)
@@ -55,15 +55,15 @@ class ProcessSource(Protocol):
     def last_output(self) -> str:
         """The last line that the present or the last process wrote; empty: none, or the output is elsewhere."""
 
-    async def take(self, experiment: StreamId) -> Seat:
+    async def take(self, experiment: StreamId) -> PolicyConnection:
         """Wait until a process is available, and return its connection.
 
         Args:
             experiment: The stream that the process is to serve; empty: a review of a new experiment.
         """
 
-    def give_back(self, seat: Seat) -> None:
-        """Make a connection (`seat`) that is no longer in use available to the next call of `take`."""
+    def give_back(self, connection: PolicyConnection) -> None:
+        """Make a connection that is no longer in use available to the next call of `take`."""
 
     async def restart(self) -> None:
         """End the process whose connection was taken last, because it does not answer, if the scheduler started it."""
@@ -132,7 +132,7 @@ class RemotePolicy:
         self._own = own
         self.recorded: RecordedAnswer | None = None
         """The last answer with the payload of its record, so that it is encoded only once; None: there was no answer."""
-        self._seat: Seat | None = None
+        self._connection: PolicyConnection | None = None
         self._memory = ""
         self._answered = 0
         self._asked: pb.UpCall | None = None
@@ -143,7 +143,7 @@ class RemotePolicy:
     @property
     def quick(self) -> bool:
         """True if an answer is expected within `QUICK_SECONDS`: a process is connected, and its last answer was that quick."""
-        return self._seat is not None and not self._seat.gone and self._took < QUICK_SECONDS
+        return self._connection is not None and not self._connection.closed and self._took < QUICK_SECONDS
 
     @property
     def absent(self) -> Reason | None:
@@ -182,7 +182,7 @@ class RemotePolicy:
                 wait = backoff.wait(failures, rng)
                 _LOG.warning("experiment %s: appstat is away (%s), again in %.1f s", self._experiment, error, wait)
                 await asyncio.sleep(wait)
-            except SeatLost:
+            except ConnectionLost:
                 losses, output = losses + 1, self._source.last_output
                 _LOG.warning("experiment %s: the process of its policy %s went away", self._experiment, self._name)
             except _GivenUpError as error:
@@ -206,17 +206,17 @@ class RemotePolicy:
         The state of the next process is rebuilt from the journal.
         """
         self._memory = ""
-        if self._seat is not None:
-            self._seat.hang_up(TimedOut(f"policy {self._name} was given up on {self._experiment}; dial in again"))
+        if self._connection is not None:
+            self._connection.close(TimedOut(f"policy {self._name} was given up on {self._experiment}; dial in again"))
             await self._source.restart()
-            self._seat = None  # After the restart: if it is cancelled, the next call repeats it.
+            self._connection = None  # After the restart: if it is cancelled, the next call repeats it.
 
     async def close(self) -> None:
         """Close the connection and the source of processes. The policy must not be used afterwards."""
         self._memory = ""
-        if self._seat is not None:
-            self._seat.hang_up()
-            self._seat = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         await self._source.close()
 
     # -------------------------------------------------------------------------------------------------------- one attempt
@@ -224,33 +224,33 @@ class RemotePolicy:
     async def _answer(
         self, stream: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
     ) -> PolicyAnswered | PolicyFailed:
-        seat = self._seat
-        if seat is None or seat.gone:
-            self._seat = None
-            seat = await self._next_seat()
+        connection = self._connection
+        if connection is None or connection.closed:
+            self._connection = None
+            connection = await self._next_seat()
             try:
                 async with settled:
                     pass
             except BaseException:  # Nobody waits for the answer any more.
-                self._source.give_back(seat)
+                self._source.give_back(connection)
                 raise
-            self._seat = seat
+            self._connection = connection
             remembered = self._memory
-            differs = await self._welcome(seat, call)
+            differs = await self._welcome(connection, call)
             self._tell(True, call.number - 1 if self._memory != remembered else 0)
-            seat.when_lost(lambda: self._tell(False, 0))
+            connection.on_lost(lambda: self._tell(False, 0))
             if differs is not None:
                 return PolicyFailed(call.at, call.stream, call.number, differs)
         if self._asked is None or self._asked.number != call.number:
             self._asked = self._changes.up_call(stream, call)
         began = time.monotonic()
-        await self._send(seat, self._asked)
-        answer = await self._hear(seat, call, most_commands(len(stream.jobs)))
+        await self._send(connection, self._asked)
+        answer = await self._receive(connection, call, most_commands(len(stream.jobs)))
         self._took = time.monotonic() - began
         self._answered = call.number
         return answer
 
-    async def _next_seat(self) -> Seat:
+    async def _next_seat(self) -> PolicyConnection:
         self._alone_since = time.monotonic()
         coming = asyncio.ensure_future(self._source.take(self._experiment))
         try:
@@ -276,46 +276,46 @@ class RemotePolicy:
         finally:
             self._alone_since = None
 
-    async def _welcome(self, seat: Seat, call: UpCall) -> Reason | None:
+    async def _welcome(self, connection: PolicyConnection, call: UpCall) -> Reason | None:
         """Bring a newly connected process to the state before an up-call.
 
         It uses the state that the process still has from an earlier connection, or repeats all earlier up-calls.
 
         Args:
-            seat: The connection of the process.
+            connection: The connection of the process.
             call: The up-call that follows.
 
         Returns:
             The reason for a pause if a repeated answer differs from the recorded one, else None.
         """
-        greeting = seat.greeting
+        greeting = connection.greeting
         asked = self._asked.number if self._asked is not None else 0
         if (
             self._memory
             and greeting.memory == self._memory
             and (greeting.answered == self._answered or greeting.answered == asked == call.number)
         ):
-            await seat.send(self._welcoming(greeting.answered, self._memory))
+            await connection.send(self._welcoming(greeting.answered, self._memory))
             return None
         memory = secrets.token_hex(8)
         self._memory, self._asked, self._answered = "", None, 0  # A partly rebuilt state must not count as remembered.
         self._changes = StateDelta(curves=greeting.curves)
-        await seat.send(self._welcoming(0, memory))
+        await connection.send(self._welcoming(0, memory))
         if call.number == 1:
             self._memory = memory
             return None
         _LOG.info("experiment %s: %d up-calls are repeated to policy %s", self._experiment, call.number - 1, self._name)
 
         async def send(message: pb.UpCall) -> None:
-            await self._send(seat, message)
+            await self._send(connection, message)
 
         async def hear(told: UpCall) -> PolicyAnswered | PolicyFailed:
-            found = await self._hear(seat, told)
+            found = await self._receive(connection, told)
             self._answered = told.number
             return found
 
         try:
-            found = await retell(self._journal(), call.number, self._changes, send, hear)
+            found = await repeat_up_calls(self._journal(), call.number, self._changes, send, hear)
         except (_GivenUpError, Unavailable, TimedOut):
             raise
         except HopyardError as error:
@@ -323,7 +323,7 @@ class RemotePolicy:
         self._memory = memory
         return objection(found) if found is not None else None
 
-    async def _send(self, seat: Seat, message: pb.UpCall) -> None:
+    async def _send(self, connection: PolicyConnection, message: pb.UpCall) -> None:
         """Sends an up-call to the process.
 
         Raises:
@@ -337,7 +337,7 @@ class RemotePolicy:
             raise _GivenUpError(
                 Reason.of(code, policy=self._name, up_call=number, call=kind, found_bytes=size, most_bytes=most)
             )
-        await seat.send(response)
+        await connection.send(response)
 
     def _not_restored(self, error: HopyardError) -> Reason:
         return Reason.of(ReasonCode.POLICY_PROCESS_NOT_RESTORED, policy=self._name, error=str(error))
@@ -352,11 +352,13 @@ class RemotePolicy:
         )
         return pb.DriveResponse(welcome=welcome)
 
-    async def _hear(self, seat: Seat, call: UpCall, most: int | None = None) -> PolicyAnswered | PolicyFailed:
+    async def _receive(
+        self, connection: PolicyConnection, call: UpCall, most: int | None = None
+    ) -> PolicyAnswered | PolicyFailed:
         """Wait for the answer to an up-call.
 
         Args:
-            seat: The connection of the process.
+            connection: The connection of the process.
             call: The up-call.
             most: Maximum number of commands in the answer; None: the up-call is repeated, and there is no limit.
 
@@ -367,7 +369,7 @@ class RemotePolicy:
             _GivenUpError: The process took too long or sent a message of another kind.
         """
         try:
-            said = await within(self._limits.answer, seat.hear())
+            said = await within(self._limits.answer, connection.receive())
         except TimeLimitExceeded:
             raise _GivenUpError(took_too_long(self._name, self._limits.answer, call, again=most is None)) from None
         what = said.WhichOneof("message")

@@ -38,7 +38,7 @@ class _Told:
     number: int
 
 
-async def retell(
+async def repeat_up_calls(
     events: AsyncIterator[Event],
     until: int,
     changes: StateDelta,

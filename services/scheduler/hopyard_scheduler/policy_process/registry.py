@@ -22,14 +22,14 @@ from hopyard_engine.core.types import PlacedData, Settings
 from hopyard_engine.policy_host import took_too_long
 from hopyard_engine.policy_host.factory import need_fit, terms_of
 from hopyard_scheduler.experiments.program import ExperimentProgram
-from hopyard_scheduler.policy_process.command import CommandConnection
+from hopyard_scheduler.policy_process.command import CommandLauncher
+from hopyard_scheduler.policy_process.connections import ConnectionLost, ConnectionRegistry, PolicyConnection
 from hopyard_scheduler.policy_process.folders import PolicyFolders
-from hopyard_scheduler.policy_process.inbound import Dialled
-from hopyard_scheduler.policy_process.own_policy import OwnPolicyConnection
+from hopyard_scheduler.policy_process.inbound import InboundPolicy
+from hopyard_scheduler.policy_process.own_policy import OwnPolicyLauncher
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
 from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.policy_process.state_delta import terms_to_proto
-from hopyard_scheduler.policy_process.streams import Desk, Seat, SeatLost
 from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 REVIEW_ABSENCE_SECONDS: Final = 15.0
@@ -40,11 +40,11 @@ MOST_REVIEWS: Final = 4
 """Maximum number of reviews at one time. Each may start a process; further reviews wait."""
 
 
-class Remotes:
+class PolicyProcesses:
     """Creates policies that run in processes, and ends the processes that it has started for them.
 
     Args:
-        desk: The register of the connections of policy processes.
+        registry: The register of the connections of policy processes.
         address: Returns the address HOST:PORT of this scheduler. Called only after it listens.
         stub: Client of AppStat, from which code bundles are read.
         limits: Time limits of the processes.
@@ -52,12 +52,12 @@ class Remotes:
 
     def __init__(
         self,
-        desk: Desk,
+        registry: ConnectionRegistry,
         address: Callable[[], str],
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         limits: Limits,
     ) -> None:
-        self._desk = desk
+        self._registry = registry
         self._address = address
         self._stub = stub
         self._limits = limits
@@ -111,7 +111,7 @@ class Remotes:
 
     def serves(self, name: str) -> bool:
         """Return True if a process that connected under this policy name is available to a new experiment."""
-        return self._desk.waits(name)
+        return self._registry.has_waiting(name)
 
     async def start(self) -> None:
         """Delete the folders of policy processes that killed schedulers left."""
@@ -161,14 +161,14 @@ class Remotes:
         source = self._source(spec.policy, bundle)
         kept = False
         try:
-            seat = await self._seat(source, spec.policy)
+            connection = await self._connect(source, spec.policy)
             try:
-                found = await self._reviewed(source, seat, spec, terms_of(settings, spec.space, data))
+                found = await self._reviewed(source, connection, spec, terms_of(settings, spec.space, data))
             finally:
-                source.give_back(seat)
+                source.give_back(connection)
             kept = True
         finally:
-            if not (kept and isinstance(source, Dialled)):
+            if not (kept and isinstance(source, InboundPolicy)):
                 await source.close()
         label = spec.policy.label
         if found.error:
@@ -181,7 +181,7 @@ class Remotes:
         need_fit(spec, capabilities)
         return capabilities, f"policy {label}: {brief(found.note)}" if found.note else ""
 
-    async def _seat(self, source: ProcessSource, policy: PolicySpec) -> Seat:
+    async def _connect(self, source: ProcessSource, policy: PolicySpec) -> PolicyConnection:
         seconds = REVIEW_ABSENCE_SECONDS
         try:
             return await within(seconds, source.take(StreamId("")))
@@ -191,7 +191,7 @@ class Remotes:
             raise InvalidInput(f"policy {policy.label}: {error}") from error
 
     async def _reviewed(
-        self, source: ProcessSource, seat: Seat, spec: ExperimentSpec, view: ExperimentView
+        self, source: ProcessSource, connection: PolicyConnection, spec: ExperimentSpec, view: ExperimentView
     ) -> pb.PolicyReviewed:
         terms = terms_to_proto(view)
         terms.space_json = json.dumps(spec.space.to_dict())
@@ -200,32 +200,32 @@ class Remotes:
         review = pb.PolicyReview(spec_json=canonical_json(spec), parameters_json=parameters, experiment=terms)
         label, seconds = spec.policy.label, self._limits.answer
         try:
-            await seat.send(pb.DriveResponse(review=review))
-            said = await within(seconds, seat.hear())
+            await connection.send(pb.DriveResponse(review=review))
+            said = await within(seconds, connection.receive())
         except TimeLimitExceeded:
-            seat.hang_up(InvalidInput(f"policy {label}: took longer than {seconds:g} s for a review"))
+            connection.close(InvalidInput(f"policy {label}: took longer than {seconds:g} s for a review"))
             if not spec.policy.remote:
                 raise InvalidInput(took_too_long(label, seconds, None)) from None
             raise InvalidInput(f"policy {label}: its process took longer than {seconds:g} s for the review") from None
-        except SeatLost:
+        except ConnectionLost:
             output = f"; its last output: {last}" if (last := source.last_output) else ""
             raise InvalidInput(f"policy {label}: its process ended during the review{output}") from None
         if said.WhichOneof("message") != "reviewed":
             found = said.WhichOneof("message")
-            seat.hang_up(InvalidInput(f"found {found}, needed is reviewed"))
+            connection.close(InvalidInput(f"found {found}, needed is reviewed"))
             raise InvalidInput(f"policy {label}: its process answered the review with {found}, needed is reviewed")
         return said.reviewed
 
     def _source(self, policy: PolicySpec, bundle: str) -> ProcessSource:
         if policy.dials_in:
-            return Dialled(policy.dials_in, self._desk, self._address)
-        connection = (
-            CommandConnection(policy.command, self._desk, self._address)
+            return InboundPolicy(policy.dials_in, self._registry, self._address)
+        launcher = (
+            CommandLauncher(policy.command, self._registry, self._address)
             if policy.command is not None
-            else OwnPolicyConnection(policy.name)
+            else OwnPolicyLauncher(policy.name)
         )
         code = (lambda: self._packed(bundle)) if bundle else None
-        return SpawnedPolicy(connection, code, bundle, self._folders)
+        return SpawnedPolicy(launcher, code, bundle, self._folders)
 
     async def _packed(self, bundle: str) -> bytes:
         request = appstat_pb2.GetBlobRequest(sha256=bundle)

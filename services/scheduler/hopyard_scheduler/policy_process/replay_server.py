@@ -15,15 +15,15 @@ from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.experiments.program import ExperimentProgram
+from hopyard_scheduler.policy_process.connections import ConnectionRegistry
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
-from hopyard_scheduler.policy_process.registry import Remotes
-from hopyard_scheduler.policy_process.streams import Desk
+from hopyard_scheduler.policy_process.registry import PolicyProcesses
 from hopyard_scheduler.servicers.policies import PolicyServicer
 
 LIMITS: Final = Limits(answer=60.0, absence=60.0)
 
 
-class Blocking:
+class BlockingHost:
     """A policy in a process with the blocking interface of a policy host: `answer` returns the answer to an up-call.
 
     A thread calls it while the event loop exchanges messages with the process.
@@ -61,7 +61,7 @@ async def dialled(
     journal: Callable[[], AsyncIterator[Event]],
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     say: Callable[[str], None],
-) -> AsyncIterator[Blocking]:
+) -> AsyncIterator[BlockingHost]:
     """Serve the policy process of an experiment while the context is open. The context value is the policy as a blocking host.
 
     Args:
@@ -71,20 +71,22 @@ async def dialled(
         stub: Client of AppStat, from which the code bundle is read.
         say: Shows a text to people: how to start the process, if they must start it.
     """
-    desk = Desk()
+    registry = ConnectionRegistry()
     server = Server("replay")
-    remotes = Remotes(desk, lambda: server.address, stub, LIMITS)
-    server.add(policy_pb2_grpc.add_PolicyServiceServicer_to_server, PolicyServicer(desk), "hopyard.v1.PolicyService")
+    policies = PolicyProcesses(registry, lambda: server.address, stub, LIMITS)
+    server.add(
+        policy_pb2_grpc.add_PolicyServiceServicer_to_server, PolicyServicer(registry), "hopyard.v1.PolicyService"
+    )
     await server.start()
     try:
-        policy = remotes.policy(experiment, program, journal, then="replay it again")
+        policy = policies.policy(experiment, program, journal, then="replay it again")
         if name := program.spec.policy.dials_in:
             say(
                 f"the policy of {experiment} runs in a process of its own; waiting up to {LIMITS.absence:g} s for one: "
                 f"hopyard policy serve module:Class --name {name} --server {server.address}"
             )
-        yield Blocking(policy, asyncio.get_running_loop())
+        yield BlockingHost(policy, asyncio.get_running_loop())
     finally:
-        await remotes.close()
-        desk.close()
+        await policies.close()
+        registry.close()
         await server.stop(1.0)

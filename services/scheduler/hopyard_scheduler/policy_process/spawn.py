@@ -20,8 +20,8 @@ from typing import IO, Final, Protocol, TypeVar
 from hopyard._runtime.bundle import BundleError, unpack
 from hopyard.errors import HopyardError, InvalidInput, os_error_text
 from hopyard.policy.vocabulary import StreamId
+from hopyard_scheduler.policy_process.connections import PolicyConnection
 from hopyard_scheduler.policy_process.folders import PolicyFolders
-from hopyard_scheduler.policy_process.streams import Seat
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Invocation:
     sockets: tuple[int, ...] = ()
 
 
-class ProcessConnection(Protocol):
+class ProcessLauncher(Protocol):
     """Defines how a kind of policy process is started and how its connection to the scheduler is found."""
 
     @property
@@ -81,26 +81,26 @@ class ProcessConnection(Protocol):
     def started(self) -> None:
         """Close the scheduler's copies of what the process inherits. Called after each attempt to start the process."""
 
-    async def seat(self, experiment: StreamId) -> Seat:
+    async def accept(self, experiment: StreamId) -> PolicyConnection:
         """Wait for the connection of the process and return it.
 
         Args:
             experiment: The stream that the process is to serve; empty: a review of a new experiment.
         """
 
-    def give_back(self, seat: Seat) -> None:
-        """Make a connection (`seat`) that is no longer in use available to the next call of `seat`."""
+    def give_back(self, connection: PolicyConnection) -> None:
+        """Make a connection that is no longer in use available to the next call of `accept`."""
 
     @property
     def broken(self) -> bool:
-        """True if the last process cannot provide another connection, so that `seat` needs a new process."""
+        """True if the last process cannot provide another connection, so that `accept` needs a new process."""
 
 
 class SpawnedPolicy:
     """Starts the policy process of one experiment on demand. Implements `ProcessSource`.
 
     Args:
-        connection: Defines how the process is started and how its connection is found.
+        launcher: Defines how the process is started and how its connection is found.
         code: Fetches the packed code bundle; None: the experiment has no code.
         bundle: The hash of the bundle; empty: the experiment has no code.
         folders: Creates the folder for the files of the process.
@@ -108,12 +108,12 @@ class SpawnedPolicy:
 
     def __init__(
         self,
-        connection: ProcessConnection,
+        launcher: ProcessLauncher,
         code: Callable[[], Awaitable[bytes]] | None,
         bundle: str,
         folders: PolicyFolders,
     ) -> None:
-        self._connection = connection
+        self._launcher = launcher
         self._code = code
         self._bundle = bundle
         self._folders = folders
@@ -132,7 +132,7 @@ class SpawnedPolicy:
     @property
     def absent(self) -> str:
         """An error text for the case that the process does not become ready in time. It has the last line of its output."""
-        return f"{self._connection.label} has not {self._connection.ready}{self._said()}"
+        return f"{self._launcher.label} has not {self._launcher.ready}{self._said()}"
 
     @property
     def last_output(self) -> str:
@@ -147,7 +147,7 @@ class SpawnedPolicy:
             return ""
         return lines[-1].strip() if lines else ""
 
-    async def take(self, experiment: StreamId) -> Seat:
+    async def take(self, experiment: StreamId) -> PolicyConnection:
         """Return a connection of the process. The process is started if it is not running.
 
         Args:
@@ -165,17 +165,19 @@ class SpawnedPolicy:
                 except HopyardError:
                     raise
                 except OSError as error:
-                    raise InvalidInput(f"{self._connection.label} cannot be started: {os_error_text(error)}") from error
-                sits = asyncio.create_task(self._connection.seat(experiment))
-                seat: Seat | None = None
+                    raise InvalidInput(f"{self._launcher.label} cannot be started: {os_error_text(error)}") from error
+                accepting = asyncio.create_task(self._launcher.accept(experiment))
+                connection: PolicyConnection | None = None
                 try:
-                    await asyncio.wait({sits, ends}, return_when=asyncio.FIRST_COMPLETED)
-                    if sits.done():
-                        return (seat := sits.result())
+                    await asyncio.wait({accepting, ends}, return_when=asyncio.FIRST_COMPLETED)
+                    if accepting.done():
+                        return (connection := accepting.result())
                 finally:
-                    sits.cancel()
-                    (taken,) = await asyncio.gather(sits, return_exceptions=True)
-                    if seat is None and isinstance(taken, Seat):  # It connected at the moment of the cancellation.
+                    accepting.cancel()
+                    (taken,) = await asyncio.gather(accepting, return_exceptions=True)
+                    if connection is None and isinstance(
+                        taken, PolicyConnection
+                    ):  # It connected at the moment of the cancellation.
                         self.give_back(taken)
                 if self._closed.is_set():
                     raise _closed()
@@ -184,10 +186,10 @@ class SpawnedPolicy:
                 await self._unless_closed(asyncio.sleep(PAUSE_SECONDS))
             raise InvalidInput(last)
 
-    def give_back(self, seat: Seat) -> None:
-        """Make a connection (`seat`) that is no longer in use available to the next call of `take`."""
-        if not seat.gone:
-            self._connection.give_back(seat)
+    def give_back(self, connection: PolicyConnection) -> None:
+        """Make a connection that is no longer in use available to the next call of `take`."""
+        if not connection.closed:
+            self._launcher.give_back(connection)
 
     async def restart(self) -> None:
         """End the process, because it does not answer. The next `take` starts another one."""
@@ -211,7 +213,7 @@ class SpawnedPolicy:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _running(self) -> tuple[asyncio.subprocess.Process, asyncio.Task[None]]:
-        if self._process is not None and self._connection.broken:
+        if self._process is not None and self._launcher.broken:
             await self._stop()
         if self._process is not None and not self._process[1].done():
             return self._process
@@ -222,7 +224,7 @@ class SpawnedPolicy:
         inherited = {name: value for name, value in os.environ.items() if name != "HOPYARD_DATA"}
         path = {"PATH": f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
         try:
-            invocation = await self._unless_closed(self._connection.begin(folder / "code"))
+            invocation = await self._unless_closed(self._launcher.begin(folder / "code"))
             process = await asyncio.create_subprocess_exec(
                 *invocation.arguments,
                 cwd=folder / "code",
@@ -234,8 +236,8 @@ class SpawnedPolicy:
                 pass_fds=invocation.sockets,
             )
         finally:
-            self._connection.started()
-        _LOG.info("started %s as process %d", self._connection.label, process.pid)
+            self._launcher.started()
+        _LOG.info("started %s as process %d", self._launcher.label, process.pid)
         ends = _end_of(process, folder / "output.log")
         self._process = process, asyncio.create_task(ends, name=f"group {process.pid}")
         if self._closed.is_set():
@@ -303,7 +305,7 @@ class SpawnedPolicy:
             self._process = None
 
     def _ended(self, code: int | None) -> str:
-        return f"{self._connection.label} ended with {code} before it {self._connection.ready}"
+        return f"{self._launcher.label} ended with {code} before it {self._launcher.ready}"
 
     def _said(self) -> str:
         """Return the last line of the process's output, as the end of a message; empty: there is no output."""

@@ -58,7 +58,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class PendingUpCall:
     """An up-call to a policy process whose answer arrives after the batch, and that policy."""
 
     call: UpCall
@@ -94,7 +94,7 @@ class Batch:
         self.items: list[Item] = []
         self.entries: list[JournalEntry] = []
         self.changes = Changes()
-        self._parked: list[Parked] = []
+        self._parked: list[PendingUpCall] = []
         self._size = 0
         self._work: deque[tuple[Event, bytes]] = deque()
         """The events to handle next, each with the payload of its record; empty: not encoded yet."""
@@ -114,7 +114,7 @@ class Batch:
             elif not self._more():
                 return
 
-    def take_parked(self) -> list[Parked]:
+    def take_parked(self) -> list[PendingUpCall]:
         """Return the up-calls to policy processes that `drive` found since the last call of this method.
 
         The caller must send them; their answers arrive later as events.
@@ -179,7 +179,7 @@ class Batch:
         host = self._asked(call)
         if isinstance(host, RemotePolicy):
             self._core.think(call.stream)
-            self._parked.append(Parked(call, host))
+            self._parked.append(PendingUpCall(call, host))
             return
         try:
             answer = host.answer(stream, call)

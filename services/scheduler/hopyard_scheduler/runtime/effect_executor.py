@@ -40,7 +40,7 @@ from hopyard_scheduler.storage.snapshot_deletion import SnapshotStore
 _LOG = logging.getLogger(__name__)
 
 
-class Carrier:
+class EffectExecutor:
     """Carries out the outward effects of events after the events are in the journal.
 
     Call `attach` first. For each batch, call `clear` with all its effects and then `carry` with each effect in order.

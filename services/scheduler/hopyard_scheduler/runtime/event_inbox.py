@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import StreamId
 T = TypeVar("T")
 
 
-class Inboxes(Generic[T]):
+class EventInboxes(Generic[T]):
     """One queue of items per stream that must wait for an answer of its policy process.
 
     Args:

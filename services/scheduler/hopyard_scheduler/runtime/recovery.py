@@ -30,7 +30,7 @@ from hopyard_engine.core.state.timers import IdleTimer
 from hopyard_engine.journal.format import RecordError
 from hopyard_engine.policy_host import Host
 from hopyard_engine.policy_host.factory import host_of
-from hopyard_engine.replay import Objecting, Replay
+from hopyard_engine.replay import DivergenceGuard, Replay
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.runtime.journal import Journal, persist
@@ -48,7 +48,7 @@ LIVE_STATES = tuple(state.value for state in ExperimentState if not state.ended)
 
 
 @dataclass(slots=True)
-class Recovered:
+class RecoveryResult:
     """The result of recovery, which the scheduler applies before it handles new events.
 
     Attributes:
@@ -76,7 +76,7 @@ class Recovered:
         send keep-alives while the scheduler was down.
 
         For each diverged policy without an unanswered up-call, the share of its running stream is announced again. The
-        resulting up-call fails (`Objecting`), which pauses the experiment. If an up-call is unanswered, the failure of
+        resulting up-call fails (`DivergenceGuard`), which pauses the experiment. If an up-call is unanswered, the failure of
         its answer pauses the experiment. An experiment that is not running pauses when it is resumed.
 
         Args:
@@ -96,10 +96,10 @@ class Recovered:
         return found
 
 
-async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> Recovered:
+async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> RecoveryResult:
     """Replay the journals of the cluster and of all unfinished experiments into the core.
 
-    If the journal of a stream cannot be replayed, only the experiments of that stream fail (`Recovered.failed`).
+    If the journal of a stream cannot be replayed, only the experiments of that stream fail (`RecoveryResult.failed`).
 
     Args:
         core: An empty core (the state machine of the engine).
@@ -109,7 +109,7 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
     Raises:
         Internal: The journal of the cluster contains an event of an experiment.
     """
-    found = Recovered()
+    found = RecoveryResult()
     async for event in journal.read(CLUSTER_STREAM):
         if not isinstance(event, ClusterEvent):
             raise Internal(f"journal of the cluster: {type(event).__name__} belongs to an experiment's stream")
@@ -124,7 +124,7 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
 
 
 async def _replay_or_fail(
-    core: Core, journal: Journal, name: StreamId, rows: list[appstat_pb2.ExperimentRow], found: Recovered
+    core: Core, journal: Journal, name: StreamId, rows: list[appstat_pb2.ExperimentRow], found: RecoveryResult
 ) -> None:
     """Replay the journal of one stream into the core. If it cannot be replayed, only the experiments of the stream fail.
 
@@ -182,7 +182,7 @@ def group_of(row: appstat_pb2.ExperimentRow) -> StreamId:
     return StreamId(shown.group or row.id)
 
 
-async def replay(core: Core, journal: Journal, name: StreamId, found: Recovered) -> None:
+async def replay(core: Core, journal: Journal, name: StreamId, found: RecoveryResult) -> None:
     """Replay the journal of one stream into the core and add the result to `found`.
 
     An up-call is repeated when its recorded answer is read, on the same state as the original. Policy processes are not
@@ -214,7 +214,7 @@ async def replay(core: Core, journal: Journal, name: StreamId, found: Recovered)
     host, difference = driven.host or _host(stream), driven.unseen
     if difference is not None:
         found.diverged[name] = difference.text
-        host = Objecting(host, difference)
+        host = DivergenceGuard(host, difference)
     unanswered = driven.unanswered(host)
     if unanswered is not None:
         found.unanswered.append(unanswered)

@@ -37,15 +37,15 @@ from hopyard_scheduler.experiments.program import ExperimentProgram, program_of
 from hopyard_scheduler.experiments.watchers import Watchers
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.policy_process.policy import QUICK_SECONDS, RemotePolicy
-from hopyard_scheduler.policy_process.registry import Remotes
+from hopyard_scheduler.policy_process.registry import PolicyProcesses
 from hopyard_scheduler.runtime.ack_coalescing import acknowledged
-from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, Parked
+from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, PendingUpCall
 from hopyard_scheduler.runtime.batch_delay import patient
-from hopyard_scheduler.runtime.effect_executor import Carrier
-from hopyard_scheduler.runtime.event_inbox import Inboxes
+from hopyard_scheduler.runtime.effect_executor import EffectExecutor
+from hopyard_scheduler.runtime.event_inbox import EventInboxes
 from hopyard_scheduler.runtime.journal import Journal
 from hopyard_scheduler.runtime.projections import Changes
-from hopyard_scheduler.runtime.recovery import Recovered
+from hopyard_scheduler.runtime.recovery import RecoveryResult
 from hopyard_scheduler.search_plan.projection import PlanRows
 
 _LOG = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ MAX_FINISHED: Final = 32
 """Maximum number of finished streams in memory. Older ones are replayed from the journal on demand."""
 
 
-class Live:
+class Runtime:
     """Drives the core: handles queued events in batches, journals them, and carries out their effects.
 
     Senders add events with `post`, `submit`, `apply` or `operate`; one task executes `run`.
@@ -77,20 +77,20 @@ class Live:
     Args:
         journal: The journal. Its `begin` must have returned before `run` is called.
         carrier: Carries out outward effects.
-        remotes: Creates policies that run in processes.
+        policies: Creates policies that run in processes.
         clock: Returns seconds since the Unix epoch.
     """
 
     def __init__(
         self,
         journal: Journal,
-        carrier: Carrier,
-        remotes: Remotes,
+        carrier: EffectExecutor,
+        policies: PolicyProcesses,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.core = Core()
         self.journal = journal
-        self.remotes = remotes
+        self.policies = policies
         self.carrier = carrier
         self.watchers = Watchers()
         self.clock = clock
@@ -98,7 +98,7 @@ class Live:
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
         self._arrived: deque[Item] = deque()
-        self._inboxes = Inboxes[Item](self.core.thinks)
+        self._inboxes = EventInboxes[Item](self.core.thinks)
         self._from_inbox = False
         self._asking: dict[StreamId, asyncio.Task[None]] = {}
         self._finished: dict[StreamId, None] = {}
@@ -112,7 +112,7 @@ class Live:
         self.leaves: Callable[[Stream], None] = lambda stream: None
         """Called with each finished stream before it leaves the core."""
         carrier.attach(self.core, self.post, self.program)
-        remotes.attach(self.post, clock)
+        policies.attach(self.post, clock)
 
     # ------------------------------------------------------------------------------------------------------------ events
 
@@ -260,7 +260,7 @@ class Live:
             self._arrive()
             batch.drive()
 
-    def _await(self, parked: Parked) -> asyncio.Task[None]:
+    def _await(self, parked: PendingUpCall) -> asyncio.Task[None]:
         """Start and return a task that sends a parked up-call to its policy process and posts the answer as an event."""
         name = parked.call.stream
         asking = asyncio.create_task(self._ask(parked.call, parked.policy), name=f"policy of {name}")
@@ -272,7 +272,7 @@ class Live:
         host = self._host(call.stream)
         assert isinstance(host, RemotePolicy)
         self.core.think(call.stream)
-        self._await(Parked(call, host))
+        self._await(PendingUpCall(call, host))
 
     async def _ask(self, call: UpCall, policy: RemotePolicy) -> None:
         """Send an up-call to a policy process, and post its answer or failure as an event."""
@@ -322,7 +322,7 @@ class Live:
             if runs_inline(program.spec.policy):
                 host = host_of(program.spec)
             else:
-                host = self.remotes.policy(name, program, lambda: self.journal.read(name))
+                host = self.policies.policy(name, program, lambda: self.journal.read(name))
             self.hosts[name] = host
         return host
 
@@ -346,7 +346,7 @@ class Live:
         """
         return name not in self._changing
 
-    def install(self, stream: Stream, found: Recovered) -> None:
+    def install(self, stream: Stream, found: RecoveryResult) -> None:
         """Add a stream that was replayed on a separate core. The stream must have no slots.
 
         Args:
@@ -386,7 +386,7 @@ class Live:
                 if isinstance(self.hosts.get(stream.id), RemotePolicy):
                     del self.hosts[stream.id]
                     closing = asyncio.create_task(
-                        self.remotes.over(stream.id), name=f"end of the policy of {stream.id}"
+                        self.policies.over(stream.id), name=f"end of the policy of {stream.id}"
                     )
                     self._closing.add(closing)
                     closing.add_done_callback(self._closing.discard)

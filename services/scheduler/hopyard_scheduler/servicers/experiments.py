@@ -12,7 +12,7 @@ from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
 from hopyard_scheduler.converters import EXPERIMENT_STATES, use_to_proto
 from hopyard_scheduler.experiments.archive_import import Importer
-from hopyard_scheduler.experiments.commands import FrontDoor
+from hopyard_scheduler.experiments.commands import ExperimentCommands
 from hopyard_scheduler.experiments.job_requests import JobRequest
 from hopyard_scheduler.experiments.update_request import UpdateRequest
 from hopyard_scheduler.pagination import page
@@ -26,13 +26,13 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     """Implements the gRPC service ExperimentService.
 
     Args:
-        door: Creates, changes and reads experiments.
+        commands: Creates, changes and reads experiments.
         garbage: Performs garbage collections.
         importer: Imports experiments.
     """
 
-    def __init__(self, door: FrontDoor, garbage: GarbageCollector, importer: Importer) -> None:
-        self._door = door
+    def __init__(self, commands: ExperimentCommands, garbage: GarbageCollector, importer: Importer) -> None:
+        self._commands = commands
         self._garbage = garbage
         self._importer = importer
 
@@ -46,10 +46,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         A repeated request with the same request id returns the experiment of the first one. InvalidInput: the
         experiment file is invalid. Conflict: an earlier request with this id created a different experiment.
         """
-        name, note = await self._door.create(
+        name, note = await self._commands.create(
             request.spec, request.source, request.bundle, request.request_id, request.interpreter
         )
-        return pb.CreateExperimentResponse(experiment=await self._door.look.show(name), note=note)
+        return pb.CreateExperimentResponse(experiment=await self._commands.look.show(name), note=note)
 
     async def GetExperiment(
         self,
@@ -57,7 +57,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetExperimentRequest, pb.GetExperimentResponse],
     ) -> pb.GetExperimentResponse:
         """Return the experiment with the requested id. NotFound: it does not exist."""
-        return pb.GetExperimentResponse(experiment=await self._door.look.show(request.experiment))
+        return pb.GetExperimentResponse(experiment=await self._commands.look.show(request.experiment))
 
     async def ListExperiments(
         self,
@@ -70,7 +70,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         size or the page token is invalid.
         """
         wanted = EXPERIMENT_STATES.from_proto(request.state) if request.state else None
-        found = [e for e in await self._door.look.show_all() if wanted is None or e.state == request.state]
+        found = [e for e in await self._commands.look.show_all() if wanted is None or e.state == request.state]
         shown, token = page(found, request.page_size, request.page_token)
         return pb.ListExperimentsResponse(experiments=shown, next_page_token=token)
 
@@ -83,7 +83,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
         NotFound: the experiment does not exist.
         """
-        async for change in self._door.look.watch(request.experiment):
+        async for change in self._commands.look.watch(request.experiment):
             yield change
 
     async def PauseExperiment(
@@ -137,7 +137,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         It has no effect on an experiment that does not wait for requests. NotFound: the experiment does not exist.
         Conflict: it has ended or is ending.
         """
-        await self._door.keep(request.experiment)
+        await self._commands.keep(request.experiment)
         return pb.KeepExperimentResponse()
 
     async def ExtendExperiment(
@@ -150,10 +150,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         InvalidInput: nothing is extended, or a value is out of its range. NotFound: the experiment does not exist.
         Conflict: the engine refuses the extension.
         """
-        await self._door.extend(
+        await self._commands.extend(
             request.experiment, request.jobs, request.max_iterations, request.seconds, request.request_id
         )
-        return pb.ExtendExperimentResponse(experiment=await self._door.look.show(request.experiment))
+        return pb.ExtendExperimentResponse(experiment=await self._commands.look.show(request.experiment))
 
     async def RequestJobs(
         self,
@@ -169,7 +169,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             JobRequest(hyperparameters_from_proto(each.hyperparameters), each.position, each.request_id)
             for each in request.jobs
         ]
-        return pb.RequestJobsResponse(jobs=await self._door.request(request.experiment, wanted))
+        return pb.RequestJobsResponse(jobs=await self._commands.request(request.experiment, wanted))
 
     async def UpdateExperiment(
         self,
@@ -190,8 +190,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             clear=tuple(dict.fromkeys(request.clear)),
             request=request.request_id,
         )
-        await self._door.update(request.experiment, terms)
-        return pb.UpdateExperimentResponse(experiment=await self._door.look.show(request.experiment))
+        await self._commands.update(request.experiment, terms)
+        return pb.UpdateExperimentResponse(experiment=await self._commands.look.show(request.experiment))
 
     async def GetCluster(
         self,
@@ -199,7 +199,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetClusterRequest, pb.GetClusterResponse],
     ) -> pb.GetClusterResponse:
         """Return the address of AppStat, and the scheduler's epoch, version, clock and journal error (empty: the journal works)."""
-        return self._door.look.cluster()
+        return self._commands.look.cluster()
 
     async def CollectGarbage(
         self,
@@ -246,8 +246,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         neither paused nor finished when it was exported, or its code bundle is not in the store.
         """
         name, snapshots = await self._importer.take(request.journal, request.id, request.request_id)
-        return pb.ImportExperimentResponse(experiment=await self._door.look.show(name), snapshots=snapshots)
+        return pb.ImportExperimentResponse(experiment=await self._commands.look.show(name), snapshots=snapshots)
 
     async def _operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> pb.Experiment:
-        await self._door.operate(name, action)
-        return await self._door.look.show(name)
+        await self._commands.operate(name, action)
+        return await self._commands.look.show(name)

@@ -11,9 +11,9 @@ from hopyard.v1 import experiment_pb2, job_manager_pb2_grpc
 from hopyard.v1 import job_manager_pb2 as pb
 from hopyard_engine.core.events import JobHeld, JobOperated
 from hopyard_engine.core.state.stream import Stream
-from hopyard_scheduler.experiments.commands import FrontDoor
+from hopyard_scheduler.experiments.commands import ExperimentCommands
 from hopyard_scheduler.pagination import page
-from hopyard_scheduler.runtime.runtime import Live, experiment_of
+from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -27,12 +27,12 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
 
     Args:
         live: Handles the resulting events.
-        door: Reads experiments and jobs.
+        commands: Reads experiments and jobs.
     """
 
-    def __init__(self, live: Live, door: FrontDoor) -> None:
-        self._live = live
-        self._door = door
+    def __init__(self, runtime: Runtime, commands: ExperimentCommands) -> None:
+        self._runtime = runtime
+        self._commands = commands
 
     async def GetIdleJob(
         self,
@@ -43,11 +43,11 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
 
         NotFound: the experiment is unknown or finished, or none of its jobs is idle.
         """
-        stream, experiment = experiment_of(self._live.core, ExperimentId(request.experiment))
+        stream, experiment = experiment_of(self._runtime.core, ExperimentId(request.experiment))
         idle = [job for job in stream.idle_jobs() if job.experiment is experiment]
         if not idle:
             raise NotFound(f"experiment {experiment.id} has no idle job")
-        return pb.GetIdleJobResponse(job=self._door.look.shown_job(stream, idle[0]))
+        return pb.GetIdleJobResponse(job=self._commands.look.shown_job(stream, idle[0]))
 
     async def StartJob(
         self,
@@ -71,7 +71,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
 
         It works as `StartJob`, but raises Conflict if the job has no snapshot.
         """
-        stream, _ = experiment_of(self._live.core, ExperimentId(request.experiment))
+        stream, _ = experiment_of(self._runtime.core, ExperimentId(request.experiment))
         if request.job in stream.jobs and stream.source_of(stream.jobs[request.job]) is None:
             raise Conflict(f"job {request.job} has no snapshot to resume from; start it instead")
         start = StartJob(request.job, tuple(request.slots), request.until or None)
@@ -139,7 +139,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetJobRequest, pb.GetJobResponse],
     ) -> pb.GetJobResponse:
         """Return a job of an experiment. NotFound: the experiment or the job does not exist."""
-        return pb.GetJobResponse(job=await self._door.look.job(request.experiment, request.job))
+        return pb.GetJobResponse(job=await self._commands.look.job(request.experiment, request.job))
 
     async def ListJobs(
         self,
@@ -154,21 +154,23 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         if request.state:
             JOB_STATES.from_proto(request.state, field="state")
         jobs = [
-            j for j in await self._door.look.jobs(request.experiment) if not request.state or j.state == request.state
+            j
+            for j in await self._commands.look.jobs(request.experiment)
+            if not request.state or j.state == request.state
         ]
         shown, token = page(jobs, request.page_size, request.page_token)
         return pb.ListJobsResponse(jobs=shown, next_page_token=token)
 
     async def _act(self, name: str, job: str, command: Command) -> experiment_pb2.Job:
         stream = await self._stream(name, job)
-        return await self._operate(stream, job, JobOperated(self._live.clock(), stream.id, command))
+        return await self._operate(stream, job, JobOperated(self._runtime.clock(), stream.id, command))
 
     async def _hold(self, name: str, job: str, held: bool) -> experiment_pb2.Job:
         stream = await self._stream(name, job)
-        return await self._operate(stream, job, JobHeld(self._live.clock(), stream.id, job, held))
+        return await self._operate(stream, job, JobHeld(self._runtime.clock(), stream.id, job, held))
 
     async def _stream(self, name: str, job: str) -> Stream:
-        stream, experiment = await self._door.loaded(name)
+        stream, experiment = await self._commands.loaded(name)
         if job not in stream.jobs or stream.jobs[job].experiment is not experiment:
             raise NotFound(f"experiment {name} has no job {job!r}; hopyard jobs {name} lists them")
         if experiment.state.ended:
@@ -178,7 +180,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         return stream
 
     async def _operate(self, stream: Stream, job: str, event: JobHeld | JobOperated) -> experiment_pb2.Job:
-        refused = await self._live.operate(event)
+        refused = await self._runtime.operate(event)
         if refused:
             raise Conflict(refused)
-        return self._door.look.shown_job(stream, stream.jobs[job])
+        return self._commands.look.shown_job(stream, stream.jobs[job])

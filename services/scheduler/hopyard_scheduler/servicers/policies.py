@@ -10,8 +10,8 @@ from hopyard.errors import Exhausted, InvalidInput, NotFound
 from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2 as pb
 from hopyard.v1 import policy_pb2_grpc
-from hopyard_scheduler.policy_process.streams import Desk, Greeting, Seat
-from hopyard_scheduler.runtime.runtime import Live
+from hopyard_scheduler.policy_process.connections import ConnectionRegistry, Greeting, PolicyConnection
+from hopyard_scheduler.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -21,13 +21,13 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
     """Implements the gRPC service PolicyService: registers the connections of policy processes, so that experiments can use them.
 
     Args:
-        desk: The register of connections.
+        registry: The register of connections.
         live: Checks that the experiment that a process names is unfinished; None: it is not checked.
     """
 
-    def __init__(self, desk: Desk, live: Live | None = None) -> None:
-        self._desk = desk
-        self._live = live
+    def __init__(self, registry: ConnectionRegistry, runtime: Runtime | None = None) -> None:
+        self._registry = registry
+        self._runtime = runtime
 
     async def Drive(  # type: ignore[override]  # the stubs only allow generators
         self,
@@ -41,13 +41,15 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
             Exhausted: Too many policy processes wait for an experiment.
             NotFound: The process names an experiment that has ended or does not exist.
         """
-        seat = Seat(await self._greet(request_iterator), context.write)
-        self._desk.sit(seat)
-        reader = asyncio.create_task(_read(seat, request_iterator), name=f"a process of policy {seat.greeting.policy}")
+        connection = PolicyConnection(await self._greet(request_iterator), context.write)
+        self._registry.add(connection)
+        reader = asyncio.create_task(
+            _read(connection, request_iterator), name=f"a process of policy {connection.greeting.policy}"
+        )
         try:
-            await seat.over()
+            await connection.wait_closed()
         finally:
-            self._desk.leave(seat)
+            self._registry.remove(connection)
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
 
@@ -58,18 +60,18 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         hello = first.hello
         if not hello.policy:
             raise InvalidInput("hello.policy: is required; it says which policy the process serves")
-        if self._desk.full:
+        if self._registry.full:
             raise Exhausted("too many policy processes wait for an experiment here; end some of them")
-        if hello.experiment and self._live is not None:
-            found = self._live.core.streams.get(StreamId(hello.experiment))
+        if hello.experiment and self._runtime is not None:
+            found = self._runtime.core.streams.get(StreamId(hello.experiment))
             if found is None or found.state.ended:
                 raise NotFound(f"experiment {hello.experiment} is over, or was never here: dial in without it")
         return Greeting(hello.policy, StreamId(hello.experiment), hello.memory, hello.answered, not hello.no_curves)
 
 
-async def _read(seat: Seat, requests: AsyncIterator[pb.DriveRequest]) -> None:
+async def _read(connection: PolicyConnection, requests: AsyncIterator[pb.DriveRequest]) -> None:
     try:
         async for request in requests:
-            seat.take(request)
+            connection.deliver(request)
     finally:
-        seat.lose()
+        connection.lose()

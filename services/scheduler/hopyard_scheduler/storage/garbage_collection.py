@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hopyard_engine.core.actions.snapshots.store_quota import StoreUsage
     from hopyard_scheduler.agents.sessions import Session, Sessions
     from hopyard_scheduler.experiments.queries import ExperimentQueries
-    from hopyard_scheduler.runtime.runtime import Live
+    from hopyard_scheduler.runtime.runtime import Runtime
     from hopyard_scheduler.storage.store_quota import StoreQuota
 
 _LOG = logging.getLogger(__name__)
@@ -115,8 +115,8 @@ class SnapshotNeeds:
         for_others: True if a finished experiment needs the snapshots that it keeps only for reuse.
     """
 
-    def __init__(self, live: Live, look: ExperimentQueries, *, for_others: bool = True) -> None:
-        self._live = live
+    def __init__(self, runtime: Runtime, look: ExperimentQueries, *, for_others: bool = True) -> None:
+        self._runtime = runtime
         self._look = look
         self._for_others = for_others
         self._finished: dict[str, set[str]] = {}
@@ -140,7 +140,7 @@ class SnapshotNeeds:
             experiments: Ids of experiments and groups. Unknown ids are ignored.
         """
         known = [name for name in experiments if name in self.experiments]
-        while unread := [n for n in known if n not in self._live.core.streams and n not in self._finished]:
+        while unread := [n for n in known if n not in self._runtime.core.streams and n not in self._finished]:
             for name in unread:
                 jobs = [job for experiment in self.experiments[name] for job in await self._look.jobs(experiment)]
                 self._note(name, jobs)
@@ -174,7 +174,7 @@ class SnapshotNeeds:
         """
         if owner == BUNDLE_OWNER:
             return sha256 in self.bundles or self._code_of_one_in_the_core(sha256)
-        stream = self._live.core.streams.get(StreamId(owner))
+        stream = self._runtime.core.streams.get(StreamId(owner))
         if stream is not None:
             return stream.snapshots.holds(sha256)
         return owner == "" or sha256 in self._finished.get(owner, ())
@@ -185,13 +185,13 @@ class SnapshotNeeds:
         Args:
             sha256: The hash of the snapshot.
         """
-        books = self._live.core.streams.values()
+        books = self._runtime.core.streams.values()
         return any(stream.snapshots.holds(sha256) for stream in books) or any(
             sha256 in held for held in self._finished.values()
         )
 
     def _code_of_one_in_the_core(self, sha256: str) -> bool:
-        streams = self._live.core.streams.values()
+        streams = self._runtime.core.streams.values()
         return any(
             experiment.payload["bundle"] == sha256 for stream in streams for experiment in stream.experiments.values()
         )
@@ -211,14 +211,14 @@ class GarbageCollector:
 
     def __init__(
         self,
-        live: Live,
+        runtime: Runtime,
         sessions: Sessions,
         look: ExperimentQueries,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         background: Background,
         quota: StoreQuota,
     ) -> None:
-        self._live = live
+        self._runtime = runtime
         self._sessions = sessions
         self._look = look
         self._quota = quota
@@ -250,7 +250,7 @@ class GarbageCollector:
             Unavailable: AppStat is unavailable. Deletions made before the error are not undone.
         """
         async with self._one:
-            report, needs = GarbageReport(), SnapshotNeeds(self._live, self._look, for_others=not for_others)
+            report, needs = GarbageReport(), SnapshotNeeds(self._runtime, self._look, for_others=not for_others)
             await needs.look()
             await self._owned(report, needs, dry_run, older_than)
             await self._swept(report, dry_run, older_than, foreign)
@@ -282,7 +282,7 @@ class GarbageCollector:
 
     async def _clear_strangers(self) -> None:
         try:
-            needs = SnapshotNeeds(self._live, self._look)
+            needs = SnapshotNeeds(self._runtime, self._look)
             await needs.look()
             await needs.read(needs.experiments)
         except HopyardError as error:
@@ -291,7 +291,7 @@ class GarbageCollector:
             )
             self._strangers.clear()
             return
-        async with self._live.turn:
+        async with self._runtime.turn:
             strangers, self._strangers = self._strangers, {}
             for node, hashes in strangers.items():
                 session = self._sessions.of(node)
@@ -369,7 +369,7 @@ class GarbageCollector:
         for owner, hashes in by_owner.items():
             for start in range(0, len(hashes), _AT_ONCE):
                 # Between batches, no experiment begins to need a blob, and none leaves the core.
-                async with self._live.turn:
+                async with self._runtime.turn:
                     await needs.read([owner])
                     part = [s for s in hashes[start : start + _AT_ONCE] if not needs.has(owner, s)]
                     request = appstat_pb2.DeleteBlobsRequest(sha256=part, owner=owner, unwanted_seconds=older_than)
@@ -409,7 +409,7 @@ class GarbageCollector:
             unknown = [one for one in inventory.files if not needs.held(one.sha256)]
             if unknown:
                 await needs.read(needs.experiments)
-            async with self._live.turn:
+            async with self._runtime.turn:
                 await needs.read(needs.experiments if unknown else ())
                 unknown = [one for one in unknown if not needs.held(one.sha256)]
                 if not dry_run:

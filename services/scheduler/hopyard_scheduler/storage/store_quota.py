@@ -18,7 +18,7 @@ from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import UnknownStreamError
 from hopyard_engine.core.actions.snapshots import store_quota
-from hopyard_engine.core.actions.snapshots.store_quota import EvictionRank, Room, StoredContents, StoreUsage
+from hopyard_engine.core.actions.snapshots.store_quota import EvictionRank, StoreContents, StoredContents, StoreUsage
 from hopyard_engine.core.events import SnapshotsGivenUp, StoreQuotaSet
 from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.storage.store_usage import of_rows
@@ -26,7 +26,7 @@ from hopyard_scheduler.storage.store_usage import of_rows
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
     from hopyard_scheduler.experiments.queries import ExperimentQueries
-    from hopyard_scheduler.runtime.runtime import Live
+    from hopyard_scheduler.runtime.runtime import Runtime
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ class StoreQuota:
 
     def __init__(
         self,
-        live: Live,
+        runtime: Runtime,
         look: ExperimentQueries,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         load: Callable[[str], Awaitable[object]],
     ) -> None:
-        self._live = live
+        self._runtime = runtime
         self._look = look
         self._stub = stub
         self._load = load
@@ -78,8 +78,8 @@ class StoreQuota:
     async def set(self, size: int) -> None:
         """Set the quota in bytes and record it in the journal; 0: no quota."""
         quota = size or None
-        if quota != self._live.core.cluster.store_quota:
-            await self._live.apply(StoreQuotaSet(self._live.clock(), quota))
+        if quota != self._runtime.core.cluster.store_quota:
+            await self._runtime.apply(StoreQuotaSet(self._runtime.clock(), quota))
 
     @property
     def warning(self) -> str:
@@ -96,7 +96,7 @@ class StoreQuota:
 
         Without a quota they are not remembered, but read from AppStat if a quota is set later.
         """
-        if self._live.core.cluster.store_quota is None:
+        if self._runtime.core.cluster.store_quota is None:
             self._read = False
             return
         self._finished[stream.id] = store_quota.stored_contents(stream)
@@ -112,11 +112,11 @@ class StoreQuota:
 
         It is called after each batch, and therefore computes only a sum.
         """
-        quota = self._live.core.cluster.store_quota
+        quota = self._runtime.core.cluster.store_quota
         if quota is None:
             self.above = 0
             return
-        size = sum(stream.snapshots.size for stream in self._live.core.streams.values())
+        size = sum(stream.snapshots.size for stream in self._runtime.core.streams.values())
         if size != self._seen:
             self._seen = size
             if size + self._elsewhere > quota or self.above:
@@ -142,12 +142,12 @@ class StoreQuota:
 
     async def use(self) -> StoreUsage:
         """Return the present usage of the store and its quota."""
-        return (await self._room()).use(self._live.core.cluster.store_quota)
+        return (await self._room()).use(self._runtime.core.cluster.store_quota)
 
     # ------------------------------------------------------------------------------------------------------- internals
 
     async def _make_room(self) -> None:
-        quota = self._live.core.cluster.store_quota
+        quota = self._runtime.core.cluster.store_quota
         if quota is None:
             return
         found = await self._room()
@@ -160,13 +160,13 @@ class StoreQuota:
             await self._give_up(owner, hashes)
         self._tell(max(found.used - quota, 0), quota)
 
-    async def _room(self) -> Room:
+    async def _room(self) -> StoreContents:
         """Return the contents of the store, read in parts between batches.
 
         Changes during the reading are harmless: each stream checks `SnapshotsGivenUp` against its present state.
         """
         await self._read_finished()
-        core = self._live.core
+        core = self._runtime.core
         holdings = {name: held for name in list(core.streams) if (held := await self._held(name)) is not None}
         for name in core.streams:
             self._finished.pop(name, None)
@@ -175,15 +175,15 @@ class StoreQuota:
         for name in holdings:
             if name in self._stuck or core.thinks(name):  # It cannot give up anything now.
                 holdings[name] = [StoredContents(one.sha256, one.size, EvictionRank.NEEDED) for one in holdings[name]]
-        return await asyncio.to_thread(Room, holdings)
+        return await asyncio.to_thread(StoreContents, holdings)
 
     async def _held(self, name: StreamId) -> list[StoredContents] | None:
         """Return the contents that a stream in the core has in the store; None: the stream is no longer in the core."""
         found: list[StoredContents] = []
         jobs: list[str] | None = None
         while jobs is None or jobs:
-            async with self._live.turn:
-                stream = self._live.core.streams.get(name)
+            async with self._runtime.turn:
+                stream = self._runtime.core.streams.get(name)
                 if stream is None:
                     return None
                 if jobs is None:
@@ -195,11 +195,11 @@ class StoreQuota:
 
     async def _give_up(self, owner: StreamId, hashes: Sequence[str]) -> None:
         try:
-            if owner not in self._live.core.streams:
+            if owner not in self._runtime.core.streams:
                 await self._load(owner)
             for start in range(0, len(hashes), _AT_ONCE):
                 part = tuple(hashes[start : start + _AT_ONCE])
-                await self._live.apply(SnapshotsGivenUp(self._live.clock(), owner, part))
+                await self._runtime.apply(SnapshotsGivenUp(self._runtime.clock(), owner, part))
         except UnknownStreamError:
             self._wake.set()  # The stream has just left the core; the next check finds it among the finished ones.
         except (Unavailable, TimedOut):
@@ -234,7 +234,7 @@ class StoreQuota:
         for found in await self._look.show_all():
             streams.setdefault(StreamId(found.group or found.id), []).append(found)
         for name, experiments in streams.items():
-            if name not in self._live.core.streams:
+            if name not in self._runtime.core.streams:
                 jobs = [job for experiment in experiments for job in await self._look.jobs(experiment.id)]
                 self._finished[name] = await self._there(of_rows(experiments, jobs))
 

@@ -15,7 +15,7 @@ from hopyard.v1 import appstat_pb2
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_tools.commands.journal_source import JournalSource, opened
 from hopyard_tools.reexecution.chains import TrainingChain, chains_of
-from hopyard_tools.reexecution.diff import Compared, compared, first
+from hopyard_tools.reexecution.diff import JobComparison, compared, first
 from hopyard_tools.reexecution.extract import Recorded
 from hopyard_tools.reexecution.scratch_cluster import partitions_here, train_again
 
@@ -57,7 +57,7 @@ async def execute(
             program = program_of(experiment.payload)
             bundle = await _fetch(source, program.bundle, folder / "bundle")
         chains = chosen(name, recorded, jobs, experiment.settings.snapshot_every)
-        found: list[Compared] = []
+        found: list[JobComparison] = []
         if chains:
             slots = slots_for(program, chains, slots)
             partitions = partitions_here(recorded) if program.spec.data is not None else []
@@ -173,7 +173,7 @@ def _cpus(program: ExperimentProgram, slots: int) -> int:
     return slot_cpus(slots, program.spec.resources.per_job.cpus)
 
 
-def verdict(name: str, found: Sequence[Compared]) -> str:
+def verdict(name: str, found: Sequence[JobComparison]) -> str:
     """Return the result of the comparison as one line for people.
 
     Args:
@@ -196,7 +196,7 @@ def verdict(name: str, found: Sequence[Compared]) -> str:
     return f"{what}, {told} compared: {count(different, 'job')} differ{'s' if different == 1 else ''}; first: {difference.text}"
 
 
-def document(name: str, found: Sequence[Compared]) -> dict[str, Any]:
+def document(name: str, found: Sequence[JobComparison]) -> dict[str, Any]:
     """Return the result of the comparison as a JSON document.
 
     Args:
@@ -204,7 +204,7 @@ def document(name: str, found: Sequence[Compared]) -> dict[str, Any]:
         found: The comparison of each job.
     """
 
-    def plain(job: Compared) -> dict[str, Any]:
+    def plain(job: JobComparison) -> dict[str, Any]:
         return {
             "job": job.job,
             "hyperparameters": job.hyperparameters,
@@ -227,7 +227,7 @@ def document(name: str, found: Sequence[Compared]) -> dict[str, Any]:
     }
 
 
-def table(found: Sequence[Compared]) -> RenderableType:
+def table(found: Sequence[JobComparison]) -> RenderableType:
     """Return a table with one line for each repeated job."""
     from rich.table import Table
 

@@ -48,7 +48,7 @@ class OutcomeDifference:
 
 
 @dataclass(slots=True)
-class Compared:
+class JobComparison:
     """The comparison of one job's repeated training with the recorded training.
 
     Attributes:
@@ -92,7 +92,7 @@ class JobOutcome:
     state: str
 
 
-def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[Compared]:
+def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[JobComparison]:
     """Compare the repeated training with the recorded training.
 
     Args:
@@ -103,9 +103,9 @@ def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[Compared]
         The comparison of each job, in the order in which the jobs started.
     """
     made = _made(again)
-    found: dict[str, Compared] = {}
+    found: dict[str, JobComparison] = {}
     for chain in chains:
-        job = found.setdefault(chain.job, Compared(chain.job, chain.hyperparameters))
+        job = found.setdefault(chain.job, JobComparison(chain.job, chain.hyperparameters))
         now = made.get(chain.number, JobOutcome({}, {}, "it was not begun"))
         for stretch in chain.stretches:
             run = stretch.run
@@ -126,7 +126,7 @@ def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[Compared]
     return list(found.values())
 
 
-def first(found: Sequence[Compared]) -> OutcomeDifference | None:
+def first(found: Sequence[JobComparison]) -> OutcomeDifference | None:
     """Return the difference whose recorded event comes first in the journal; None: all results are equal.
 
     Other differences may be consequences of this one.
@@ -153,7 +153,7 @@ def _made(again: Recorded) -> dict[int, JobOutcome]:
     return found
 
 
-def _reports(job: Compared, run: RecordedRun, end: int, now: JobOutcome) -> None:
+def _reports(job: JobComparison, run: RecordedRun, end: int, now: JobOutcome) -> None:
     for (position, part), noted in sorted(run.reports.items()):
         if run.mode is RunMode.TRAIN and not run.start < position <= end:
             continue

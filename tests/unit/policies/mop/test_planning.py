@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard_policies.mop.schedule.bounds import lower_bound, replica_bound
-from hopyard_policies.mop.schedule.dispatch import Following, Randomized
+from hopyard_policies.mop.schedule.dispatch import PlanFollower, Randomized
 from hopyard_policies.mop.schedule.estimates import Estimates
 from hopyard_policies.mop.schedule.milp import solve
 from hopyard_policies.mop.schedule.planning import SCHEDULERS, dispatcher, longest
 from hopyard_policies.mop.schedule.problem import (
     InvalidScheduleError,
-    Placed,
+    ScheduledUnit,
     TrainingUnit,
     VisitProblem,
     VisitSchedule,
@@ -119,7 +119,7 @@ def test_with_noise_a_plan_without_slack_is_followed_and_better_than_chance() ->
         by_chance = partial(Randomized, rng=random.Random(seed))
         theirs += carry_out_online(problem, Online(problem, by_chance), actual).makespan
     assert ours < theirs
-    assert isinstance(dispatcher(problem), Following)
+    assert isinstance(dispatcher(problem), PlanFollower)
 
 
 def test_the_bound_with_replicas_is_that_without_them_if_there_are_none() -> None:
@@ -159,16 +159,16 @@ def test_more_to_come_is_more_urgent() -> None:
 def test_schedules_that_break_an_invariant_are_refused() -> None:
     problem = VisitProblem([1.0, 2.0], [1.0, 1.0], [1.0, 1.0], [[0], [1]])
     a, b, c, d = (TrainingUnit(config, partition) for config in (0, 1) for partition in (0, 1))
-    good = [Placed(a, 0, 0, 1), Placed(b, 1, 2, 3), Placed(c, 0, 2, 4), Placed(d, 1, 4, 6)]
+    good = [ScheduledUnit(a, 0, 0, 1), ScheduledUnit(b, 1, 2, 3), ScheduledUnit(c, 0, 2, 4), ScheduledUnit(d, 1, 4, 6)]
     check(problem, VisitSchedule(tuple(good)))
     wrong = {
         "trained 0 times": good[1:],
-        "trained 2 times": [*good, Placed(a, 0, 7, 8)],
-        "does not hold": [Placed(a, 1, 0, 1), *good[1:]],
-        "too little": [*good[:3], Placed(d, 1, 4, 5)],
-        "slot 0 starts": [*good[:2], Placed(c, 0, 0.5, 2.5), good[3]],
-        "configuration 1 starts": [*good[:3], Placed(d, 1, 3, 5)],
-        "not to be trained": [*good, Placed(TrainingUnit(5, 0), 0, 9, 10)],
+        "trained 2 times": [*good, ScheduledUnit(a, 0, 7, 8)],
+        "does not hold": [ScheduledUnit(a, 1, 0, 1), *good[1:]],
+        "too little": [*good[:3], ScheduledUnit(d, 1, 4, 5)],
+        "slot 0 starts": [*good[:2], ScheduledUnit(c, 0, 0.5, 2.5), good[3]],
+        "configuration 1 starts": [*good[:3], ScheduledUnit(d, 1, 3, 5)],
+        "not to be trained": [*good, ScheduledUnit(TrainingUnit(5, 0), 0, 9, 10)],
     }
     for message, placed in wrong.items():
         with pytest.raises(InvalidScheduleError, match=message):

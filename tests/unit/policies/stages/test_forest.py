@@ -14,7 +14,7 @@ from hopyard_policies.stage_tree.incremental_tree import Forest, Inputs, TreeBra
 from hopyard_policies.stage_tree.plan import SearchPlan, Trial
 from hopyard_policies.stage_tree.prefix_equality import BySequences
 from hopyard_policies.stage_tree.tree import RunningTrial, StageTree
-from hopyard_simulator import Costs, CurveWorkload, Joining, Result, simulate
+from hopyard_simulator import Costs, CurveWorkload, JoiningExperiment, Result, simulate
 
 from .searches import Configuration, random_space, steps, value
 
@@ -64,7 +64,7 @@ def search(seed: int) -> Result:
         CurveWorkload(value, spaces[0], LENGTH),
         "stage_tree",
         slots=rng.randint(1, 6),
-        group=[Joining(space, at=rng.uniform(0, 8)) for space in spaces[1:]],
+        group=[JoiningExperiment(space, at=rng.uniform(0, 8)) for space in spaces[1:]],
         costs=Costs(snapshot=rng.choice((0, 0.1)), resume=rng.choice((0, 0.3))),
         parameters={"tuner": rng.choice(("default", "sha", "asha")), "save_every": rng.randint(1, 5)},
         details=True,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hopyard.policy import ApplicationStat, Cluster, Verdict
 from hopyard_policies.stage_tree.policy import StageTreePolicy
-from hopyard_simulator import Costs, CurveWorkload, Faults, Joining, Result, simulate
+from hopyard_simulator import Costs, CurveWorkload, Faults, JoiningExperiment, Result, simulate
 
 from .searches import Configuration, prefix, random_space, steps, value
 
@@ -25,7 +25,7 @@ SECOND = ({"lr": steps([6], [0.1, 0.2])}, {"lr": steps([8], [0.1, 0.3])})
 A, B = "simulation", "simulation-2"
 
 
-def group(*others: Joining, slots: int = 2, first: tuple[Configuration, ...] = FIRST, **rest: Any) -> Result:
+def group(*others: JoiningExperiment, slots: int = 2, first: tuple[Configuration, ...] = FIRST, **rest: Any) -> Result:
     """Searches a space together with others."""
     workload = CurveWorkload(value, first, LENGTH)
     return simulate(workload, "stage_tree", slots=slots, group=others, details=True, **rest)
@@ -40,18 +40,18 @@ def bills(result: Result) -> list[float]:
 
 
 def test_two_grids_that_overlap_train_the_union_of_their_positions() -> None:
-    result = group(Joining(SECOND))
+    result = group(JoiningExperiment(SECOND))
     assert result.iterations == 20
     assert result.states == dict.fromkeys("1234", "COMPLETED")
 
 
 def test_another_bundle_data_set_or_seed_never_matches() -> None:
-    assert group(Joining(SECOND, alike=False)).iterations == 16 + 14
+    assert group(JoiningExperiment(SECOND, alike=False)).iterations == 16 + 14
 
 
 def test_who_joins_later_does_not_train_what_is_there() -> None:
     """At 14 seconds the only slot is at the second trial, which is what the other experiment wants."""
-    result = group(Joining(SECOND[:1], at=14.0), slots=1)
+    result = group(JoiningExperiment(SECOND[:1], at=14.0), slots=1)
     assert result.iterations == 16
     assert result.runs is not None
     assert {run.job for run in result.runs} == {"1", "2"}
@@ -61,18 +61,18 @@ def test_who_joins_later_does_not_train_what_is_there() -> None:
 
 def test_a_shared_stage_is_billed_in_equal_parts_and_the_rest_to_whoever_wants_it() -> None:
     """0-4 is wanted by both (2 seconds each), 4-10 by the first one, 4-10 of the other trial by both, 6-10 by the second one."""
-    assert bills(group(Joining(SECOND), slots=3)) == pytest.approx([2 + 6 + 3, 2 + 3 + 4])
+    assert bills(group(JoiningExperiment(SECOND), slots=3)) == pytest.approx([2 + 6 + 3, 2 + 3 + 4])
 
 
 def test_what_was_trained_before_it_joined_costs_it_nothing() -> None:
     """On one slot the first trial is done at 10, and the other one's way from 4 to 10 at 16."""
-    paid = bills(group(Joining(SECOND[:1], at=12.5), slots=1))
+    paid = bills(group(JoiningExperiment(SECOND[:1], at=12.5), slots=1))
     assert paid == pytest.approx([10 + 2 + 2, 2])  # The unit under way when it joins is billed when it is reported.
 
 
 @pytest.mark.parametrize("at", [0.5, 2.5, 5.5, 7.5])
 def test_only_what_the_stopped_one_wanted_ceases(at: float) -> None:
-    result = group(Joining(SECOND, stopped=at), slots=3)
+    result = group(JoiningExperiment(SECOND, stopped=at), slots=3)
     assert result.states is not None
     assert [result.states[job] for job in "1234"] == ["COMPLETED", "COMPLETED", "TERMINATED", "TERMINATED"]
     alone = {(p, prefix(one, p)) for one in FIRST for p in range(1, LENGTH + 1)}
@@ -83,9 +83,11 @@ def test_only_what_the_stopped_one_wanted_ceases(at: float) -> None:
 @pytest.mark.parametrize("at", [2.5, 5.5, 7.5])
 def test_what_a_stopped_experiments_run_has_trained_is_not_trained_again(at: float) -> None:
     """The first one is on the only slot with its one trial, which the second one wants, too."""
-    result = group(Joining(FIRST[:1]), Joining(FIRST[1:], at=0.1, stopped=at), slots=1, first=FIRST[1:])
+    result = group(
+        JoiningExperiment(FIRST[:1]), JoiningExperiment(FIRST[1:], at=0.1, stopped=at), slots=1, first=FIRST[1:]
+    )
     assert result.iterations == 16
-    whole = group(Joining(SECOND[1:], stopped=at), slots=1, first=SECOND[1:])
+    whole = group(JoiningExperiment(SECOND[1:], stopped=at), slots=1, first=SECOND[1:])
     assert whole.iterations == LENGTH
 
 
@@ -106,7 +108,7 @@ def test_the_best_of_an_experiment_that_is_over_trains_no_further() -> None:
     refused: list[Verdict] = []
     space = [{"lr": rate} for rate in (1, 2, 3, 4)]
     workload = CurveWorkload(value, space[1:], LENGTH)
-    joining = Joining([space[0], {"lr": 5}], stopped=25.0)
+    joining = JoiningExperiment([space[0], {"lr": 5}], stopped=25.0)
     result = simulate(workload, lambda: Corrected(refused), slots=2, group=[joining], details=True)
     assert refused == []
     assert result.states == dict.fromkeys("123456", "COMPLETED")
@@ -133,7 +135,7 @@ def test_what_only_the_stopped_one_wanted_is_let_go_at_its_stop() -> None:
         workload,
         lambda: Watched(seen, save_every=1),
         slots=3,
-        group=[Joining(SECOND, stopped=8.5)],
+        group=[JoiningExperiment(SECOND, stopped=8.5)],
         details=True,
         costs=Costs(resume=0.1),
     )
@@ -147,7 +149,7 @@ def test_what_only_the_stopped_one_wanted_is_let_go_at_its_stop() -> None:
 
 def test_each_has_its_own_end() -> None:
     top = max(value(FIRST[1], p) for p in range(1, 11))
-    result = group(Joining(SECOND[:1], target=top), slots=1)
+    result = group(JoiningExperiment(SECOND[:1], target=top), slots=1)
     assert result.experiments is not None
     assert "reached the target" in result.experiments[B].reason
     assert result.experiments[A].reason == "all jobs ended"
@@ -168,7 +170,7 @@ def test_each_one_decides_as_alone(seed: int, tuner: str | None) -> None:
         workload,
         "stage_tree",
         slots=rng.randint(1, 20),
-        group=[Joining(space) for space in spaces[1:]],
+        group=[JoiningExperiment(space) for space in spaces[1:]],
         costs=costs,
         parameters=parameters,
         details=True,
@@ -201,7 +203,7 @@ def test_lost_runs_and_stops_cost_what_was_not_saved(seed: int) -> None:
         CurveWorkload(value, spaces[0], 8),
         "stage_tree",
         slots=3,
-        group=[Joining(spaces[1], at=rng.uniform(0, 10), stopped=rng.choice((None, 12.0)))],
+        group=[JoiningExperiment(spaces[1], at=rng.uniform(0, 10), stopped=rng.choice((None, 12.0)))],
         faults=Faults(drop=0.05),
         parameters={"max_losses": 1000},
         seed=seed,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopyard_policies.stage_tree.plan import SearchPlan, Trial
-from hopyard_policies.stage_tree.prefix_equality import BySequences, NothingShared
+from hopyard_policies.stage_tree.prefix_equality import BySequences, NoSharing
 from hopyard_policies.stage_tree.tree import Request, RunningTrial, Stage, StageTree
 
 from .searches import prefix, random_space, steps
@@ -21,7 +21,7 @@ Spans = set[tuple[str, int, int]]
 
 
 def plan_of(configurations: Mapping[str, Mapping[str, object]], limit: int, shared: bool = True) -> SearchPlan:
-    plan = SearchPlan(BySequences() if shared else NothingShared())
+    plan = SearchPlan(BySequences() if shared else NoSharing())
     for name, configuration in configurations.items():
         plan.add(Trial(name, ((limit, configuration),)))
     return plan

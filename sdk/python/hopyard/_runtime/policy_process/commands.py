@@ -11,7 +11,7 @@ from hopyard._net.rpc.enums import DECISIONS, RUN_MODES
 from hopyard._net.rpc.reasons import reason_from_proto, set_reason
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard.errors import InvalidInput
-from hopyard.policy.invoke import Said
+from hopyard.policy.invoke import UpCallResult
 from hopyard.policy.vocabulary import (
     AmendRun,
     Answer,
@@ -215,7 +215,7 @@ def _started(start: pb.StartJobCommand) -> StartJob:
     )
 
 
-def answer_to_proto(said: Said) -> pb.Answer:
+def answer_to_proto(said: UpCallResult) -> pb.Answer:
     """Returns the message of an answer; raises like `command_to_proto`."""
     answer, message = said.answer, pb.Answer(number=said.answer.number, gang=said.gang, nodes=said.nodes)
     if answer.decision is not None:
@@ -227,7 +227,7 @@ def answer_to_proto(said: Said) -> pb.Answer:
     return message
 
 
-def answer_from_proto(message: pb.Answer) -> Said:
+def answer_from_proto(message: pb.Answer) -> UpCallResult:
     """Returns the answer in a message that is not an error.
 
     Raises:
@@ -240,7 +240,7 @@ def answer_from_proto(message: pb.Answer) -> Said:
     demand = message.demand if message.HasField("demand") else None
     if message.gang < 0 or (demand is not None and demand < 0):
         raise InvalidInput(f"demand and gang are at least 0, found {demand} and {message.gang}")
-    return Said(
+    return UpCallResult(
         Answer(message.number, decision, commands), demand, message.gang or 1, tuple(sorted(set(message.nodes)))
     )
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hopyard._common import formatting
 from hopyard._common.formatting import first_line
-from hopyard.cli.outcome import metric_trouble, note_metrics, starts_over
+from hopyard.cli.outcome import lost_progress, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
@@ -65,7 +65,7 @@ class LiveModel:
                 self._experiment_at = now
             case Job():
                 self.jobs[change.id] = change
-                self.starts_over = self.starts_over or starts_over(change)
+                self.starts_over = self.starts_over or lost_progress(change)
             case JobGone(job=job):
                 self.jobs.pop(job, None)
             case JobReport(job=job, report=report):

@@ -12,7 +12,7 @@ from hopyard.client.types import ExperimentState, JobState
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StateStyle:
     """How a job state is shown.
 
     Attributes:
@@ -36,16 +36,16 @@ _PURPLE: Final = "#CC79A7"
 BEST: Final = f"bold {_ORANGE}"
 
 JOB: Final = {
-    JobState.RUNNING: Look("▶", ">", _SKY, 0),
-    JobState.STARTING: Look("▷", ")", _SKY, 1),
-    JobState.SUSPENDING: Look("◧", "]", _PURPLE, 2),
-    JobState.FAILED: Look("!", "!", f"bold {_VERMILION}", 3),
-    JobState.SUSPENDED: Look("‖", "=", _PURPLE, 4),
-    JobState.HELD: Look("◫", "H", _PURPLE, 5),
-    JobState.COMPLETED: Look("✓", "+", _GREEN, 6),
-    JobState.PENDING: Look("○", "o", "default", 7),
-    JobState.CREATING: Look("·", ".", "dim", 8),
-    JobState.TERMINATED: Look("✗", "x", "dim", 9),
+    JobState.RUNNING: StateStyle("▶", ">", _SKY, 0),
+    JobState.STARTING: StateStyle("▷", ")", _SKY, 1),
+    JobState.SUSPENDING: StateStyle("◧", "]", _PURPLE, 2),
+    JobState.FAILED: StateStyle("!", "!", f"bold {_VERMILION}", 3),
+    JobState.SUSPENDED: StateStyle("‖", "=", _PURPLE, 4),
+    JobState.HELD: StateStyle("◫", "H", _PURPLE, 5),
+    JobState.COMPLETED: StateStyle("✓", "+", _GREEN, 6),
+    JobState.PENDING: StateStyle("○", "o", "default", 7),
+    JobState.CREATING: StateStyle("·", ".", "dim", 8),
+    JobState.TERMINATED: StateStyle("✗", "x", "dim", 9),
 }
 
 

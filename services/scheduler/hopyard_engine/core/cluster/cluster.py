@@ -14,7 +14,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from hopyard.policy.vocabulary import StreamId
-from hopyard_engine.core.cluster.division import ANY, Division, SlotKind, Want, divide
+from hopyard_engine.core.cluster.division import ANY, Division, SlotKind, SlotRequest, divide
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.events import (
     ClusterEvent,
@@ -358,7 +358,7 @@ class ClusterState:
     ) -> Division:
         kinds = Counter(kind_of[m.spec.id] for m in usable)
         wants = [
-            Want(
+            SlotRequest(
                 Claim(name, t.weight, t.limit(len(usable))),
                 t.gang,
                 t.need,

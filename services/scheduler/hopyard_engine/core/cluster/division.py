@@ -27,8 +27,8 @@ class SlotKind(NamedTuple):
     Attributes:
         cpus: Number of CPU threads.
         gpus: Number of GPUs.
-        wished: Names of the streams with node restrictions (`Want.picky`) that can use the slot. Slots of different nodes may have
-            different kinds for this reason.
+        wished: Names of the streams with node restrictions (`SlotRequest.picky`) that can use the slot. Slots of
+            different nodes may have different kinds for this reason.
     """
 
     cpus: int = 1
@@ -48,7 +48,7 @@ ANY = SlotKind()
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class SlotRequest:
     """The request of one stream and the slots that it has now.
 
     Attributes:
@@ -92,7 +92,7 @@ class Division:
         return 0 if self.plan is None else max(held - self.plan[name][kind], 0)
 
 
-def divide(slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> Division:
+def divide(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Division:
     """Divide slots between streams.
 
     Args:
@@ -129,7 +129,7 @@ class _Handing:
         plan: Number of slots of each kind that each stream gets.
     """
 
-    def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[Want]) -> None:
+    def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> None:
         self.plan: dict[str, Counter[SlotKind]] = {want.claim.name: Counter() for want in wants}
         self._free = Counter(slots)
         self._granted = {want.claim.name: want.granted for want in wants}
@@ -138,11 +138,11 @@ class _Handing:
         self._spoken_for = {kind: sum(want.granted.get(kind, 0) for want in wants) for kind in slots}
         self._steps: list[tuple[str, SlotKind, int]] = []
 
-    def level(self, want: Want) -> float:
+    def level(self, want: SlotRequest) -> float:
         """Return the number of slots per unit of weight that the stream of a want would have after it gets another gang."""
         return (self._sizes[want.claim.name] + want.gang) / want.claim.weight
 
-    def give(self, want: Want) -> bool:
+    def give(self, want: SlotRequest) -> bool:
         """Add a gang of slots to the plan of a want.
 
         Returns:
@@ -157,7 +157,7 @@ class _Handing:
             self._change(name, kind, -change)
         return False
 
-    def _give_one(self, want: Want) -> bool:
+    def _give_one(self, want: SlotRequest) -> bool:
         """Add one suitable slot to the plan of a want. If necessary, other wants move to slots of other kinds (breadth-first search).
 
         Returns:

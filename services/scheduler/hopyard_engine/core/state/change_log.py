@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 
-class Recent:
+class ChangeLog:
     """A set of names, ordered by the time of their last change.
 
     To read incrementally, store `count` after each read and pass the stored value to `since` in the next one.
@@ -31,7 +31,7 @@ class Recent:
         Each name occurs once. `touch` must not be called during the iteration.
 
         Args:
-            count: A former value of `Recent.count`; 0 gives all names.
+            count: A former value of `ChangeLog.count`; 0 gives all names.
         """
         newest = reversed(self._touched.items())
         return (name for name, _ in takewhile(lambda item: item[1] > count, newest))

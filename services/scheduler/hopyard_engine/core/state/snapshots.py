@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
-from hopyard_engine.core.state.change_log import Recent
+from hopyard_engine.core.state.change_log import ChangeLog
 from hopyard_engine.core.state.snapshot_entries import (
     Dropped,
     Keep,
@@ -46,7 +46,7 @@ class SnapshotBook:
 
     def __init__(self, lent: Iterable[str] = ()) -> None:
         self._lent: dict[str, set[str]] = {sha256: set() for sha256 in lent}  # Nodes with copies that no entry has.
-        self.touched = Recent()
+        self.touched = ChangeLog()
         self._entries: dict[str, dict[int, SnapshotEntry]] = {}
         self._copies: Counter[str] = Counter()
         self._sizes: dict[str, int] = {}

@@ -37,7 +37,7 @@ from hopyard_engine.core.effects import (
     WithdrawQuestion,
 )
 from hopyard_engine.core.events import ExperimentJoined, StreamCreated
-from hopyard_engine.core.state.change_log import Recent
+from hopyard_engine.core.state.change_log import ChangeLog
 from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import GrantedSlot, Job, Run, earlier_of
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall, foremost
@@ -113,7 +113,7 @@ class Stream:
         self.earlier = earlier_of(created.earlier, self.founder.id)
         self.scaling = created.scaling
         self.jobs: dict[str, Job] = {}
-        self.touched = Recent()
+        self.touched = ChangeLog()
         self.states: dict[JobState, int] = {}
         self.idle = IdleQueue()
         self.open: dict[str, Job] = {}

@@ -93,9 +93,9 @@ def gc(
 async def _collect(
     server: str | None, data: Path | None, dry_run: bool, age: float, foreign: bool, for_later: bool
 ) -> Garbage:
-    from hopyard.cli.connect import connected, resting
+    from hopyard.cli.connect import connected, stopped_data_dir
 
-    idle = await resting(server, data)
+    idle = await stopped_data_dir(server, data)
     # No agents run for a stopped cluster, so this command reads their folders.
     files = _idle_files(idle, age) if idle is not None else []
 

@@ -26,7 +26,7 @@ CRASH_LIMIT: Final = 5
 CRASH_SECONDS: Final = 60.0  # the window in which crashes are counted
 
 
-class Crashes:
+class CrashCounter:
     """Counts the crashes of one service within a sliding time window.
 
     Args:
@@ -95,13 +95,13 @@ class Supervisor:
         note: Callable[[str], None],
         *,
         backoff: Backoff | None = None,
-        crashes: Crashes | None = None,
+        crashes: CrashCounter | None = None,
     ) -> None:
         self.process = process
         self.restarts = 0
         self._note = note
         self._backoff = backoff or Backoff(first=0.5, most=10.0)
-        self._crashes = crashes or Crashes()
+        self._crashes = crashes or CrashCounter()
         self._port: str | None = None
         self._reserved: socket.socket | None = None
 

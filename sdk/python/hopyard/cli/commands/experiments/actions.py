@@ -113,7 +113,7 @@ def extend(
 
     from hopyard.cli.commands.experiments.hints import next_step
     from hopyard.cli.commands.experiments.run_session import extend_experiment
-    from hopyard.cli.connect import find, resting, where, with_client
+    from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import say
     from hopyard.client.types import ExperimentState
@@ -131,7 +131,7 @@ def extend(
 
     if watch:
         raise typer.Exit(extend_experiment(act, experiment or "", server=server, data=data, json=json))
-    idle = asyncio.run(resting(server, data))
+    idle = asyncio.run(stopped_data_dir(server, data))
     extended = with_client(server, data, "hopyard extend", act)
     _tell(extended, json)
     if not json and (hint := next_step(extended, idle, where(server, data), extended=True)):
@@ -157,7 +157,7 @@ def wait(
     """
     import asyncio
 
-    from hopyard.cli.connect import find, resting, where, with_client
+    from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.errors import EXIT_FAILED
     from hopyard.cli.outcome import ended_error
     from hopyard.cli.output import emit_json, say
@@ -180,7 +180,7 @@ def wait(
             found = await client.wait(found, max(0.0, timeout - (clock.monotonic() - begin)))
         return found, await ended_error(client, found) if found.state.ended else ""
 
-    idle = asyncio.run(resting(server, data))
+    idle = asyncio.run(stopped_data_dir(server, data))
     found, error = with_client(server, data, "hopyard wait", act)
     if json:
         emit_json(found)

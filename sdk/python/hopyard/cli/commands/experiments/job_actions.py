@@ -10,7 +10,7 @@ from typing import Final
 
 from hopyard._common import formatting
 from hopyard.cli.commands.experiments.run_session import SUSPEND_SECONDS
-from hopyard.cli.connect import find, resting, where, with_client
+from hopyard.cli.connect import find, stopped_data_dir, where, with_client
 from hopyard.cli.output import emit_json, say
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment, Job
@@ -22,7 +22,7 @@ Act = Callable[[AsyncClient, Experiment], Awaitable[Job]]
 
 def pause_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
     """Pause a job, wait up to `SUSPEND_SECONDS` until it has left its slots, and print its state, with `json` as JSON."""
-    idle = asyncio.run(resting(server, data))
+    idle = asyncio.run(stopped_data_dir(server, data))
 
     async def act(client: AsyncClient, chosen: Experiment) -> Job:
         found = await client.pause_job(chosen, job)
@@ -37,7 +37,7 @@ def pause_one(experiment: str | None, job: str, server: str | None, data: Path |
 
 def resume_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
     """Release a paused job, so that its policy may start it again, and print its state, with `json` as JSON."""
-    idle = asyncio.run(resting(server, data))
+    idle = asyncio.run(stopped_data_dir(server, data))
     chosen = _act("resume", lambda client, chosen: client.resume_job(chosen, job), experiment, server, data, json)
     if idle is not None:
         say(f"no cluster runs in {idle} to train it: hopyard resume {chosen.id}{where(server, data)}")

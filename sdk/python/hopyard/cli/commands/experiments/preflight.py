@@ -28,9 +28,9 @@ def check_policy(submission: Submission) -> None:
     made = checked_policy(submission)
     if made is None:
         return
-    from hopyard.policy.compatibility import misfit  # slow to import, and only needed with a policy
+    from hopyard.policy.compatibility import incompatibility  # slow to import, and only needed with a policy
 
-    found = misfit(submission.spec, capabilities_of(made))
+    found = incompatibility(submission.spec, capabilities_of(made))
     if found is not None:
         raise placed(InvalidInput(": ".join(found)), submission.text, submission.source)
 

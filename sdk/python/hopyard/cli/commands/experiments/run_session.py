@@ -18,7 +18,7 @@ from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interru
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
-from hopyard.cli.outcome import STARTS_OVER, ended_error, metric_error, metrics_seen, nobody_trained
+from hopyard.cli.outcome import STARTS_OVER, ended_error, incomplete_search_note, metric_error, metrics_seen
 from hopyard.cli.output import emit, emit_json, say, width
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.local_cluster.data_dir_lock import lock_holder
@@ -251,7 +251,7 @@ class RunSession:
         """Print the error or the remark on an ended experiment, if there is one, and return the exit code."""
         error = await ended_error(client, experiment, jobs)
         if not error:
-            if note := nobody_trained(experiment, jobs):
+            if note := incomplete_search_note(experiment, jobs):
                 say(f"note: {note}")
             return EXIT_DONE
         say(f"error: {error}")

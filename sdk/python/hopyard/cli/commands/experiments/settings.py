@@ -69,7 +69,7 @@ def set_terms(
     import asyncio
 
     from hopyard.cli.commands.experiments.hints import next_step
-    from hopyard.cli.connect import find, resting, where, with_client
+    from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit_json, say
 
@@ -85,7 +85,7 @@ def set_terms(
     async def act(client: AsyncClient) -> ExperimentValue:
         return await client.update(await find(client, experiment), **change, clear=clear)
 
-    idle = asyncio.run(resting(server, data))
+    idle = asyncio.run(stopped_data_dir(server, data))
     found = with_client(server, data, "hopyard set", act)
     if json:
         emit_json(found)

@@ -65,11 +65,11 @@ def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
     """
     import asyncio
 
-    from hopyard.cli.connect import resting, with_client
+    from hopyard.cli.connect import stopped_data_dir, with_client
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import nodes_table
 
-    idle = asyncio.run(resting(server, data))
+    idle = asyncio.run(stopped_data_dir(server, data))
     if idle is not None:
         # The nodes stored in the directory are not running.
         if json:

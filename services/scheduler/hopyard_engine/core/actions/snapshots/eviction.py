@@ -79,7 +79,7 @@ def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
     )
 
 
-class Spare(NamedTuple):
+class EvictableContents(NamedTuple):
     """Snapshot contents that may be dropped, because none of the snapshots with these contents is needed.
 
     Attributes:
@@ -100,7 +100,7 @@ class Spare(NamedTuple):
         return min(seconds_again(stream, entry) for entry in self.entries)
 
 
-def spare(stream: Stream) -> list[Spare]:
+def spare(stream: Stream) -> list[EvictableContents]:
     """Return all contents that may be dropped, in no particular order."""
     found: dict[str, list[SnapshotEntry]] = {}
     kept: set[str] = set()
@@ -109,10 +109,10 @@ def spare(stream: Stream) -> list[Spare]:
             kept.add(entry.info.sha256)
         else:
             found.setdefault(entry.info.sha256, []).append(entry)
-    return [Spare(sha256, entries) for sha256, entries in found.items() if sha256 not in kept]
+    return [EvictableContents(sha256, entries) for sha256, entries in found.items() if sha256 not in kept]
 
 
-def _droppable(stream: Stream) -> Iterator[Spare]:
+def _droppable(stream: Stream) -> Iterator[EvictableContents]:
     """Iterate over the contents that may be dropped, in the order of eviction.
 
     The caller must drop each before it requests the next.
@@ -125,7 +125,7 @@ def _droppable(stream: Stream) -> Iterator[Spare]:
         yield one
 
 
-def _quickest_again(stream: Stream) -> Iterator[Spare]:
+def _quickest_again(stream: Stream) -> Iterator[EvictableContents]:
     """Iterate over the contents that may be dropped, lowest recompute cost first.
 
     The caller must drop each before it requests the next.
@@ -144,7 +144,7 @@ def _quickest_again(stream: Stream) -> Iterator[Spare]:
             yield one
 
 
-def _price(stream: Stream, one: Spare) -> tuple[bool, float, int]:
+def _price(stream: Stream, one: EvictableContents) -> tuple[bool, float, int]:
     """Return the sort key of contents: whether an extension would resume from them, recompute cost, and newest registration number."""
     goes_on = any(ends(stream, stream.jobs[entry.job], entry.info.position) for entry in one.entries)
     return goes_on, one.seconds(stream), max(entry.number for entry in one.entries)

@@ -121,7 +121,7 @@ class Contents:
     Attributes:
         owners: Ids of the streams that have the contents.
 
-    The other attributes are those of `StoredContents`. `Room.keep_within` updates `seconds` and `before` when it removes other
+    The other attributes are those of `StoredContents`. `StoreContents.keep_within` updates `seconds` and `before` when it removes other
     contents.
     """
 
@@ -161,7 +161,7 @@ class StoreUsage:
     next_seconds: float
 
 
-class Room:
+class StoreContents:
     """The contents of the store with their owners, to choose what to delete.
 
     Args:

@@ -1,6 +1,6 @@
 """The connections of policy processes, and the register of connections that wait for an experiment.
 
-In this module, a stream is the gRPC stream or socket of a policy process. A `Seat` represents it.
+In this module, a stream is the gRPC stream or socket of a policy process. A `PolicyConnection` represents it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_UNREAD: Final = 1_000
 """Maximum number of unread messages of a process. A process gets one up-call at a time, so it has no reason to send more."""
 
 
-class SeatLost(Exception):
+class ConnectionLost(Exception):
     """Raised when the connection of a policy process has ended."""
 
 
@@ -45,10 +45,10 @@ class Greeting:
     curves: bool = True
 
 
-class Seat:
-    """The connection of one policy process to the scheduler. Messages are sent with `send` and received with `hear`.
+class PolicyConnection:
+    """The connection of one policy process to the scheduler. Messages are sent with `send` and received with `receive`.
 
-    The server that accepted the connection calls `take` and `lose`, and ends the connection when `over` returns.
+    The server that accepted the connection calls `deliver` and `lose`, and ends the connection when `wait_closed` returns.
 
     Args:
         greeting: The first message of the process.
@@ -58,108 +58,108 @@ class Seat:
     def __init__(self, greeting: Greeting, write: Callable[[pb.DriveResponse], Awaitable[None]]) -> None:
         self.greeting = greeting
         self._write = write
-        self._heard: deque[pb.DriveRequest] = deque()
-        self._hearer: asyncio.Future[pb.DriveRequest] | None = None
-        self._over = asyncio.Event()
+        self._received: deque[pb.DriveRequest] = deque()
+        self._receiver: asyncio.Future[pb.DriveRequest] | None = None
+        self._closed = asyncio.Event()
         self._error: HopyardError | None = None
         self._lost: Callable[[], None] | None = None
 
     @property
-    def gone(self) -> bool:
+    def closed(self) -> bool:
         """True if the connection has ended."""
-        return self._over.is_set()
+        return self._closed.is_set()
 
     async def send(self, message: pb.DriveResponse) -> None:
         """Send a message to the process.
 
         Raises:
-            SeatLost: The connection has ended.
+            ConnectionLost: The connection has ended.
         """
-        if self.gone:
-            raise SeatLost
+        if self.closed:
+            raise ConnectionLost
         try:
             await self._write(message)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             self.lose()
-            raise SeatLost from error
+            raise ConnectionLost from error
 
-    def hear(self) -> asyncio.Future[pb.DriveRequest]:
+    def receive(self) -> asyncio.Future[pb.DriveRequest]:
         """Return a future of the next message from the process. Only one caller may wait at a time.
 
-        The future raises `SeatLost` when the connection ends.
+        The future raises `ConnectionLost` when the connection ends.
         """
-        hearer: asyncio.Future[pb.DriveRequest] = asyncio.get_running_loop().create_future()
-        if self._heard:
-            hearer.set_result(self._heard.popleft())
-        elif self.gone:
-            hearer.set_exception(SeatLost())
+        receiver: asyncio.Future[pb.DriveRequest] = asyncio.get_running_loop().create_future()
+        if self._received:
+            receiver.set_result(self._received.popleft())
+        elif self.closed:
+            receiver.set_exception(ConnectionLost())
         else:
-            self._hearer = hearer
-        return hearer
+            self._receiver = receiver
+        return receiver
 
-    def take(self, message: pb.DriveRequest) -> None:
-        """Deliver a message received from the process to the caller of `hear`, or queue it for the next call of `hear`.
+    def deliver(self, message: pb.DriveRequest) -> None:
+        """Deliver a message received from the process to the caller of `receive`, or queue it for the next call of `receive`.
 
         If `MOST_UNREAD` messages are queued, the connection is ended with an error.
         """
-        if self._hearer is not None and not self._hearer.done():
-            self._hearer.set_result(message)
-        elif len(self._heard) < MOST_UNREAD:
-            self._heard.append(message)
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_result(message)
+        elif len(self._received) < MOST_UNREAD:
+            self._received.append(message)
         else:
-            self.lose(InvalidInput(f"a policy process answers what it is asked; found {MOST_UNREAD} messages more"))
+            self.lose(InvalidInput(f"a policy process only answers; found {MOST_UNREAD} further messages"))
 
-    def hang_up(self, error: HopyardError | None = None) -> None:
+    def close(self, error: HopyardError | None = None) -> None:
         """End the connection from the side of the scheduler. No effect if it has ended.
 
         Args:
             error: The error that the process receives; None: it receives none.
         """
-        if not self.gone:
+        if not self.closed:
             self._error = error
-            self._over.set()
-            if self._hearer is not None and not self._hearer.done():
-                self._hearer.set_exception(SeatLost())
+            self._closed.set()
+            if self._receiver is not None and not self._receiver.done():
+                self._receiver.set_exception(ConnectionLost())
 
     def lose(self, error: HopyardError | None = None) -> None:
-        """Mark the connection as ended by the process, and call the callback of `when_lost`. No effect if it has ended.
+        """Mark the connection as ended by the process, and call the callback of `on_lost`. No effect if it has ended.
 
         Args:
             error: The error that the process receives; None: it receives none.
         """
-        if not self.gone:
-            self.hang_up(error)
+        if not self.closed:
+            self.close(error)
             if self._lost is not None:
                 self._lost()
 
-    def when_lost(self, then: Callable[[], None]) -> None:
+    def on_lost(self, then: Callable[[], None]) -> None:
         """Set the function `then`, which is called if the process ends the connection.
 
         It is not called if the scheduler ends the connection.
         """
         self._lost = then
 
-    async def over(self) -> None:
-        """Wait until the connection ends. Raise the error that was passed to `hang_up` or `lose`, if any."""
-        await self._over.wait()
+    async def wait_closed(self) -> None:
+        """Wait until the connection ends. Raise the error that was passed to `close` or `lose`, if any."""
+        await self._closed.wait()
         if self._error is not None:
             raise self._error
 
 
-class Desk:
+class ConnectionRegistry:
     """The register of the connections of policy processes. Experiments take connections from it."""
 
     def __init__(self) -> None:
-        self._waiting: list[Seat] = []
-        self._open: set[Seat] = set()
+        self._waiting: list[PolicyConnection] = []
+        self._open: set[PolicyConnection] = set()
         self._came = asyncio.Event()
 
-    def sit(self, seat: Seat) -> None:
-        """Register a connection (`seat`), so that an experiment can take it."""
-        self._open.add(seat)
-        self._waiting.append(seat)
+    def add(self, connection: PolicyConnection) -> None:
+        """Register a connection, so that an experiment can take it."""
+        self._open.add(connection)
+        self._waiting.append(connection)
         came, self._came = self._came, asyncio.Event()
         came.set()
 
@@ -168,18 +168,18 @@ class Desk:
         """True if `MOST_WAITING` connections wait for an experiment, so that no further connection is accepted."""
         return len(self._waiting) >= MOST_WAITING
 
-    def waits(self, policy: str) -> bool:
+    def has_waiting(self, policy: str) -> bool:
         """Return True if a process that connected under this policy name waits for an experiment."""
-        return any(seat.greeting.policy == policy and not seat.gone for seat in self._waiting)
+        return any(connection.greeting.policy == policy and not connection.closed for connection in self._waiting)
 
-    def leave(self, seat: Seat) -> None:
+    def remove(self, connection: PolicyConnection) -> None:
         """Mark a connection as ended by the process, and remove it from the register."""
-        seat.lose()
-        self._open.discard(seat)
-        if seat in self._waiting:
-            self._waiting.remove(seat)
+        connection.lose()
+        self._open.discard(connection)
+        if connection in self._waiting:
+            self._waiting.remove(connection)
 
-    async def take(self, policy: str, experiment: StreamId) -> Seat:
+    async def take(self, policy: str, experiment: StreamId) -> PolicyConnection:
         """Wait until a connection of a policy is available, remove it from those that wait, and return it.
 
         A process that served the experiment before is preferred. A process that served another experiment is not taken.
@@ -189,16 +189,20 @@ class Desk:
             experiment: The stream that the process is to serve; empty: a review of a new experiment.
         """
         while True:
-            found = [seat for seat in self._waiting if seat.greeting.policy == policy and not seat.gone]
-            known = [seat for seat in found if experiment and seat.greeting.experiment == experiment]
-            free = [seat for seat in found if not seat.greeting.experiment]
+            found = [
+                connection
+                for connection in self._waiting
+                if connection.greeting.policy == policy and not connection.closed
+            ]
+            known = [connection for connection in found if experiment and connection.greeting.experiment == experiment]
+            free = [connection for connection in found if not connection.greeting.experiment]
             if known or free:
-                seat = (known or free)[0]
-                self._waiting.remove(seat)
-                return seat
+                connection = (known or free)[0]
+                self._waiting.remove(connection)
+                return connection
             await self._came.wait()
 
     def close(self) -> None:
         """End all connections with an error that asks the processes to connect again."""
-        for seat in list(self._open):
-            seat.hang_up(Unavailable("the scheduler stops; dial in again"))
+        for connection in list(self._open):
+            connection.close(Unavailable("the scheduler stops; dial in again"))

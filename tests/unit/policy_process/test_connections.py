@@ -1,0 +1,34 @@
+"""What a policy process says that nobody has asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.errors import InvalidInput
+from hopyard.v1 import policy_pb2 as pb
+from hopyard_scheduler.policy_process import connections
+from hopyard_scheduler.policy_process.connections import ConnectionLost, Greeting, PolicyConnection
+
+pytestmark = pytest.mark.quick
+
+
+async def nowhere(message: pb.DriveResponse) -> None:
+    raise AssertionError(f"nothing is sent, found {message}")
+
+
+async def test_a_process_that_only_talks_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_UNREAD", 2)
+    connection, lost = PolicyConnection(Greeting("mine"), nowhere), list[bool]()
+    connection.on_lost(lambda: lost.append(True))
+    for number in range(2):
+        connection.deliver(pb.DriveRequest(answer=pb.Answer(number=number)))
+    assert lost == []
+    for number in range(2, 5):
+        connection.deliver(pb.DriveRequest(answer=pb.Answer(number=number)))
+    assert lost == [True]
+    assert connection.closed
+    with pytest.raises(InvalidInput, match="found 2 further messages"):
+        await connection.wait_closed()
+    assert [(await connection.receive()).answer.number for _ in range(2)] == [0, 1]
+    with pytest.raises(ConnectionLost):
+        await connection.receive()

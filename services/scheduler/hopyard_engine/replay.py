@@ -279,12 +279,12 @@ class DivergenceGuard:
         self._host = host
         self._reason: Reason | None = objection(difference)
 
-    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, stream: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Return the failure once, at the first up-call while the experiment is RUNNING; else the policy's answer."""
-        if self._reason is not None and experiment.state is ExperimentState.RUNNING:
+        if self._reason is not None and stream.state is ExperimentState.RUNNING:
             reason, self._reason = self._reason, None
             return PolicyFailed(call.at, call.stream, call.number, reason)
-        return self._host.answer(experiment, call)
+        return self._host.answer(stream, call)
 
 
 # ------------------------------------------------------------------------------------------------------------------- until

@@ -32,13 +32,13 @@ class PendingAnswers:
     def __iter__(self) -> Iterator[StreamId]:
         return iter(self._waiting)
 
-    def begin(self, experiment: StreamId) -> None:
+    def begin(self, stream: StreamId) -> None:
         """Mark that a stream waits for its policy's answer. From now on `keep` holds back its events."""
-        self._waiting.setdefault(experiment, [])
+        self._waiting.setdefault(stream, [])
 
-    def end(self, experiment: StreamId) -> list[StreamEvent]:
+    def end(self, stream: StreamId) -> list[StreamEvent]:
         """Mark that a stream no longer waits, and return the events that were held back, in order."""
-        return self._waiting.pop(experiment, [])
+        return self._waiting.pop(stream, [])
 
     def keep(self, event: StreamEvent) -> bool:
         """Hold an event back if its stream waits for an answer. Return whether the event was held back."""
@@ -48,9 +48,9 @@ class PendingAnswers:
         waiting.append(event)
         return True
 
-    def concerns(self, experiment: StreamId, node: str) -> bool:
+    def concerns(self, stream: StreamId, node: str) -> bool:
         """Return whether a held-back event of a stream changes the state of `node` (`NodeLost`, `NodeBack` or `NodeDraining`)."""
-        waiting = self._waiting.get(experiment, ())
+        waiting = self._waiting.get(stream, ())
         return any(isinstance(event, NodeLost | NodeBack | NodeDraining) and event.node == node for event in waiting)
 
     def doomed(self, key: RunKey, node: str) -> bool:

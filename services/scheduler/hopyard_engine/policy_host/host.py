@@ -38,11 +38,11 @@ class RecordedAnswer:
 class Host(Protocol):
     """Makes up-calls on the policy of one stream, wherever the policy runs."""
 
-    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, stream: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Make one up-call on the policy. Return its answer, or its failure.
 
         Args:
-            experiment: The stream in the state that the policy sees.
+            stream: The stream in the state that the policy sees.
             call: The up-call.
         """
 
@@ -57,7 +57,7 @@ class MissingPolicy:
     def __init__(self, reason: Reason) -> None:
         self.reason = reason
 
-    def answer(self, experiment: Stream, call: UpCall) -> PolicyFailed:
+    def answer(self, stream: Stream, call: UpCall) -> PolicyFailed:
         """Return a failure of the up-call with the host's reason."""
         return PolicyFailed(call.at, call.stream, call.number, self.reason)
 
@@ -85,11 +85,11 @@ class PolicyHost:
         """The version of the policy's decisions."""
         return self._policy.version
 
-    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, stream: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Make one up-call on the policy.
 
         Args:
-            experiment: The stream in the state that the policy sees.
+            stream: The stream in the state that the policy sees.
             call: The up-call.
 
         Returns:
@@ -98,7 +98,7 @@ class PolicyHost:
         try:
             said = ask(
                 self._policy,
-                lambda: CoreView(experiment, call, self._views),
+                lambda: CoreView(stream, call, self._views),
                 call.number,
                 call.verdicts,
                 call.call,
@@ -111,44 +111,44 @@ class PolicyHost:
         except BaseException as error:  # noqa: BLE001 - a policy is foreign code and may even call sys.exit
             return PolicyFailed(call.at, call.stream, call.number, raised(self._policy, call.number, call.call, error))
 
-    def rungs(self, experiment: Stream, at: float) -> tuple[Rung, ...] | None:
+    def rungs(self, stream: Stream, at: float) -> tuple[Rung, ...] | None:
         """Return the rungs of the policy after the up-calls so far; None: the policy has none.
 
         Args:
-            experiment: The stream in the state that the policy sees.
+            stream: The stream in the state that the policy sees.
             at: The current time in seconds since the Unix epoch.
 
         Raises:
             InvalidInput: The policy raised an error or issued a command.
         """
-        return self._look(experiment, at, "rungs", self._policy.rungs)
+        return self._look(stream, at, "rungs", self._policy.rungs)
 
-    def stages(self, experiment: Stream, at: float) -> tuple[StageView, ...] | None:
+    def stages(self, stream: Stream, at: float) -> tuple[StageView, ...] | None:
         """Return the stages of training that trials share, after the up-calls so far; None: the policy trains each trial separately.
 
         Args:
-            experiment: The stream in the state that the policy sees.
+            stream: The stream in the state that the policy sees.
             at: The current time in seconds since the Unix epoch.
 
         Raises:
             InvalidInput: The policy raised an error or issued a command.
         """
-        return self._look(experiment, at, "stages", self._policy.stages)
+        return self._look(stream, at, "stages", self._policy.stages)
 
-    def confidences(self, experiment: Stream, at: float) -> dict[str, float]:
+    def confidences(self, stream: Stream, at: float) -> dict[str, float]:
         """Return the probability of each job, by id, to reach the policy's goal, after the up-calls so far; empty: the policy has none.
 
         Args:
-            experiment: The stream in the state that the policy sees.
+            stream: The stream in the state that the policy sees.
             at: The current time in seconds since the Unix epoch.
 
         Raises:
             InvalidInput: The policy raised an error or issued a command.
         """
-        return dict(self._look(experiment, at, "confidences", self._policy.confidences))
+        return dict(self._look(stream, at, "confidences", self._policy.confidences))
 
-    def _look(self, experiment: Stream, at: float, what: str, ask: Callable[[Cluster], T]) -> T:
-        view = CoreView(experiment, UpCall(experiment.id, 0, at, 0, AllocateJobs()), self._views)
+    def _look(self, stream: Stream, at: float, what: str, ask: Callable[[Cluster], T]) -> T:
+        view = CoreView(stream, UpCall(stream.id, 0, at, 0, AllocateJobs()), self._views)
         try:
             found = ask(view)
         except Exception as error:

@@ -106,14 +106,14 @@ class Solvers:
             return
         self._open[key] = self._background.start(self._serve(asked), name=f"solver {'/'.join(key)}")
 
-    def withdraw(self, experiment: StreamId, ticket: str) -> None:
+    def withdraw(self, stream: StreamId, ticket: str) -> None:
         """Cancel an unanswered request. Unknown tickets are ignored.
 
         Args:
-            experiment: The id of the stream that made the request.
+            stream: The id of the stream that made the request.
             ticket: The ticket of the request, which identifies it within the stream.
         """
-        task = self._open.pop((experiment, ticket), None)
+        task = self._open.pop((stream, ticket), None)
         if task is not None:
             task.cancel()
 

@@ -55,13 +55,13 @@ class CommandLauncher:
     def started(self) -> None:
         """Do nothing: the process inherits no sockets."""
 
-    async def accept(self, experiment: StreamId) -> PolicyConnection:
+    async def accept(self, stream: StreamId) -> PolicyConnection:
         """Wait for the connection of the process and return it.
 
         Args:
-            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: a review of a new experiment.
         """
-        return await self._registry.take(self._key, experiment)
+        return await self._registry.take(self._key, stream)
 
     def give_back(self, connection: PolicyConnection) -> None:
         """Make a connection that is no longer in use available to the next call of `accept`."""

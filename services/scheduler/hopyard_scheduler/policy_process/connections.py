@@ -179,14 +179,14 @@ class ConnectionRegistry:
         if connection in self._waiting:
             self._waiting.remove(connection)
 
-    async def take(self, policy: str, experiment: StreamId) -> PolicyConnection:
+    async def take(self, policy: str, stream: StreamId) -> PolicyConnection:
         """Wait until a connection of a policy is available, remove it from those that wait, and return it.
 
         A process that served the experiment before is preferred. A process that served another experiment is not taken.
 
         Args:
             policy: The name under which the process connected.
-            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: a review of a new experiment.
         """
         while True:
             found = [
@@ -194,7 +194,7 @@ class ConnectionRegistry:
                 for connection in self._waiting
                 if connection.greeting.policy == policy and not connection.closed
             ]
-            known = [connection for connection in found if experiment and connection.greeting.experiment == experiment]
+            known = [connection for connection in found if stream and connection.greeting.experiment == stream]
             free = [connection for connection in found if not connection.greeting.experiment]
             if known or free:
                 connection = (known or free)[0]

@@ -36,13 +36,13 @@ class InboundPolicy:
         """Empty: the output of the processes is elsewhere."""
         return ""
 
-    async def take(self, experiment: StreamId) -> PolicyConnection:
+    async def take(self, stream: StreamId) -> PolicyConnection:
         """Wait until a process of this policy is available, and return its connection.
 
         Args:
-            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: a review of a new experiment.
         """
-        return await self._registry.take(self._name, experiment)
+        return await self._registry.take(self._name, stream)
 
     def give_back(self, connection: PolicyConnection) -> None:
         """Make a connection available to other experiments after a review."""

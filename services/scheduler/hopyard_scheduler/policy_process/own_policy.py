@@ -82,11 +82,11 @@ class OwnPolicyLauncher:
             self._inherited.close()
             self._inherited = None
 
-    async def accept(self, experiment: StreamId) -> PolicyConnection:
+    async def accept(self, stream: StreamId) -> PolicyConnection:
         """Wait for the first message of the process and return its connection.
 
         Args:
-            experiment: Not used: the process serves only one experiment.
+            stream: Not used: the process serves only one experiment.
         """
         assert self._connection is not None
         found = await asyncio.shield(self._connection)

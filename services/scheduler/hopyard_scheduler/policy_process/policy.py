@@ -55,11 +55,11 @@ class ProcessSource(Protocol):
     def last_output(self) -> str:
         """The last line that the present or the last process wrote; empty: none, or the output is elsewhere."""
 
-    async def take(self, experiment: StreamId) -> PolicyConnection:
+    async def take(self, stream: StreamId) -> PolicyConnection:
         """Wait until a process is available, and return its connection.
 
         Args:
-            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: a review of a new experiment.
         """
 
     def give_back(self, connection: PolicyConnection) -> None:
@@ -107,7 +107,7 @@ class RemotePolicy:
     def __init__(
         self,
         name: str,
-        experiment: StreamId,
+        stream: StreamId,
         spec_json: str,
         parameters: Mapping[str, Any],
         source: ProcessSource,
@@ -120,7 +120,7 @@ class RemotePolicy:
         own: bool = False,
     ) -> None:
         self._name = name
-        self._experiment = experiment
+        self._stream = stream
         self._spec_json = spec_json
         self._parameters = json.dumps(dict(parameters))
         self._source = source
@@ -180,11 +180,11 @@ class RemotePolicy:
                 if time.monotonic() - away_since > self._limits.absence:
                     return _failure(call, self._not_restored(error))
                 wait = backoff.wait(failures, rng)
-                _LOG.warning("experiment %s: appstat is away (%s), again in %.1f s", self._experiment, error, wait)
+                _LOG.warning("experiment %s: appstat is away (%s), again in %.1f s", self._stream, error, wait)
                 await asyncio.sleep(wait)
             except ConnectionLost:
                 losses, output = losses + 1, self._source.last_output
-                _LOG.warning("experiment %s: the process of its policy %s went away", self._experiment, self._name)
+                _LOG.warning("experiment %s: the process of its policy %s went away", self._stream, self._name)
             except _GivenUpError as error:
                 await self.give_up()
                 return _failure(call, error.reason)
@@ -207,7 +207,7 @@ class RemotePolicy:
         """
         self._memory = ""
         if self._connection is not None:
-            self._connection.close(TimedOut(f"policy {self._name} was given up on {self._experiment}; dial in again"))
+            self._connection.close(TimedOut(f"policy {self._name} was given up on {self._stream}; dial in again"))
             await self._source.restart()
             self._connection = None  # After the restart: if it is cancelled, the next call repeats it.
 
@@ -252,7 +252,7 @@ class RemotePolicy:
 
     async def _next_seat(self) -> PolicyConnection:
         self._alone_since = time.monotonic()
-        coming = asyncio.ensure_future(self._source.take(self._experiment))
+        coming = asyncio.ensure_future(self._source.take(self._stream))
         try:
             return await within(self._limits.absence, coming)
         except asyncio.CancelledError:
@@ -304,7 +304,7 @@ class RemotePolicy:
         if call.number == 1:
             self._memory = memory
             return None
-        _LOG.info("experiment %s: %d up-calls are repeated to policy %s", self._experiment, call.number - 1, self._name)
+        _LOG.info("experiment %s: %d up-calls are repeated to policy %s", self._stream, call.number - 1, self._name)
 
         async def send(message: pb.UpCall) -> None:
             await self._send(connection, message)
@@ -345,7 +345,7 @@ class RemotePolicy:
     def _welcoming(self, answered: int, memory: str) -> pb.DriveResponse:
         welcome = pb.PolicyWelcome(
             spec_json=self._spec_json,
-            experiment=self._experiment,
+            experiment=self._stream,
             parameters_json=self._parameters,
             memory=memory,
             answered=answered,

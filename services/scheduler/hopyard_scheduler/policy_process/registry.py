@@ -78,7 +78,7 @@ class PolicyProcesses:
 
     def policy(
         self,
-        experiment: StreamId,
+        stream: StreamId,
         program: ExperimentProgram,
         journal: Callable[[], AsyncIterator[Event]],
         then: str = "",
@@ -86,7 +86,7 @@ class PolicyProcesses:
         """Create the policy of a stream. Its state is rebuilt from the journal when a process connects.
 
         Args:
-            experiment: The id of the stream.
+            stream: The id of the stream.
             program: The program of the stream's first experiment.
             journal: Reads all events of the stream.
             then: What a person should do when a process is available again; empty: resume the experiment.
@@ -95,18 +95,18 @@ class PolicyProcesses:
         source = self._source(spec.policy, program.bundle)
         made = RemotePolicy(
             spec.policy.label,
-            experiment,
+            stream,
             canonical_json(spec),
             spec.policy.parameters,
             source,
             journal,
             self._limits,
-            then or f"hopyard resume {experiment}",
-            lambda here, again: self._post(PolicyProcess(self._clock(), experiment, here, again)),
+            then or f"hopyard resume {stream}",
+            lambda here, again: self._post(PolicyProcess(self._clock(), stream, here, again)),
             self._clock,
             own=not spec.policy.remote,
         )
-        self._open[experiment] = made
+        self._open[stream] = made
         return made
 
     def serves(self, name: str) -> bool:
@@ -117,17 +117,17 @@ class PolicyProcesses:
         """Delete the folders of policy processes that killed schedulers left."""
         await asyncio.to_thread(self._folders.remove_abandoned)
 
-    async def over(self, experiment: StreamId) -> None:
+    async def over(self, stream: StreamId) -> None:
         """Close the policy of a finished stream. No effect if the stream has no policy in a process.
 
         Args:
-            experiment: The id of the stream.
+            stream: The id of the stream.
         """
-        made = self._open.get(experiment)
+        made = self._open.get(stream)
         if made is not None:
             await made.close()
-            if self._open.get(experiment) is made:
-                del self._open[experiment]
+            if self._open.get(stream) is made:
+                del self._open[stream]
 
     async def close(self) -> None:
         """Close all policies and delete the files of their processes."""

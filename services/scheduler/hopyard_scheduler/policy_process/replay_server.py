@@ -37,17 +37,17 @@ class BlockingHost:
         self._policy = policy
         self._loop = loop
 
-    def answer(self, experiment: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
+    def answer(self, stream: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
         """Send one up-call to the process and block until its answer. It must not be called on the thread of the event loop.
 
         Args:
-            experiment: The stream of the up-call.
+            stream: The stream of the up-call.
             call: The up-call.
 
         Raises:
             Unavailable: No process answers.
         """
-        asking = self._policy.answer(experiment, call, nullcontext())
+        asking = self._policy.answer(stream, call, nullcontext())
         found = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
         if isinstance(found, PolicyFailed) and found.unheard:
             raise Unavailable(str(found.reason))
@@ -56,7 +56,7 @@ class BlockingHost:
 
 @asynccontextmanager
 async def dialled(
-    experiment: StreamId,
+    stream: StreamId,
     program: ExperimentProgram,
     journal: Callable[[], AsyncIterator[Event]],
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
@@ -65,7 +65,7 @@ async def dialled(
     """Serve the policy process of an experiment while the context is open. The context value is the policy as a blocking host.
 
     Args:
-        experiment: The id of the stream.
+        stream: The id of the stream.
         program: The program of the experiment. If it has a policy command, this function starts the command.
         journal: Reads all events of the stream.
         stub: Client of AppStat, from which the code bundle is read.
@@ -79,10 +79,10 @@ async def dialled(
     )
     await server.start()
     try:
-        policy = policies.policy(experiment, program, journal, then="replay it again")
+        policy = policies.policy(stream, program, journal, then="replay it again")
         if name := program.spec.policy.dials_in:
             say(
-                f"the policy of {experiment} runs in a process of its own; waiting up to {LIMITS.absence:g} s for one: "
+                f"the policy of {stream} runs in a process of its own; waiting up to {LIMITS.absence:g} s for one: "
                 f"hopyard policy serve module:Class --name {name} --server {server.address}"
             )
         yield BlockingHost(policy, asyncio.get_running_loop())

@@ -81,11 +81,11 @@ class ProcessLauncher(Protocol):
     def started(self) -> None:
         """Close the scheduler's copies of what the process inherits. Called after each attempt to start the process."""
 
-    async def accept(self, experiment: StreamId) -> PolicyConnection:
+    async def accept(self, stream: StreamId) -> PolicyConnection:
         """Wait for the connection of the process and return it.
 
         Args:
-            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: a review of a new experiment.
         """
 
     def give_back(self, connection: PolicyConnection) -> None:
@@ -147,11 +147,11 @@ class SpawnedPolicy:
             return ""
         return lines[-1].strip() if lines else ""
 
-    async def take(self, experiment: StreamId) -> PolicyConnection:
+    async def take(self, stream: StreamId) -> PolicyConnection:
         """Return a connection of the process. The process is started if it is not running.
 
         Args:
-            experiment: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: a review of a new experiment.
 
         Raises:
             InvalidInput: The process cannot be started, or ended `MOST_TRIES` times before it was ready, or `close` was
@@ -166,7 +166,7 @@ class SpawnedPolicy:
                     raise
                 except OSError as error:
                     raise InvalidInput(f"{self._launcher.label} cannot be started: {os_error_text(error)}") from error
-                accepting = asyncio.create_task(self._launcher.accept(experiment))
+                accepting = asyncio.create_task(self._launcher.accept(stream))
                 connection: PolicyConnection | None = None
                 try:
                     await asyncio.wait({accepting, ends}, return_when=asyncio.FIRST_COMPLETED)

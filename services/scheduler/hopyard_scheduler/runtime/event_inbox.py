@@ -25,27 +25,27 @@ class EventInboxes(Generic[T]):
         self._thinks = thinks
         self._waiting: dict[StreamId, deque[T]] = {}
 
-    def keep(self, experiment: StreamId, item: T) -> bool:
+    def keep(self, stream: StreamId, item: T) -> bool:
         """Queue an item if its stream waits for its policy or has older items in the queue.
 
         Args:
-            experiment: The id of the stream.
+            stream: The id of the stream.
             item: The item.
 
         Returns:
             True if the item was queued. False if it can be handled at once; the item is not queued then.
         """
-        waiting = self._waiting.get(experiment)
+        waiting = self._waiting.get(stream)
         if waiting is None:
-            if not self._thinks(experiment):
+            if not self._thinks(stream):
                 return False
-            waiting = self._waiting[experiment] = deque()
+            waiting = self._waiting[stream] = deque()
         waiting.append(item)
         return True
 
-    def waiting(self, experiment: StreamId) -> int:
+    def waiting(self, stream: StreamId) -> int:
         """Return the number of queued items of the stream with the id `experiment`."""
-        return len(self._waiting.get(experiment, ()))
+        return len(self._waiting.get(stream, ()))
 
     @property
     def ready(self) -> bool:

@@ -204,23 +204,23 @@ class ClusterState:
             case NodeExpired() | NodeEvicted():
                 pass
 
-    def enter(self, experiment: StreamId, tenant: Tenant) -> None:
+    def enter(self, stream: StreamId, tenant: Tenant) -> None:
         """Add a stream as a tenant, which competes for slots from now on."""
-        self.tenants[experiment] = tenant
+        self.tenants[stream] = tenant
         self._changed = True
 
     def set_demand(
-        self, experiment: StreamId, slots: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
+        self, stream: StreamId, slots: int | None, gang: int = 1, nodes: frozenset[str] = frozenset()
     ) -> None:
         """Set the demand of a stream. Unknown streams are ignored.
 
         Args:
-            experiment: Id of the stream.
+            stream: Id of the stream.
             slots: Number of slots that it can use; None: as many as possible.
             gang: Number of slots that it takes at once (>= 1).
             nodes: Nodes whose slots are usable; empty: all.
         """
-        tenant = self.tenants.get(experiment)
+        tenant = self.tenants.get(stream)
         if tenant is None:
             return
         most = len(self.slots)  # A demand above the number of slots equals that number.
@@ -228,33 +228,33 @@ class ClusterState:
         tenant.demand, tenant.gang, tenant.nodes = slots, gang, nodes
         self._changed = self._changed or before != (tenant.limit(most), gang, nodes)
 
-    def set_terms(self, experiment: StreamId, weight: float, cap: int | None) -> None:
+    def set_terms(self, stream: StreamId, weight: float, cap: int | None) -> None:
         """Change the weight and the maximum number of slots (None: no limit) of a stream. Unknown streams are ignored."""
-        if experiment in self.tenants:
-            self.tenants[experiment].weight, self.tenants[experiment].cap = weight, cap
+        if stream in self.tenants:
+            self.tenants[stream].weight, self.tenants[stream].cap = weight, cap
             self._changed = True
 
-    def take_back(self, experiment: StreamId, slot: str) -> None:
+    def take_back(self, stream: StreamId, slot: str) -> None:
         """Make a slot free that the stream has returned. Does nothing if the slot is not granted to the stream."""
         held = self.slots.get(slot)
-        if held is not None and held.holder == experiment:
+        if held is not None and held.holder == stream:
             held.holder, held.recalled = "", False
             self._changed = True
-        if experiment in self.tenants:
-            self.tenants[experiment].granted.discard(slot)
+        if stream in self.tenants:
+            self.tenants[stream].granted.discard(slot)
 
-    def adopt(self, experiment: StreamId, spec: SlotSpec, node: str, recalled: bool = False) -> None:
+    def adopt(self, stream: StreamId, spec: SlotSpec, node: str, recalled: bool = False) -> None:
         """Record that a slot is granted to a recovered stream, before the slot's node has opened a session.
 
         Args:
-            experiment: Id of the stream.
+            stream: Id of the stream.
             spec: The slot.
             node: Name of its node, which is marked as up (`presume`).
             recalled: Whether the stream must return the slot.
         """
         self.presume(node)
-        self.slots[spec.id] = ClusterSlot(spec, node, experiment, recalled)
-        self.tenants[experiment].granted.add(spec.id)
+        self.slots[spec.id] = ClusterSlot(spec, node, stream, recalled)
+        self.tenants[stream].granted.add(spec.id)
 
     def reborn(self, name: str, incarnation: str) -> bool:
         """Return whether the last journalled incarnation of a node's agent differs from `incarnation`. False if none is journalled."""
@@ -269,11 +269,11 @@ class ClusterState:
         node = self.nodes.setdefault(name, ClusterNode(name))
         node.incarnation, node.up = self._lives.get(name, ""), True
 
-    def leave(self, experiment: StreamId) -> None:
+    def leave(self, stream: StreamId) -> None:
         """Remove a stream from the tenants and make all its slots free. The stream must be a tenant."""
-        for slot in list(self.tenants[experiment].granted):
-            self.take_back(experiment, slot)
-        del self.tenants[experiment]
+        for slot in list(self.tenants[stream].granted):
+            self.take_back(stream, slot)
+        del self.tenants[stream]
         self._changed = True
 
     def touch(self) -> None:

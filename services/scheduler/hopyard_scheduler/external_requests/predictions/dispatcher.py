@@ -116,14 +116,14 @@ class PredictionDispatcher:
         question = self._open[ticket] = _Open(asked)
         question.task = self._background.start(self._serve(ticket, question), name=f"prediction {ticket}")
 
-    def withdraw(self, experiment: StreamId, ticket: str) -> None:
+    def withdraw(self, stream: StreamId, ticket: str) -> None:
         """Cancel an unanswered request, also on the node that computes it. Unknown tickets are ignored.
 
         Args:
-            experiment: The id of the stream that made the request.
+            stream: The id of the stream that made the request.
             ticket: The ticket of the request, which identifies it within the stream.
         """
-        name = _ticket(experiment, ticket)
+        name = _ticket(stream, ticket)
         question = self._open.pop(name, None)
         if question is None:
             return
@@ -260,11 +260,11 @@ class PredictionDispatcher:
         )
 
 
-def _ticket(experiment: StreamId, ticket: str) -> str:
+def _ticket(stream: StreamId, ticket: str) -> str:
     """Return the ticket of a request that is unique in the cluster.
 
     Args:
-        experiment: The stream of the request.
+        stream: The stream of the request.
         ticket: Its ticket, which is unique in the stream.
     """
-    return f"{experiment}/{ticket}"
+    return f"{stream}/{ticket}"

@@ -33,10 +33,10 @@ PAGE: Final = ROOT / "docs" / "experiment-file.md"
 EXAMPLES: Final = ROOT / "scripts" / "spec_reference"
 
 _MODES: Final = {
-    "trainer": "a `Trainer` class; a process of it stays on its slot and takes run after run.",
+    "trainer": "a `Trainer` class; its process stays on its slot and is reused for later runs.",
     "script": "a script with one `hopyard.report(...)` line.",
-    "log": "any program; its metrics are read from what it prints.",
-    "requests": "a `Trainer` whose configurations clients ask for, one by one (docs/studies.md).",
+    "log": "any program; metrics are read from its output.",
+    "requests": "a `Trainer` whose configurations clients request one by one (docs/studies.md).",
 }
 _WORDS: Final[Mapping[object, str]] = {
     str: "text",
@@ -49,12 +49,11 @@ _HEAD: Final = """<!-- Written by scripts/generate_spec_reference.py: change the
 
 # The experiment file
 
-What `hopyard run FILE` reads: YAML 1.2, so JSON as well. Times are `30s`, `15m`, `2h`, `1d` or sums such as `1h30m`; amounts
-of bytes are `500MB` (powers of 1000) or `10GiB` (powers of 1024). A mistake is told with file, line, field, what was found and
-what is allowed, all of them at once; a misspelt field is a mistake. `hopyard init` writes a commented file for a script of
-yours.
+The input of `hopyard run FILE`, in YAML 1.2 or JSON. Times are `30s`, `15m`, `2h`, `1d` or sums such as `1h30m`. Numbers of
+bytes are `500MB` (powers of 1000) or `10GiB` (powers of 1024). All errors are reported at once, each with file, line, field, the
+value found and the values allowed; an unknown field is an error. `hopyard init` writes a file with comments for your script.
 
-Exactly one of `trainer`, `command` and `log` says what trains.
+Exactly one of `trainer`, `command` and `log` defines the program.
 """
 
 
@@ -137,7 +136,7 @@ def _table(model: type[BaseModel], path: tuple[str, ...], examples: Examples) ->
         rows.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |")
     if model.model_config.get("extra") == "allow":
         rows.append(
-            "| *any other* | A parameter of the plugin's own; `hopyard plugins` lists them. | any JSON value | | |"
+            "| *any other* | A parameter of the plugin; `hopyard plugins` lists them. | any JSON value | | |"
         )
     return "\n".join(rows) + "\n"
 
@@ -226,8 +225,8 @@ def _default(field: FieldInfo, nested: bool) -> str:
 def _space(examples: Examples) -> str:
     parts = [
         "## `space`\n",
-        "Names to parameters. A parameter is a mapping with one of the kinds below, and the options that stand beside it; a "
-        "bare text, number or truth value is a constant.\n",
+        "A mapping of names to parameters. A parameter is a mapping with one of the kinds below and its options; a text, number "
+        "or truth value alone is a constant.\n",
     ]
     for name, kind in KINDS.items():
         summary, attributes = _documented(kind)

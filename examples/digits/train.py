@@ -23,7 +23,7 @@ from hopyard.trainer import IterationReport
 Batch = tuple[Tensor, Tensor]
 
 
-@cache  # a slot that takes run after run reads the data once
+@cache  # runs in the same process read the data once
 def digits() -> tuple[Batch, Batch]:
     """Images (n, 1, 8, 8) in 0 .. 1 and labels, for training (every image but each fifth) and for evaluation."""
     images, labels = load_digits(return_X_y=True)

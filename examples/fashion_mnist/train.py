@@ -25,7 +25,7 @@ from hopyard.trainer import IterationReport
 Batch = tuple[Tensor, Tensor]
 
 
-@cache  # a slot that takes run after run reads the data once
+@cache  # runs in the same process read the data once
 def images(part: str, first: int, last: int) -> Batch:
     pixels, labels = load(part, first, last)
     return torch.from_numpy(pixels), torch.from_numpy(labels)

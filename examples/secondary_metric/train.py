@@ -14,7 +14,7 @@ from hopyard.trainer import Trainer
 Floats = NDArray[np.float64]
 
 
-@cache  # a slot that takes run after run reads the data once
+@cache  # runs in the same process read the data once
 def digits() -> tuple[Floats, Floats]:
     """Images (n, 64) in 0 .. 1 and their classes (n, 10), each 0 or 1."""
     images, labels = load_digits(return_X_y=True)

@@ -24,7 +24,7 @@ EPOCHS = 60  # a schedule's full length, however short the recording is
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
 
-@cache  # the slot takes run after run and reads the data once
+@cache  # runs in the same process read the data once
 def images(part: str, first: int, last: int) -> Batch:
     pixels, labels = load(part, first, last)
     return torch.from_numpy(pixels), torch.from_numpy(labels)

@@ -1,6 +1,6 @@
 // A small neural network on scikit-learn's handwritten digits (1797 images of 8 x 8), in plain C++.
 //
-//     ./digits --hopyard-until=10       one configuration, here, without a cluster
+//     ./digits --hopyard-until=10       trains one configuration, without a cluster
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -64,7 +64,7 @@ struct Layer {
         }
     }
 
-    /// Add one example's part to the gradient; `error` is that of the outputs.
+    /// Add one example to the gradient; `error` is the error of the outputs.
     void backward(const double* in, const double* error, std::vector<double>& gradient) const {
         for (std::size_t output = 0; output < outputs; ++output) {
             double* slope = row(gradient, output);
@@ -116,7 +116,7 @@ class Digits : public hopyard::Trainer {
                 {"accuracy", static_cast<double>(right) / static_cast<double>(held_out_.size())}};
     }
 
-    // Everything that changes while it trains, and no hyperparameters.
+    // All state that changes during training, without hyperparameters.
     void save(const std::filesystem::path& folder) override {
         std::ofstream file(folder / "network");
         file << std::hexfloat << random_;
@@ -161,7 +161,7 @@ class Digits : public hopyard::Trainer {
         return static_cast<std::size_t>(std::max_element(found.begin(), found.end()) - found.begin());
     }
 
-    /// Add an image's part to the gradients of both layers; returns its loss.
+    /// Add an image to the gradients of both layers; returns its loss.
     double learn(const Image& image, std::vector<double>& one, std::vector<double>& two) {
         scores(image);
         const double most = *std::max_element(out_.begin(), out_.end());

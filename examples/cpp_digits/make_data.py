@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 
 def main(folder: Path) -> None:
-    """Write the file into a folder."""
+    """Write the file to a folder."""
     images, labels = load_digits(return_X_y=True)
     lines = [
         ",".join(str(int(number)) for number in [*image, label]) for image, label in zip(images, labels, strict=True)

@@ -1,6 +1,6 @@
 """A small convolutional network on scikit-learn's handwritten digits (1797 images of 8 x 8).
 
-python examples/digits/train.py                     one configuration, here, without a cluster
+python examples/digits/train.py                     trains one configuration, without a cluster
 hopyard run examples/digits/experiment.yaml         a search over configurations
 """
 
@@ -25,7 +25,7 @@ Batch = tuple[Tensor, Tensor]
 
 @cache  # runs in the same process read the data once
 def digits() -> tuple[Batch, Batch]:
-    """Images (n, 1, 8, 8) in 0 .. 1 and labels, for training (every image but each fifth) and for evaluation."""
+    """Return images (n, 1, 8, 8) in 0 .. 1 and labels, for training and (every fifth image) for evaluation."""
     images, labels = load_digits(return_X_y=True)
     x = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
     y = torch.tensor(labels, dtype=torch.int64)
@@ -92,7 +92,7 @@ def main() -> None:
         accuracy, loss = report.metrics["accuracy"], report.metrics["loss"]
         print(f"epoch {report.position:3d}  accuracy {accuracy:.4f}  loss {loss:.4f}  {report.seconds:.2f} s")
 
-    torch.set_num_threads(1)  # the images are too small to share out
+    torch.set_num_threads(1)  # the images are too small for several threads
     fit(DigitsTrainer, arguments, until=epochs, seed=seed, snapshot_directory=snapshots, on_report=show)
 
 

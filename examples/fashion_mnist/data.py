@@ -1,7 +1,7 @@
 """Fashion-MNIST from the Debian package dataset-fashion-mnist: 28 x 28 grey images of clothes in ten classes.
 
-The files are idx: a header of big-endian 32-bit numbers (two bytes of zero, the type, how many dimensions; then the
-size of each dimension), then the bytes of the array. That is all there is to read, so numpy is enough.
+The files have the format idx: a header of big-endian 32-bit numbers (two bytes of zero, the type, the number of
+dimensions; then the size of each dimension), then the bytes of the array.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ UNSIGNED_BYTES = 8  # the only type these files use
 
 
 class DataMissing(Exception):
-    """The files are not on this computer; the message says how to get them."""
+    """The files are not on this computer; the message names the package to install."""
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """The array that a gzipped idx file holds.
+    """Return the array in a gzipped idx file.
 
     Raises:
-        DataMissing: there is no such file, with what to install.
-        ValueError: it is not an idx file of unsigned bytes.
+        DataMissing: The file does not exist.
+        ValueError: It is not an idx file of unsigned bytes.
     """
     try:
         content = gzip.decompress(path.read_bytes())
@@ -57,6 +57,6 @@ def load(part: str, first: int, last: int) -> tuple[NDArray[np.float32], NDArray
     """
     pixels = read_idx(FOLDER / f"{part}-images-idx3-ubyte.gz")[first:last]
     labels = read_idx(FOLDER / f"{part}-labels-idx1-ubyte.gz")[first:last]
-    # A quarter of the pixels: a quarter of the work, and the clothes can still be told apart.
+    # A quarter of the pixels needs a quarter of the time, and the classes can still be distinguished.
     halved = pixels.reshape(-1, 1, 14, 2, 14, 2).mean(axis=(3, 5), dtype=np.float32)
     return (halved / 255 - np.float32(0.29)) / np.float32(0.33), labels.astype(np.int64)

@@ -32,7 +32,7 @@ def images(part: str, first: int, last: int) -> Batch:
 
 
 class FashionTrainer(TorchTrainer):
-    # One position, which is what the policy and the experiment file count, is one epoch.
+    # One position, the unit of the policy and the experiment file, is one epoch.
     unit: ClassVar = "epoch"
 
     def build_model(self, hyperparameters: Mapping[str, Any]) -> nn.Module:
@@ -58,7 +58,7 @@ class FashionTrainer(TorchTrainer):
         )
 
     def build_scheduler(self, optimizer: torch.optim.Optimizer, hyperparameters: Mapping[str, Any]) -> ExponentialLR:
-        # Stepped once an epoch; its state is in the snapshot like everything else.
+        # Stepped once per epoch; its state is part of the snapshot.
         return ExponentialLR(optimizer, hyperparameters["decay"])
 
     # The search compares configurations on images that none was trained on. The package's 10,000 test images are left
@@ -96,7 +96,7 @@ def main() -> None:
         accuracy, loss = report.metrics["accuracy"], report.metrics["loss"]
         print(f"epoch {report.position:3d}  accuracy {accuracy:.4f}  loss {loss:.4f}  {report.seconds:.2f} s")
 
-    torch.set_num_threads(1)  # the images are too small to share out
+    torch.set_num_threads(1)  # the images are too small for several threads
     try:
         images("train", 0, 5000)
     except DataMissing as error:

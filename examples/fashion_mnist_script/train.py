@@ -1,10 +1,10 @@
-"""The training of ../fashion_mnist as most people have it: one script from top to bottom.
+"""The training of ../fashion_mnist as a plain script.
 
 python train.py --lr 0.05             alone: prints a line after each epoch
 hopyard run experiment.yaml           a search over configurations
 
-The one line that makes it a job of the cluster is `hopyard.report`. The lines that are marked with (*) are optional: with
-them a job that has to leave its slot goes on where it was; without them it begins again.
+The line `hopyard.report` makes it a program of Hopyard. The lines marked with (*) are optional: with them a job that
+leaves its slot continues where it stopped; without them it starts from scratch.
 """
 
 import argparse
@@ -44,7 +44,7 @@ small = pixels.reshape(-1, 1, 14, 2, 14, 2).mean(axis=(3, 5), dtype=np.float32)
 images = torch.from_numpy((small / 255 - np.float32(0.29)) / np.float32(0.33))
 
 torch.manual_seed(hopyard.seed())
-torch.set_num_threads(1)  # the images are too small to share out
+torch.set_num_threads(1)  # the images are too small for several threads
 model = nn.Sequential(
     nn.Conv2d(1, options.channels, 3, padding=1),
     nn.ReLU(),

@@ -19,13 +19,13 @@ Data = tuple[Floats, NDArray[np.int64]]
 
 
 class Network:
-    """What hops: two layers of weights, which save and load themselves."""
+    """The model that hops: two layers of weights, with methods to save and load them."""
 
     def __init__(self, hidden: int) -> None:
         self.layers = [np.random.normal(0, 0.1, (65, hidden)), np.random.normal(0, 0.1, (hidden + 1, 10))]
 
     def forward(self, x: Floats) -> tuple[Floats, Floats]:
-        """The hidden units of images (n, 64) and their classes' probabilities (n, 10)."""
+        """Return the hidden units of images (n, 64) and the probabilities of their classes (n, 10)."""
         hidden = np.tanh(_with_one(x) @ self.layers[0])
         scores = np.exp(_with_one(hidden) @ self.layers[1])
         return hidden, scores / scores.sum(axis=1, keepdims=True)

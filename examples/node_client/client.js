@@ -1,4 +1,4 @@
-// A client in JavaScript: submits an experiment, watches it, and acts on it and its jobs.
+// A client in JavaScript: submits an experiment, watches it, and controls it and its jobs.
 //
 //   npm ci
 //   node client.js --server 127.0.0.1:4650 submit experiment.yaml       # prints the id, then each change until the end

@@ -1,4 +1,4 @@
-// The bandit policy in JavaScript: it decides as Hopyard's own (policies/hopyard_policies/bandit.py) does.
+// The bandit policy in JavaScript: it makes the same decisions as the built-in one (policies/hopyard_policies/bandit.py).
 //
 //   npm ci
 //   node bandit.js --server 127.0.0.1:4650 --name bandit-js      # then, in an experiment file,  policy: remote:bandit-js
@@ -28,7 +28,7 @@ class Bandit {
     this.passed = new Map(); // boundaries at which a job was judged
   }
 
-  // Runs wait at boundaries, and all that it has to say it says there.
+  // Runs wait at boundaries, and the policy decides only there.
   review() {
     return { every_iteration: false, ends_jobs: false };
   }
@@ -68,7 +68,7 @@ class Bandit {
   judge(state, event) {
     const job = state.jobs.get(event.job);
     const { report } = event;
-    // A run that is ending already takes no decision, so its boundary stays open.
+    // A run that is ending ignores decisions, so its boundary is not counted.
     if (report.at_until || report.finished || job.state === 'JOB_STATE_SUSPENDING') {
       return { decision: 'DECISION_CONTINUE' };
     }

@@ -1,5 +1,5 @@
-// What any policy in JavaScript needs: it dials in, keeps account of the experiment's state, and dials in again.
-// The contract is protos/hopyard/v1/policy.proto; docs/remote-policies.md tells it in words.
+// The base of any policy in JavaScript: it connects, keeps the experiment's state, and reconnects.
+// The contract is protos/hopyard/v1/policy.proto; docs/remote-policies.md describes it.
 'use strict';
 
 const path = require('node:path');
@@ -175,11 +175,11 @@ function serve({ Policy, name, server, protos = path.join(__dirname, '..', '..',
         stream.write({ reviewed: review(Policy, response.review) });
       } else if (response.message === 'welcome') {
         instance.welcome(response.welcome);
-        if (waits) dial(new Instance(Policy)); // The next experiment has a stream of its own.
+        if (waits) dial(new Instance(Policy)); // The next experiment uses another stream.
         waits = false;
       }
     });
-    stream.on('error', () => {}); // Its status comes, too.
+    stream.on('error', () => {}); // The status is handled elsewhere.
     stream.on('status', (status) => {
       const over = instance.experiment !== '' && [grpc.status.OK, grpc.status.NOT_FOUND].includes(status.code);
       if (over) return;

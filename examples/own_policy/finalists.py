@@ -1,4 +1,4 @@
-"""Try many configurations for a while, then train only the best of them to their ends."""
+"""Try many configurations for some time, then train only the best ones to their ends."""
 
 import math
 
@@ -6,12 +6,12 @@ from hopyard.policy import Cluster, ExperimentChange, JobState, JobView, Policy,
 
 
 class Finalists(Policy):
-    """Each job trains for `trial` units and waits, saved. After `seconds` the best ones are trained to their ends.
+    """Each job trains for `trial` units and is suspended. After `seconds` the best jobs train to their ends.
 
     Args:
-        seconds: How long new jobs are made for trials; trials under way then are finished.
+        seconds: The time in which new jobs are created for trials; running trials are then completed.
         trial: Units of a trial.
-        finalists: Jobs that are trained to their ends; all others are ended.
+        finalists: The number of jobs that train to their ends; all others are terminated.
     """
 
     def __init__(self, seconds: float = 600, trial: int = 2, finalists: int = 3) -> None:
@@ -47,7 +47,7 @@ class Finalists(Policy):
         return len(cluster.open_jobs()) if self.final else None
 
     def value(self, cluster: Cluster, job: JobView) -> float:
-        """The job's best so far, higher is better."""
+        """Return the job's best value so far; higher is better."""
         terms = cluster.experiment
         sign = 1 if terms.mode == "max" else -1
         values = [sign * point.metrics.get(terms.metric, math.nan) for point in cluster.curve(job.id)]

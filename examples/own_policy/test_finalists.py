@@ -6,7 +6,7 @@ from hopyard.policy.testing import VirtualCluster, VirtualStep
 
 
 class TestFinalists(PolicyConformance):
-    """Everything that can go wrong in a cluster."""
+    """The conformance suite of policies."""
 
     def make_policy(self) -> Policy:
         return Finalists(seconds=5, trial=2, finalists=2)
@@ -22,7 +22,7 @@ def test_trials_until_the_bell_then_the_best_to_their_ends() -> None:
         curve=lambda job, position: VirtualStep({"accuracy": values[job["x"]]}, seconds=1),
     )
     cluster.run()
-    # The bell rings at 7 s, in the fourth trial. From 8 s on the best two train their other 4 units.
+    # The timer fires at 7 s, in the fourth trial. From 8 s on the best two jobs train their other 4 units.
     runs = [(run.job, run.began, run.start, run.position) for run in cluster.runs]
     assert runs[:4] == [("1", 0, 0, 2), ("2", 2, 0, 2), ("3", 4, 0, 2), ("4", 6, 0, 2)]
     assert runs[4:] == [("2", 8, 2, 6), ("3", 12, 2, 6)]

@@ -1,4 +1,4 @@
-"""A network with one hidden layer that tells two spirals apart, in numpy: an iteration is 20 steps on the whole set."""
+"""A network with one hidden layer that classifies two spirals, in numpy: an iteration is 20 steps on the whole set."""
 
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -11,7 +11,7 @@ from hopyard.trainer import Trainer
 
 
 def spirals(points: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points (n, 2) on two noisy spirals, and which of the two (n,): 0 or 1."""
+    """Return points (n, 2) on two noisy spirals and the number of the spiral (n,): 0 or 1."""
     rng = np.random.default_rng(seed)
     which = np.arange(points) % 2
     turn = 3 * np.pi * np.sqrt(rng.random(points))

@@ -1,15 +1,15 @@
-"""A policy that asks: it ends a job that will hardly come as far as the best one has."""
+"""A policy that asks a predictor, and terminates jobs that will probably not reach the best value so far."""
 
 from hopyard.policy import Cluster, Decision, IterationFinish, PredictionReady
 from hopyard_policies.default import DefaultPolicy
 
 
 class EndsHopeless(DefaultPolicy):
-    """Asks about each job at its boundaries, lets it train on meanwhile, and ends it when the answer is bad news.
+    """Asks about each job at its boundaries while it trains, and terminates it if its probability is too small.
 
     Args:
         every: Distance of the boundaries, at least 1, in the experiment's unit.
-        chance: A job goes on if it beats the best value so far at its end with at least this chance.
+        chance: A job continues if it beats the best value so far at its end with at least this probability.
     """
 
     def __init__(self, every: int = 5, chance: float = 0.05) -> None:
@@ -22,10 +22,10 @@ class EndsHopeless(DefaultPolicy):
         best = cluster.incumbent
         if event.position % self.every == 0 and not event.at_until and best is not None and best.job != event.job:
             cluster.predict(event.job, target=best.value)
-        return super().on_iteration_finish(cluster, event)  # it trains on meanwhile
+        return super().on_iteration_finish(cluster, event)  # training continues meanwhile
 
     def on_prediction(self, cluster: Cluster, ready: PredictionReady) -> None:
-        # An error says nothing against the job, and the answer may come when the job has ended.
+        # An error is no reason to terminate the job, and the job may have ended before the answer.
         hopeless = not ready.error and ready.result.reaches and ready.result.reaches[-1] < self.chance
         if hopeless and not cluster.jobs[ready.job].state.ended:
             cluster.terminate_job(ready.job)

@@ -1,4 +1,4 @@
-"""Learning slows down: what was gained since half as much training is gained again by twice as much, times something."""
+"""Learning slows down: each doubling of the training gains a fraction of what the previous doubling gained."""
 
 import math
 from itertools import pairwise
@@ -10,11 +10,11 @@ from hopyard.predictor.normal import normal
 
 
 class SlowingDown(Predictor):
-    """Each doubling of the training gains `fade` times what the doubling before it gained.
+    """Each doubling of the training gains `fade` times what the previous doubling gained.
 
     Args:
         fade: Above 0 and below 1.
-        doubt: How far off an expected gain may be, as a share of it (one standard deviation), >= 0.
+        doubt: The standard deviation of an expected gain, as a fraction of it, >= 0.
     """
 
     def __init__(self, fade: float = 0.6, doubt: float = 0.5, **rest: Any) -> None:

@@ -10,9 +10,9 @@ from hopyard.predictor.testing import curve
 
 
 class TestEndsHopeless(PolicyConformance):
-    """Everything that can go wrong in a cluster; predictions come, late or not at all."""
+    """The conformance suite of policies; predictions arrive on time, late or never."""
 
-    symmetric = False  # targets are said in the metric, and it asks for them
+    symmetric = False  # targets are values of the metric, and the policy asks for them
 
     def make_policy(self) -> Policy:
         return EndsHopeless(every=2, chance=0.2)
@@ -24,7 +24,7 @@ class TestEndsHopeless(PolicyConformance):
 
 
 def test_a_job_that_will_not_beat_the_best_is_ended() -> None:
-    # A cluster as in the experiment: the answer is made from the job's own curve.
+    # A cluster as in the experiment: the answer depends on the job's own curve.
     def respond(question: Predict | Ask) -> object:
         assert isinstance(question, Predict)
         values = [point.metrics["accuracy"] for point in cluster.jobs[question.job].points]

@@ -7,7 +7,7 @@ from hopyard.predictor.testing import curve
 
 
 class TestSlowingDown(PredictorConformance):
-    """Everything that is asked of a predictor."""
+    """The conformance suite of predictors."""
 
     time_limit = 0.02
 
@@ -16,7 +16,7 @@ class TestSlowingDown(PredictorConformance):
 
 
 def test_a_gain_fades_with_each_doubling() -> None:
-    # 0.4 since half as much training: half of that comes by 8 reports, a quarter more by 16.
+    # The last doubling gained 0.4: 8 reports gain half of that, 16 reports a quarter more.
     asked = Question(curve([0.1, 0.1, 0.5, 0.5]), horizon=16)
     answer = SlowingDown(fade=0.5).predict(asked)
     assert answer.positions == tuple(range(5, 17))

@@ -1,4 +1,4 @@
-"""A logistic regression by gradient descent, in numpy: an iteration is some steps on noisy data, so that curves level off."""
+"""A logistic regression by gradient descent, in numpy: an iteration is several steps on noisy data, so curves level off."""
 
 from collections.abc import Mapping, Set
 from functools import cache
@@ -15,7 +15,7 @@ FEATURES = 40
 
 @cache
 def points(count: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Features (n, 40) of very different sizes, and labels (n,), 0 or 1, of which one in ten is wrong."""
+    """Return features (n, 40) of very different sizes, and labels (n,), 0 or 1, of which one in ten is wrong."""
     rng = np.random.default_rng(seed)
     x = rng.normal(0, 1, (count, FEATURES)) * np.geomspace(1, 0.02, FEATURES)
     truth = np.random.default_rng(0).normal(0, 1, FEATURES) / np.geomspace(1, 0.02, FEATURES)

@@ -4,7 +4,7 @@
 # A training program: the task of `hopyard conformance app`.
 require_relative 'hopyard'
 
-# What is trained: x begins at 0, and each iteration adds `lr`. Put a class of your own in its place.
+# The program: x begins at 0, and each iteration adds `lr`. Replace it by your own class.
 class Adder
   def initialize(values)
     @step = pick(values, 'lr', Integer, Float)
@@ -15,7 +15,7 @@ class Adder
     @last, @nan_at = %w[last nan_at].map { |name| pick(values, name, Integer, nil) || Float::INFINITY }
   end
 
-  def train(position) # the iteration that ends there; answers with its metrics
+  def train(position) # trains the iteration that ends there and returns its metrics
     sleep @seconds
     @x += @step
     { 'value' => position == @nan_at ? Float::NAN : @x }

@@ -1,21 +1,21 @@
 # frozen_string_literal: true
 
-# Hopyard's protocol of training programs (docs/protocol.md), for programs in Ruby.
-$LOAD_PATH.unshift File.join(__dir__, 'stubs') # which generate.sh writes
+# The protocol of training programs (docs/protocol.md) for programs in Ruby.
+$LOAD_PATH.unshift File.join(__dir__, 'stubs') # written by generate.sh
 require 'json'
 require 'monitor'
 require 'hopyard/v1/application_services_pb'
 
-# One run of a job, as its node agent wants it. The main thread trains, `listen` takes what comes, `watch` keeps time.
+# One run of a job. The main thread trains, `listen` receives messages, `watch` checks time limits.
 class Run
   include Hopyard::V1
 
-  # Trains what the block makes of the hyperparameters, until the run is over, and ends the process; without an agent it trains alone.
-  # That has train(position), one iteration, which answers with its metrics; done?(position), save(path) and load(path).
+  # Trains the object that the block makes from the hyperparameters, and ends the process. Without an agent it trains alone.
+  # The object has train(position), which trains one iteration and returns its metrics; done?(position), save(path) and load(path).
   def self.train(&program)
-    $stdout.sync = true # for exit! flushes nothing
+    $stdout.sync = true # exit! flushes nothing
     values = JSON.parse(ENV.fetch('HOPYARD_HYPERPARAMETERS', '{}'), allow_nan: true)
-    token = ENV.delete('HOPYARD_TOKEN') # is not for processes that are started here
+    token = ENV.delete('HOPYARD_TOKEN') # not for child processes
     return new(ENV['HOPYARD_AGENT'], token).make { program.call(values) } if ENV['HOPYARD_AGENT']
 
     alone, position = program.call(values), 0
@@ -47,14 +47,14 @@ class Run
     @finished = @program.done?(@position)
     say started: RunStarted.new(position: @position)
     boundary({}, 0) if at_end? # nothing to train
-    while @began = now # and not `loop`, which would take a StopIteration of the program's for its end
+    while @began = now # not `loop`, which would end on a StopIteration of the program
       boundary(@program.train(@position + 1), 1)
     end
   rescue StandardError, ScriptError => e
     finish :FAILED, failure: :FAILURE_CLASS_USER_CODE, message: e.full_message(highlight: false)
   end
 
-  def boundary(metrics, trained) # The program stands between two iterations. Returns when the next one may be trained.
+  def boundary(metrics, trained) # Between two iterations. Returns when the next one may be trained.
     @lock.synchronize do
       seconds, @began, @at_boundary, @told_to_park = @began ? now - @began : 0, nil, true, false
       @finished = @program.done?(@position += trained)
@@ -85,7 +85,7 @@ class Run
     say snapshot_taken: SnapshotTaken.new(snapshot: @snapshot)
     @snapshot
   rescue GRPC::BadStatus, SystemCallError => e
-    [GRPC::InvalidArgument, GRPC::NotFound].include?(e.class) ? raise : lost(e) # the program's failure, or nobody's
+    [GRPC::InvalidArgument, GRPC::NotFound].include?(e.class) ? raise : lost(e) # the program's failure, or that of the infrastructure
   end
 
   def load
@@ -109,11 +109,11 @@ class Run
   def listen
     said = Enumerator.new { |stream| (message = @outbox.pop) ? stream << message : break while true }
     @stub.attach(said, **@call).each do |message|
-      @heard = now # before the lock, which is held while a snapshot is taken
+      @heard = now # before the lock, which is held during a snapshot
       @lock.synchronize { hear(message) unless over? }
     end
     die(75, 'the agent hung up') unless over?
-  rescue StandardError => e # from now on 75 wins, whatever the training has made of it
+  rescue StandardError => e # exit code 75 from now on, whatever happens in the training
     die(@start ? 75 : 1, e.message)
   end
 
@@ -146,7 +146,7 @@ class Run
     end
   end
 
-  def amend(to) # whether it is in time
+  def amend(to) # returns whether it is in time
     in_time = to.until.zero? || to.until > @position || (to.until == @position && @parked)
     in_time &&= to.snapshot_at.all? { |point| point > @position || (point == @position && @at_boundary) }
     return false if !in_time || @ending || @finished
@@ -160,7 +160,7 @@ class Run
   def watch
     tick = now
     until sleep(0.5) && over?
-      @heard = now if now - tick > 2 # this process was stopped for a while
+      @heard = now if now - tick > 2 # this process was stopped
       tick, began, limit = now, @began, @start&.iteration_timeout
       say heartbeat: AttachHeartbeat.new if tick - @said > 1
       next unless @start
@@ -170,5 +170,5 @@ class Run
     end
   end
 
-  def die(code, why) = warn(why) || exit!(code) # at once, whatever the training does
+  def die(code, why) = warn(why) || exit!(code) # immediately, whatever the training does
 end

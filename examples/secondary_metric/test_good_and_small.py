@@ -9,16 +9,16 @@ from hopyard.policy.testing import VirtualCluster, VirtualStep
 
 
 class TestGoodAndSmall(PolicyConformance):
-    """Everything that can go wrong in a cluster."""
+    """The conformance suite of policies."""
 
-    leaves_jobs = True  # It may end before all of them have.
+    leaves_jobs = True  # The experiment may end before all jobs have ended.
 
     def make_policy(self) -> Policy:
         return GoodAndSmall(sparsity=0.5, accuracy=0.9, loss=0.05, evaluation_boundary=2)
 
 
 def cluster_of(*curves: list[tuple[float, float]]) -> VirtualCluster:
-    """A job for each curve of (accuracy, sparsity), all at once, a unit a second."""
+    """Run one job for each curve of (accuracy, sparsity), all at the same time, one unit per second."""
 
     def step(job: Mapping[str, Any], position: int) -> VirtualStep:
         accuracy, sparsity = curves[job["x"] - 1][position - 1]

@@ -1,4 +1,4 @@
-"""A network with one hidden layer on scikit-learn's handwritten digits, in numpy, whose hidden units group lasso switches off."""
+"""A network with one hidden layer on scikit-learn's handwritten digits, in numpy, with group lasso, which switches hidden units off."""
 
 from collections.abc import Mapping, Set
 from functools import cache
@@ -16,13 +16,13 @@ Floats = NDArray[np.float64]
 
 @cache  # runs in the same process read the data once
 def digits() -> tuple[Floats, Floats]:
-    """Images (n, 64) in 0 .. 1 and their classes (n, 10), each 0 or 1."""
+    """Return images (n, 64) in 0 .. 1 and their classes (n, 10), each 0 or 1."""
     images, labels = load_digits(return_X_y=True)
     return np.asarray(images) / 16, np.eye(10)[labels]
 
 
 class SparseDigits(Trainer):
-    """An iteration is an epoch. Reports the accuracy on every fifth image, and which part of the hidden units is off."""
+    """Trains one epoch per iteration. Reports the accuracy on every fifth image, and the fraction of hidden units that are off."""
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
         rng, hidden = np.random.default_rng(self.context.seed), int(hyperparameters["hidden"])
@@ -49,7 +49,7 @@ class SparseDigits(Trainer):
             back = (error @ self.outer[:-1].T) * (hidden[:, :-1] > 0)
             self.outer -= self.lr * hidden.T @ error
             self.inner -= self.lr * inputs.T @ back
-            # Group lasso, by its proximal step: what leads into a unit becomes shorter, and is off when nothing is left.
+            # The proximal step of group lasso shortens the weights of each unit; a unit without weights is off.
             length = np.linalg.norm(self.inner, axis=0)
             self.inner *= np.maximum(1 - self.lr * self.group_lasso / np.maximum(length, 1e-12), 0)
         self.epoch += 1

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: who is among the best of its rung so far goes on at once (algorithm 2 of the ASHA paper)."""
+"""Asynchronous successive halving: the best of a rung so far are promoted at once (algorithm 2 of the ASHA paper)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopyard.study import AsyncStudy, Evaluation
 async def asha(
     study: AsyncStudy, new: Iterable[Mapping[str, Any]], least: int, most: int, eta: int = 3, width: int = 4
 ) -> Evaluation:
-    """Keeps `width` evaluations going: a promotion from the highest rung that has one, else a new configuration."""
+    """Run `width` evaluations at a time: a promotion from the highest rung that has one, else a new configuration."""
     positions = [least]
     while positions[-1] * eta <= most:
         positions.append(positions[-1] * eta)
@@ -41,7 +41,7 @@ async def asha(
 
 
 async def tuner(study: AsyncStudy) -> Evaluation:
-    """27 configurations, rungs at 1, 3, 9 and 27."""
+    """Run 27 configurations with rungs at 1, 3, 9 and 27."""
     rng = random.Random(1)
     return await asha(study, [study.space.sample(rng) for _ in range(27)], least=1, most=27)
 

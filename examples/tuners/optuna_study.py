@@ -13,7 +13,7 @@ from hopyard.study import AsyncStudy, Evaluation
 
 
 async def with_optuna(study: AsyncStudy, trials: int, position: int, width: int = 4, seed: int = 1) -> Evaluation:
-    """The best of as many trials, each trained to a position."""
+    """Run this number of trials, each trained to a position, and return the best one."""
     maximize = study.metric.mode == "max"
     sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
     proposing = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)
@@ -37,7 +37,7 @@ async def with_optuna(study: AsyncStudy, trials: int, position: int, width: int 
 
 
 async def tuner(study: AsyncStudy) -> Evaluation:
-    """24 trials of 9 epochs."""
+    """Run 24 trials of 9 epochs."""
     return await with_optuna(study, trials=24, position=9)
 
 

@@ -1,7 +1,7 @@
-"""Population based training: the worst go on as changed copies of the best (Jaderberg et al., 2017).
+"""Population based training: the worst members are replaced by changed copies of the best (Jaderberg et al., 2017).
 
-A member's learning rate is a sequence, a value for each interval. A copy has its parent's values up to now and a value of its own
-from here on: it shares the parent's training by that, and nothing is trained twice.
+A member's learning rate is a sequence with one value for each interval. A copy has its parent's values so far and another value
+from now on, so it shares the parent's training, and nothing is trained twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPACE: Mapping[str, Any] = {"lr": {"sequence": {"multi_step": STEPS}}, "momentum
 
 
 def with_lr(configuration: Mapping[str, Any], interval: int, lr: float) -> dict[str, Any]:
-    """A copy that trains with another learning rate from an interval on."""
+    """Return a copy that trains with another learning rate from an interval on."""
     found = copy.deepcopy(dict(configuration))
     values = found["lr"]["sequence"]["multi_step"]["values"]
     values[interval:] = [min(max(lr, LEAST), MOST)] * (INTERVALS - interval)
@@ -30,7 +30,7 @@ def with_lr(configuration: Mapping[str, Any], interval: int, lr: float) -> dict[
 
 
 async def pbt(study: AsyncStudy, population: int, seed: int = 1) -> Evaluation:
-    """After each interval the worst quarter becomes copies of the best quarter, with 0.8 or 1.2 times its learning rate."""
+    """After each interval, replace the worst quarter by copies of the best quarter with 0.8 or 1.2 times its learning rate."""
     rng = random.Random(seed)
     drawn = [study.space.sample(rng) for _ in range(population)]
     members = [with_lr(each, 0, LEAST * (MOST / LEAST) ** rng.random()) for each in drawn]
@@ -45,7 +45,7 @@ async def pbt(study: AsyncStudy, population: int, seed: int = 1) -> Evaluation:
 
 
 async def tuner(study: AsyncStudy) -> Evaluation:
-    """8 members, 4 intervals of 3 epochs."""
+    """Run 8 members for 4 intervals of 3 epochs."""
     return await pbt(study, population=8)
 
 

@@ -1,4 +1,4 @@
-"""Runs a tuner of this folder on a cluster of its own, and says what came of it."""
+"""Run a tuner of this folder on its own cluster and print the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPACE: Final = {"lr": {"loguniform": [0.01, 4.0]}, "momentum": {"uniform": [0.0,
 
 
 def terms(space: Mapping[str, Any], length: int) -> dict[str, Any]:
-    """The study of this folder's trainer over a space, to as many epochs."""
+    """Return a study of this folder's trainer over a space, with this number of epochs."""
     return {
         "trainer": "train.py:Descent",
         "metric": {"name": "loss", "mode": "min"},
@@ -26,7 +26,7 @@ def terms(space: Mapping[str, Any], length: int) -> dict[str, Any]:
 
 
 async def tuned(tuner: Callable[[AsyncStudy], Awaitable[Evaluation]], space: Mapping[str, Any], length: int) -> None:
-    """A study, the tuner on it, and what it cost."""
+    """Create a study, run the tuner on it, and print the result and the cost."""
     with tempfile.TemporaryDirectory() as data:
         async with (
             AsyncClient.local(data, slots=2) as client,
@@ -43,5 +43,5 @@ async def tuned(tuner: Callable[[AsyncStudy], Awaitable[Evaluation]], space: Map
 def run(
     tuner: Callable[[AsyncStudy], Awaitable[Evaluation]], space: Mapping[str, Any] = SPACE, length: int = 27
 ) -> None:
-    """The command of each file here."""
+    """Run a tuner; the main function of each file in this folder."""
     asyncio.run(tuned(tuner, space, length))

@@ -1,4 +1,4 @@
-"""Successive halving: all a little, the best third three times as long, ... (algorithm 1 of the ASHA paper)."""
+"""Successive halving: all configurations a little, the best third three times as long, ... (algorithm 1 of the ASHA paper)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hopyard.study import AsyncStudy, Evaluation
 async def sha(
     study: AsyncStudy, configurations: Sequence[Mapping[str, Any]], least: int, most: int, eta: int = 3
 ) -> Evaluation:
-    """One bracket: its n configurations to `least`, the best n // eta to eta * least, ... as far as `most` allows.
+    """Run one bracket: n configurations to `least`, the best n // eta to eta * least, ... as far as `most` allows.
 
-    With n at least eta to the power of the promotions, one is left at the last rung.
+    If n is at least eta to the power of the number of promotions, one configuration reaches the last rung.
     """
     rung, position, number = list(configurations), least, len(configurations)
     while True:
@@ -28,7 +28,7 @@ async def sha(
 
 
 async def tuner(study: AsyncStudy) -> Evaluation:
-    """27 configurations at 1, 9 at 3, 3 at 9, 1 at 27."""
+    """Run 27 configurations at 1, 9 at 3, 3 at 9 and 1 at 27."""
     rng = random.Random(1)
     return await sha(study, [study.space.sample(rng) for _ in range(27)], least=1, most=27)
 

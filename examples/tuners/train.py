@@ -1,4 +1,4 @@
-"""What is trained: gradient descent on a bowl that is steep one way and flat the other. Some milliseconds an epoch."""
+"""Gradient descent on a bowl that is steep in one direction and flat in another. Some milliseconds per epoch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ STEEPNESS = (1.0, 0.3, 0.02)
 
 
 class Descent(Trainer):
-    """Its loss falls slowly with a small learning rate, and grows without end with one that is too large."""
+    """Its loss falls slowly with a small learning rate, and diverges with a large one."""
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
-        """A point on the rim, at rest."""
+        """Start at a point on the rim, without speed."""
         self.at, self.speed = [1.0] * len(STEEPNESS), [0.0] * len(STEEPNESS)
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: Set[str]) -> None:
-        """Values that are in force from here on."""
+        """Set the hyperparameters."""
         self.lr, self.momentum = float(hyperparameters["lr"]), float(hyperparameters["momentum"])
 
     def train(self) -> dict[str, float]:
-        """Three steps."""
+        """Make three steps."""
         for _ in range(3):
             self.speed = [
                 self.momentum * v - self.lr * c * x for v, c, x in zip(self.speed, STEEPNESS, self.at, strict=True)
@@ -33,9 +33,9 @@ class Descent(Trainer):
         return {"loss": sum(c * x * x for c, x in zip(STEEPNESS, self.at, strict=True))}
 
     def save(self, directory: Path) -> None:
-        """Where it is, and how fast."""
+        """Save position and speed."""
         (directory / "state.json").write_text(json.dumps([self.at, self.speed]))
 
     def load(self, directory: Path) -> None:
-        """Goes on from there."""
+        """Restore position and speed."""
         self.at, self.speed = json.loads((directory / "state.json").read_text())

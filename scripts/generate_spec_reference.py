@@ -135,9 +135,7 @@ def _table(model: type[BaseModel], path: tuple[str, ...], examples: Examples) ->
             raise ReferenceError(f"the field {'.'.join(place)} has no description")
         rows.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |")
     if model.model_config.get("extra") == "allow":
-        rows.append(
-            "| *any other* | A parameter of the plugin; `hopyard plugins` lists them. | any JSON value | | |"
-        )
+        rows.append("| *any other* | A parameter of the plugin; `hopyard plugins` lists them. | any JSON value | | |")
     return "\n".join(rows) + "\n"
 
 

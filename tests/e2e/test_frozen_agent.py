@@ -123,5 +123,5 @@ async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_pat
         back = next(n for n, line in enumerate(story) if "which node cold still has, is ended there" in line)
         assert lost < again
         assert lost < back
-        assert "what it said meanwhile is refused" in story[back]
+        assert "its messages since then are refused" in story[back]
         assert "node cold is back with 1 run" in events(server, experiment)

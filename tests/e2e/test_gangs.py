@@ -233,7 +233,7 @@ async def test_a_killed_rank_ends_the_run_everywhere_and_the_job_goes_on_from_it
         assert (job.attempt, job.failures) == (2, 0)
         story = await hopyard(processes, "events", experiment.id, "1")
         assert re.search(rf"run 1 of job 1.*(rank {killed} is gone|killed by signal SIGKILL)", story), story
-        goes_on = re.search(r"job 1 is SUSPENDED and goes on from the snapshot at (\d+)", story)
+        goes_on = re.search(r"job 1 is SUSPENDED and continues from the snapshot at (\d+)", story)
         assert goes_on, story
         assert int(goes_on[1]) % 3 == 0
         assert re.search(rf"starts job 1 .*attempt 2, from the snapshot at {goes_on[1]}\b", story), story

@@ -124,6 +124,6 @@ async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tm
             newest = (await the_job(client, experiment)).snapshots[-1]
             assert (newest.sha256, newest.position, newest.stored) == (local.sha256, local.position, True)
             story = events(server, experiment, "1")
-            assert f"node n is told to bring the snapshot of job 1 at {local.position} to the store" in story
-            assert f"node n brought the snapshot of job 1 at {local.position} to the store" in story
+            assert f"node n is ordered to upload the snapshot of job 1 at {local.position}" in story
+            assert f"node n uploaded the snapshot of job 1 at {local.position}" in story
             await client.stop(experiment)

@@ -19,14 +19,16 @@ def command(
         Path,
         typer.Option(
             file_okay=False,
-            help="Folder for the database, the blobs and appstat.address, which tells other services where it listens.",
+            help="Folder for the database, the blobs and the file appstat.address, which contains the service's address.",
         ),
     ],
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 4652,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 4652,
     database: Annotated[
         str | None,
-        typer.Option(help="URL of the database, such as postgresql+psycopg://USER@HOST/NAME; else SQLite in --data."),
+        typer.Option(
+            help="URL of the database, such as postgresql+psycopg://USER@HOST/NAME; default: SQLite in --data."
+        ),
     ] = None,
     synchronous: Annotated[
         Synchronous,
@@ -34,7 +36,9 @@ def command(
     ] = Synchronous.NORMAL,
     store: Annotated[
         str | None,
-        typer.Option(help="URL where snapshots and other blobs go: file:///FOLDER, s3://, gs://, az://; else --data."),
+        typer.Option(
+            help="URL of the store of snapshots and other blobs: file:///FOLDER, s3://, gs://, az://; default: --data."
+        ),
     ] = None,
     max_blob_bytes: Annotated[int, typer.Option(min=1, help="Maximum size of a blob in bytes.")] = (
         DEFAULT_MAX_BLOB_BYTES
@@ -42,10 +46,10 @@ def command(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
-    log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
+    log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
+    log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:
-    """Run the AppStat service, which stores the journal, statistics, snapshots and everything else that must survive."""
+    """Run the AppStat service, which stores the journal, statistics, snapshots and all other persistent data."""
 
     async def main(stop: asyncio.Event) -> None:
         service = AppStatService(

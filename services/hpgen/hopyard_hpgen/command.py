@@ -14,19 +14,19 @@ from hopyard_hpgen.service import HpgenService
 
 
 def command(
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 4653,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 4653,
     data: Annotated[
-        Path | None, typer.Option(help="Folder in which hpgen.address tells other services where it listens.")
+        Path | None, typer.Option(help="Folder for the file hpgen.address, which contains the service's address.")
     ] = None,
     time_limit: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that a generator may take over a call before it counts as failed.")
+        float, typer.Option(min=0.1, help="Maximum seconds of a call of a generator; a longer call has failed.")
     ] = DEFAULT_SECONDS,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
-    log_level: Annotated[str, typer.Option(help="Least severe level that is logged.")] = "INFO",
+    log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
+    log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:
     """Run the hyperparameter generator service: it proposes configurations.
 

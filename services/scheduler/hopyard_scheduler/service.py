@@ -214,7 +214,7 @@ class SchedulerService:
         for call in found.waiting:
             self._runtime.await_answer(call)
         for name, difference in found.diverged.items():
-            _LOG.error("experiment %s pauses: its policy decides otherwise than it did: %s", name, difference)
+            _LOG.error("experiment %s pauses: its policy decides differently than recorded: %s", name, difference)
         for event in found.nudges(self._runtime.core, self._runtime.clock()):
             self._runtime.post(event)
         self._background.start(self._runtime.run(), name="events")

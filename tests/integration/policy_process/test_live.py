@@ -133,9 +133,9 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
         capfd.readouterr()
         await tell(created.id, None, False, cluster.address, None, False)
         story = capfd.readouterr().out
-        assert story.count("the process of the policy went away") == 2
-        assert re.findall(r"a process came that serves the policy(, and was told \d+ up-calls again)?", story)[0] == ""
-        assert len(re.findall(r"a process came that serves the policy, and was told \d+ up-calls again", story)) == 2
+        assert story.count("the process of the policy disconnected") == 2
+        assert re.findall(r"a process of the policy connected(, and got \d+ up-calls again)?", story)[0] == ""
+        assert len(re.findall(r"a process of the policy connected, and got \d+ up-calls again", story)) == 2
         # What was started is not there any more.
         async with asyncio.timeout(HANG_SECONDS):
             while source._process is not None:  # noqa: ASYNC110 - it ends beside

@@ -282,11 +282,13 @@ async def test_rungs_says_what_a_policy_raised_and_that_it_is_another_one(
 ) -> None:
     monkeypatch.setattr(Halves, "_ordered", lambda policy: sorted(policy.reported, key=policy.reported.__getitem__))
     said = await commands.rungs(halved.id, as_json=True)
-    assert said.err.startswith("the policy decides otherwise than it did, so this is not where jobs stood: event ")
+    assert said.err.startswith(
+        "the policy decides differently than recorded, so this state may differ from the recorded one: event "
+    )
     assert said.document["decisions_equal"] is False
     monkeypatch.undo()
     monkeypatch.setattr(Halves, "rungs", lambda policy, cluster: cluster.create_job())
-    with pytest.raises(InvalidInput, match="Halves: rungs may only look, found CreateJob"):
+    with pytest.raises(InvalidInput, match="Halves: rungs must not issue commands, found CreateJob"):
         await commands.rungs(halved.id)
     monkeypatch.setattr(Halves, "rungs", lambda policy, cluster: 1 / 0)
     with pytest.raises(InvalidInput, match="Halves on rungs: ZeroDivisionError"):

@@ -57,7 +57,7 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
         sys.modules.pop(where, None)
         await cluster.start()
         shown = await paused(client, created.id)
-        assert shown.reason.startswith("policy error: it decides otherwise than it did: event ")
+        assert shown.reason.startswith("policy error: it decides differently than recorded: event ")
         assert "now it is TERMINATE" in shown.reason
         listed = await client.experiments()
         assert [one.reason for one in listed] == [shown.reason]
@@ -76,7 +76,7 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
         assert not replayed.equal
         assert replayed.document["first_difference"]["text"] in shown.reason
         told = await commands.events(created.id)
-        assert told.out.count("the scheduler restarted and found that the policy decides otherwise now") == 1
+        assert told.out.count("the scheduler restarted and found that the policy decides differently now") == 1
         for job in await client.jobs(created.id):
             positions = [s.report.position for s in await client.statistics(created.id, job.id)]
             assert positions == list(range(1, len(positions) + 1))

@@ -164,7 +164,7 @@ async def test_weights_1_and_3_share_four_slots_1_to_3_and_back(
     await until(client, light, running(4))
     heavy_file = file(tmp_path / "heavy", 3, policy, jobs=3, length=50, pace=0.01)
     heavy = await client.create(heavy_file)
-    busy = f"waits for a slot: 1 of 1 in its share are busy: weight 1 beside {heavy.id} (weight 3: 3)"
+    busy = f"waits for a slot: 1 of 1 in its share are busy: weight 1 against {heavy.id} (weight 3: 3)"
     jobs = await until(client, light, waiting(1, JobState.SUSPENDED, busy))
     assert len([job for job in jobs if job.state is JobState.SUSPENDED]) == 3
     await until(client, heavy, running(3))

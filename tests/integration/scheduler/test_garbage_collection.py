@@ -294,7 +294,7 @@ async def test_an_experiment_above_its_quota_says_so_and_ends_with_its_result(
     created = await client.create(experiment(tmp_path / "e", jobs=3, length=6, more=more))
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
-    assert ended.warning.endswith("more than snapshot.quota; all of them are still needed, so none is dropped")
+    assert ended.warning.endswith("more than snapshot.quota; all of them are still needed, so none is deleted")
     kept = [(job.id, one.position) for job in await client.jobs(created.id) for one in job.snapshots]
     assert kept == [(ended.best_job, ended.best_position)]
     await until(lambda: len(pieces.stored()) == 2)  # That and the code.

@@ -54,6 +54,6 @@ async def test_it_ends_by_itself_when_nobody_keeps_it_open(client: AsyncClient, 
     idle = scaled(0.3)
     created = await client.create(study(tmp_path / "e", f"{idle:g}s"))
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
-    assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, f"nothing was asked of it for {idle:g} s")
+    assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, f"it got no request for {idle:g} s")
     with pytest.raises(InvalidInput, match=r"stop.idle: found 10 s, but policy default serves no requests"):
         await client.create(study(tmp_path / "f", "10s", ""))

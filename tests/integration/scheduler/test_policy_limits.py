@@ -234,7 +234,7 @@ async def test_a_policy_that_hangs_in_a_recovery_is_paused_and_the_others_come_u
         await cluster.begin(policy_seconds=limit)
         shown = await paused(client, hangs.id)
         assert f"took longer than {limit:g} s on up-call " in shown.reason
-        assert shown.reason.endswith(" IterationFinish, made again from the journal")
+        assert shown.reason.endswith(" IterationFinish, restored from the journal")
         assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
         await client.resume(hangs.id)  # It is made again, hangs again, and says so again.
         async with asyncio.timeout(HANG_SECONDS):

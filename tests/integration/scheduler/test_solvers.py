@@ -74,7 +74,7 @@ async def test_a_policy_gets_answers_which_people_see_and_a_replay_needs_no_solv
     commands = Commands(address, capfd)
     told = (await commands.events(created.id)).out
     assert "asks solver tests.integration.solvers:Adding" in told
-    assert "which may think for 7 s" in told
+    assert "with a limit of 7 s" in told
     assert "3 numbers in up to 7 s" in told
     replayed = await commands.replay(created.id)
     assert replayed.equal, replayed

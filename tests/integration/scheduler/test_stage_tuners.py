@@ -140,4 +140,4 @@ async def test_a_tuners_trials_are_trained_once(
     capfd.readouterr()
     await tell(ended.id, None, False, address, None, False)
     in_a_process = policy["tuner"]["name"] == OWN
-    assert ("a process came that serves the policy" in capfd.readouterr().out) is in_a_process
+    assert ("a process of the policy connected" in capfd.readouterr().out) is in_a_process

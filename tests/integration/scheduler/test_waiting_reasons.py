@@ -68,13 +68,11 @@ async def test_reasons_follow_the_cluster_without_the_jobs_doing(pieces: Pieces,
                 await until(lambda: reasons(client, found, "2"), {"2": busy})
                 # Nothing happens to jobs 2 and 3 when another experiment comes; what they wait for is another thing now.
                 other = await client.create(experiment(tmp_path / "o", jobs=2, length=2000, pace=0.1, more="weight: 9"))
-                starved = f"waits for a slot: its share is 0 of 1: weight 1 beside {other.id} (weight 9: 1)"
+                starved = f"waits for a slot: its share is 0 of 1: weight 1 against {other.id} (weight 9: 1)"
                 await seen(changes, says("3", starved))
 
                 async def leaves() -> bool:
-                    return (await client.get(found)).reason.startswith(
-                        "its share fell to 0 of 1: it has yet to leave 1"
-                    )
+                    return (await client.get(found)).reason.startswith("its share fell to 0 of 1: it must leave 1")
 
                 await until(leaves, True)
                 await client.stop(other.id)

@@ -210,7 +210,7 @@ def test_a_plain_line_says_what_starts_while_nothing_trains_and_on_how_many_slot
 
 
 def test_a_job_that_leaves_its_slot_is_not_called_suspending() -> None:
-    made = model(Job("e1", "1", JobState.SUSPENDING, "has no more to train, saving"))
+    made = model(Job("e1", "1", JobState.SUSPENDING, "trained to its end, saving"))
     assert "1 leaving" in plain_line(made, 100.0)
     assert "1 leaving" in drawn(made, 110, 20)[1]
 
@@ -257,8 +257,8 @@ def test_the_commonest_reasons_why_jobs_wait_stand_in_the_header() -> None:
     assert plain_line(model(*jobs, reason="paused by a person"), 100.0).endswith("reports/s  paused by a person")
     asked = {"reason": "waits for the policy", "reason_code": ReasonCode.WAITS_FOR_POLICY}
     assert plain_line(model(*jobs, **asked), 100.0).endswith("reports/s")
-    long = {"reason": "waits for the policy, which has been thinking for 3 s", "reason_args": {"seconds": 3}}
-    assert plain_line(model(*jobs, **{**asked, **long}), 100.0).endswith("thinking for 3 s")
+    long = {"reason": "waits for the policy, which has not answered for 3 s", "reason_args": {"seconds": 3}}
+    assert plain_line(model(*jobs, **{**asked, **long}), 100.0).endswith("answered for 3 s")
 
 
 def test_what_keeps_the_cluster_from_going_on_is_shown() -> None:

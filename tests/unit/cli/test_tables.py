@@ -183,7 +183,7 @@ def test_an_experiments_warning_stands_below_the_table() -> None:
 
 
 WAITS = "waits for a slot: 3 of 3 in its share are busy"
-STARVED = "its share is 0 of 4 slots: weight 1 beside digits-3f1c2a (weight 3: 4)"
+STARVED = "its share is 0 of 4 slots: weight 1 against digits-3f1c2a (weight 3: 4)"
 
 
 def test_waiting_jobs_say_why_below_the_table_and_beside_them_in_a_wide_terminal() -> None:

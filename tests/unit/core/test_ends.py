@@ -104,7 +104,7 @@ def test_the_decision_of_the_same_answer_does_not_hold_the_run(rig: Rig) -> None
     ("command", "reason"),
     [
         (EndExperiment("so", "9"), "there is no job '9'"),
-        (EndExperiment(" "), "an experiment ends for a reason, which people see; found none"),
+        (EndExperiment(" "), "the end of an experiment needs a reason, which users see; found none"),
         (EndExperiment("so", "2"), "job '2' has reported nothing, so it cannot have won"),
         (EndExperiment("so", "1", "y"), "job '1' is of experiment 'x'"),
         (EndExperiment("so", "", "y"), "there is no experiment 'y' in this group; there are: x"),

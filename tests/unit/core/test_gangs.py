@@ -136,7 +136,7 @@ def test_the_failure_of_another_ranks_code_is_the_jobs_failure(rig: Rig) -> None
     assert rig.sent(Kill) == [Kill(Reason(ReasonCode.RUN_OVER))]
     rig.ended(RunEndReason.LOST, 2)
     assert (rig.job().failures, rig.job().losses) == (1, 0)
-    assert str(rig.job().reason) == "failed (it may 0 times more): rank 1: told"
+    assert str(rig.job().reason) == "failed (0 more failures allowed): rank 1: told"
 
 
 def test_a_loss_of_another_rank_is_no_failure(rig: Rig) -> None:

@@ -86,7 +86,7 @@ def test_no_more_jobs_are_started_than_may_train_though_slots_are_there() -> Non
     before = len(rig.calls)
     rig.command(StartJob("1", ("n1/0",)), StartJob("2", ("n1/1",)))
     assert rig.job("1").state is JobState.STARTING
-    assert [str(v.reason) for v in rig.told] == ["1 jobs train, and 1 may at a time (resources.concurrency)"]
+    assert [str(v.reason) for v in rig.told] == ["1 jobs train; the maximum is 1 (resources.concurrency)"]
     assert rig.job("2").state is JobState.PENDING
     assert len(rig.calls) <= before + 3  # It is not asked again and again.
 

@@ -264,7 +264,7 @@ def test_an_experiment_whose_program_cannot_run_anywhere_fails_at_once() -> None
     cannot_run(rig, "1")
     assert (rig.job("1").state, str(rig.job("1").reason)) == (
         JobState.FAILED,
-        "no other try would end otherwise: import of t.py:T: no",
+        "another attempt would fail too: import of t.py:T: no",
     )
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
     assert (rig.stream.state, str(rig.stream.reason)) == (

@@ -47,16 +47,13 @@ def test_it_waits_for_its_idle_time_and_ends() -> None:
     rig = study()
     assert rig.stream.timers[TIMER] == rig.now + 60
     waiting = WaitingReasons(rig.stream, rig.core.cluster, rig.now + 10)
-    assert (
-        str(waiting.experiment(rig.stream.founder))
-        == "is open for requests and has none: ends in 50 s unless one comes"
-    )
+    assert str(waiting.experiment(rig.stream.founder)) == "is open for requests: ends in 50 s without a request"
     elapse(rig, 59)
     assert rig.stream.state is ExperimentState.RUNNING
     elapse(rig, 1)
     assert (str(rig.stream.state), str(rig.stream.founder.reason)) == (
         "ExperimentState.COMPLETED",
-        "nothing was asked of it for 60 s",
+        "it got no request for 60 s",
     )
 
 

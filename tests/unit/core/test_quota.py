@@ -120,7 +120,7 @@ def test_what_is_needed_stays_above_the_quota_and_people_are_told_once() -> None
     assert has(rig) == [1]
     told = [str(note.reason) for note in rig.of(Noted)]
     assert told == [
-        "snapshots take 10 bytes, 5 more than snapshot.quota; all of them are still needed, so none is dropped"
+        "snapshots take 10 bytes, 5 more than snapshot.quota; all of them are still needed, so none is deleted"
     ]
     assert str(eviction.warning(rig.stream)) == told[0]
     rig.stored(1, "1", sha256="1@1")
@@ -214,7 +214,7 @@ def test_a_completed_fork_whose_state_was_dropped_stays_completed_when_the_exper
     rig.feed(Updated(rig.now, StreamId("x"), "u", max_position=4))
     assert rig.job("3").state is JobState.COMPLETED
     assert [str(note.reason) for note in rig.of(Noted)] == [
-        "job 3 stays COMPLETED: what it would go on from was dropped"
+        "job 3 stays COMPLETED: the snapshot from which it would continue was deleted"
     ]
     assert rig.job("2").state is JobState.SUSPENDED
 

@@ -42,10 +42,10 @@ def test_a_question_is_put_once_and_answered_once() -> None:
 def test_a_ticket_that_is_open_is_not_given_again() -> None:
     rig = Rig()
     rig.command(Ask("t", "plan", 1))
-    assert refusal(rig, Ask("t", "plan", 2)) == "question 't' waits for its answer already"
+    assert refusal(rig, Ask("t", "plan", 2)) == "question 't' is already open"
     rig.create()
     rig.start("1")
-    assert refusal(rig, Predict("t", "1")) == "question 't' waits for its answer already"
+    assert refusal(rig, Predict("t", "1")) == "question 't' is already open"
     answer(rig, "t", "one")
     rig.command(Ask("t", "plan", 2))
     answer(rig, "t", "two")
@@ -57,12 +57,12 @@ def test_a_ticket_that_is_open_is_not_given_again() -> None:
     [
         (
             Ask("t", "create_job", {}),
-            "'create_job' is no solver; there are commands for what generators and predictors",
+            "'create_job' is not a solver; use the commands for generators and predictors",
         ),
-        (Ask("t", "predict", {}), "'predict' is no solver"),
-        (Ask("t", ""), "a question names the solver that it is for; found none"),
-        (Ask("", "plan"), "a question has a ticket, by which its answer is known; found none"),
-        (Ask("t", "plan", {}, 0.0), "a solver may think for up to 86400 seconds, found 0"),
+        (Ask("t", "predict", {}), "'predict' is not a solver"),
+        (Ask("t", ""), "a question must name a solver; found none"),
+        (Ask("", "plan"), "a question needs a ticket; found none"),
+        (Ask("t", "plan", {}, 0.0), "the time limit of a solver is at most 86400 seconds, found 0"),
         (Ask("t", "plan", {}, math.nan), "found nan"),
         (Ask("t", "plan", {}, 1e6), "found 1e+06"),
     ],
@@ -138,7 +138,7 @@ def test_a_policy_that_asks_anew_at_every_answer_is_paused() -> None:
             break
         rig.now += 0.005
         rig.feed(Answered(rig.now, StreamId("x"), next(iter(rig.stream.asks)), None, "there is no solver"))
-    assert "policy error: it does not come to rest: 504 up-calls" in str(rig.stream.reason)
+    assert "policy error: it does not stop: 504 up-calls" in str(rig.stream.reason)
 
 
 def test_a_policy_that_asks_anew_now_and_then_is_left_alone() -> None:

@@ -209,7 +209,7 @@ def test_it_gives_up_what_it_does_not_need_and_says_what_that_costs() -> None:
     assert [e.sha256 for e in effects if isinstance(e, ForgetSnapshot)] == ["1@2", "1@3"]
     assert {e.job for e in effects if isinstance(e, JobChanged)} == {"1"}
     (text,) = [str(e.reason) for e in effects if isinstance(e, Noted)]
-    assert text == "gave up 2 snapshots (20 bytes): it would take 2 s of training to have that back"
+    assert text == "gave up 2 snapshots (20 bytes): 2 s of training would recreate them"
     assert (has(rig), has(rig, "2")) == ([1], [2, 3])
     again = rig.feed(SnapshotsGivenUp(rig.now, StreamId("x"), ("1@2",)))
     assert not any(isinstance(effect, ForgetSnapshot | Noted) for effect in again)
@@ -235,7 +235,7 @@ def test_a_fork_whose_origin_was_given_up_stays_completed_when_the_experiment_is
     rig.feed(SnapshotsGivenUp(rig.now, StreamId("x"), ("1@1", "2@3")))
     assert has(rig, "2") == []
     effects = rig.feed(Updated(rig.now, StreamId("x"), "r", max_position=5))
-    assert "job 2 stays COMPLETED: what it would go on from was dropped" in [
+    assert "job 2 stays COMPLETED: the snapshot from which it would continue was deleted" in [
         str(e.reason) for e in effects if isinstance(e, Noted)
     ]
 

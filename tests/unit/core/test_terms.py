@@ -128,7 +128,9 @@ def test_an_experiment_that_was_taken_out_of_the_core_stays_as_it_is(rig: Rig) -
     quarantine(rig.core, StreamId("x"), failure("a mistake"), rig.now)
     rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=1))
     assert rig.stream.state is ExperimentState.FAILED
-    assert [str(note.reason) for note in rig.of(Refused)] == ["refused Updated: the experiment cannot go on: a mistake"]
+    assert [str(note.reason) for note in rig.of(Refused)] == [
+        "refused to change the terms: the experiment cannot continue: a mistake"
+    ]
 
 
 def test_a_completed_fork_whose_state_and_origin_are_lost_does_not_train_from_scratch_when_extended() -> None:
@@ -219,7 +221,7 @@ def test_a_policy_that_reserves_and_releases_for_ever_is_paused() -> None:
     rig.script = lambda call: (None, [ReserveSlot("n1/0"), ReleaseSlot("n1/0")])
     rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
     assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
-    assert "does not come to rest: 504 up-calls followed from one event" in str(rig.stream.reason)
+    assert "does not stop: 504 up-calls followed from one event" in str(rig.stream.reason)
 
 
 def test_a_policy_that_amends_again_whenever_it_is_too_late_is_paused(rig: Rig) -> None:
@@ -232,7 +234,7 @@ def test_a_policy_that_amends_again_whenever_it_is_too_late_is_paused(rig: Rig) 
 
     rig.script = again  # type: ignore[assignment]
     rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
-    assert "does not come to rest" in str(rig.stream.reason)
+    assert "does not stop" in str(rig.stream.reason)
 
 
 def test_a_policy_that_forks_at_each_fork_is_paused_and_forks_no_more(rig: Rig) -> None:
@@ -240,7 +242,7 @@ def test_a_policy_that_forks_at_each_fork_is_paused_and_forks_no_more(rig: Rig) 
     rig.taken(1)
     rig.script = lambda call: (quiet(call)[0], [ForkJob(str(rig.stream.ordinals + 1), "1", 1, {})])
     rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
-    assert "does not come to rest" in str(rig.stream.reason)
+    assert "does not stop" in str(rig.stream.reason)
     assert len(rig.stream.jobs) < 600
 
 
@@ -249,7 +251,7 @@ def test_a_policy_whose_demand_swings_for_ever_is_paused() -> None:
     answer = rig.answer
     rig.answer = lambda call: replace(answer(call), demand=call.number % 2)  # type: ignore[method-assign]
     rig.feed(Requested(rig.now, StreamId("x"), "r", {}, 1))
-    assert "does not come to rest" in str(rig.stream.reason)
+    assert "does not stop" in str(rig.stream.reason)
 
 
 def test_many_up_calls_that_each_follow_from_an_event_of_their_own_are_fine(rig: Rig) -> None:

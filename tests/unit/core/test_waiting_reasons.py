@@ -120,7 +120,7 @@ def test_no_slot_in_the_cluster() -> None:
     assert why(rig) == "waits for a slot: the cluster has no slot (no agent is connected; node n1 is lost)"
     assert whole(rig) == "the cluster has no slot (no agent is connected; node n1 is lost)"
     rig.join("n1", 0, "b")
-    assert why(rig) == "waits for a slot: the cluster has no slot (its agents have brought none)"
+    assert why(rig) == "waits for a slot: the cluster has no slot (its agents have none)"
     rig.join("n2", 2)
     assert why(rig) == "the policy has not started it (2 slots are idle)"
     rig.feed(NodeDrained(rig.now, "n2"))
@@ -157,7 +157,7 @@ def test_what_keeps_the_share_small_is_named() -> None:
     second(rig, weight=2.0)
     busy(rig, *rig.stream.slots)
     rig.create()
-    assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy: weight 1 beside y (weight 2: 2)"
+    assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy: weight 1 against y (weight 2: 2)"
 
 
 def test_a_share_of_nothing() -> None:
@@ -166,12 +166,12 @@ def test_a_share_of_nothing() -> None:
     second(rig)
     rig.now += 31
     assert rig.stream.share == 0
-    assert why(rig) == "waits for a slot: its share is 0 of 1: weight 0.5 beside y (weight 1: 1)"
-    assert whole(rig) == "its share is 0 of 1 slot: weight 0.5 beside y (weight 1: 1)"
+    assert why(rig) == "waits for a slot: its share is 0 of 1: weight 0.5 against y (weight 1: 1)"
+    assert whole(rig) == "its share is 0 of 1 slot: weight 0.5 against y (weight 1: 1)"
     for name in "abcd":
         rig.feed(StreamCreated(rig.now, StreamId(name), settings()))
     rig.join("n2", 4)
-    expected = "weight 0.5 beside a (weight 1: 1), b (weight 1: 1), c (weight 1: 1) and 2 more"
+    expected = "weight 0.5 against a (weight 1: 1), b (weight 1: 1), c (weight 1: 1) and 2 more"
     assert whole(rig) == f"its share is 0 of 5 slots: {expected}"
 
 
@@ -217,17 +217,17 @@ def test_slots_that_others_have_yet_to_leave() -> None:
     busy(rig, "n1/0", "n1/1")
     rig.script = lambda call: (Decision.proceed() if isinstance(call, IterationFinish) else None, [])
     second(rig)
-    assert whole(rig, "y") == "its share is 1 of 2, and others have yet to leave 1 slot"
-    assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 slot, and is made to in 30 s"
+    assert whole(rig, "y") == "its share is 1 of 2, and others still hold 1 slot"
+    assert whole(rig) == "its share fell to 1 of 2: it must leave 1 slot within 30 s"
     rig.create()
     assert why(rig, "3") == "waits for a slot: its share fell to 1, and 2 are busy"
     rig.now += 30
     rig.feed(TimerElapsed(rig.now, StreamId("x"), ShareTimer().ticket))
     assert why(rig, "2") == "preempted: another experiment's share"
-    assert whole(rig) == "its share fell to 1 of 2: it has yet to leave 1 slot"
+    assert whole(rig) == "its share fell to 1 of 2: it must leave 1 slot"
     rig.ended(RunEndReason.SUSPENDED, 0, None, "2")
     assert whole(rig) == ""
-    assert why(rig, "2").startswith("waits for a slot: 1 of 1 in its share are busy: weight 1 beside y (weight 1: 1)")
+    assert why(rig, "2").startswith("waits for a slot: 1 of 1 in its share are busy: weight 1 against y (weight 1: 1)")
     assert why(rig, "2").endswith("; last: preempted")
 
 
@@ -237,20 +237,20 @@ def test_one_slot_has_come_and_another_is_still_elsewhere() -> None:
     busy(rig, *rig.stream.slots)
     rig.create()
     rig.stream.share = 2  # The other one is to leave its slot, and trains on it.
-    assert why(rig, "2") == "waits for a slot: 1 of 2 in its share are busy, 1 has yet to be left by others"
+    assert why(rig, "2") == "waits for a slot: 1 of 2 in its share are busy, and others still hold 1 slot"
 
 
 def test_the_policy_thinks_or_keeps_the_slot() -> None:
     rig = Rig(capacity=1)
     rig.create()
     rig.command(ReserveSlot("n1/0"))
-    assert why(rig) == "waits for a slot: the policy keeps 1 idle slot for something else"
+    assert why(rig) == "waits for a slot: the policy has reserved 1 idle slot"
     rig.hold = True
     rig.join("n2", 1)
     assert why(rig) == "waits for the policy"
     assert whole(rig) == "waits for the policy"
     rig.now += 3
-    assert why(rig) == "waits for the policy, which has been thinking for 3 s"
+    assert why(rig) == "waits for the policy, which has not answered for 3 s"
     assert whole(rig) == f"no job runs: job 1 {why(rig)}"
 
 
@@ -275,7 +275,7 @@ def test_the_policy_has_nothing_to_run() -> None:
     rig.join("n2", 1)
     assert whole(rig) == "waits for the policy"
     rig.now += 3
-    assert whole(rig) == "waits for the policy, which has been thinking for 3 s"
+    assert whole(rig) == "waits for the policy, which has not answered for 3 s"
     rig.held.clear()
     rig.stream.conversation.in_flight = None
     assert whole(rig) == "the policy has no job to run (3 slots are idle)"
@@ -309,12 +309,12 @@ def test_it_waits_after_failures_and_losses_alike() -> None:
     for reason in (RunEndReason.FAILED, RunEndReason.FAILED):
         rig.start()
         rig.ended(reason, 0)
-    waits = "waits after 2 losses or failures in a row: tries again in 1 s; last: failed (it may 1 times more): told"
+    waits = "waits after 2 losses or failures in a row: tries again in 1 s; last: failed (1 more failure allowed): told"
     assert why(rig) == waits
 
 
 @pytest.mark.parametrize(
-    ("up", "where"), [(True, "node n2 did not give it"), (False, "it is on node n2, which is away")]
+    ("up", "where"), [(True, "node n2 did not send it"), (False, "it is on node n2, which is away")]
 )
 def test_a_snapshot_that_nobody_gives(up: bool, where: str) -> None:
     rig = Rig()
@@ -335,7 +335,7 @@ def test_a_failure_is_told_beside_what_it_waits_for() -> None:
     rig.create()
     rig.start()
     rig.ended(RunEndReason.FAILED, 0)
-    assert why(rig).startswith("the policy has not started it (1 slot is idle); last: failed (it may 1 time")
+    assert why(rig).startswith("the policy has not started it (1 slot is idle); last: failed (1 more failure allowed")
 
 
 def test_an_ended_job_says_how_it_ended() -> None:
@@ -354,7 +354,7 @@ def test_starting_says_what_is_still_to_happen() -> None:
     rig = Rig(capacity=2)
     rig.create()
     rig.command(StartJob("1", ("n1/0",)))
-    assert why(rig) == "starts on n1/0: node n1 has not taken it over yet"
+    assert why(rig) == "starts on n1/0: node n1 has not confirmed it yet"
     rig.core.acknowledge(rig.key(), 1)
     assert why(rig) == "starts on n1/0: its process prepares"
     rig.say(rig.key(), Started(0))
@@ -371,9 +371,9 @@ def test_a_gang_begins_rank_by_rank() -> None:
     rig.join("n2", 1)
     rig.create()
     rig.command(StartJob("1", ("n1/0", "n2/0")))
-    assert why(rig) == "starts on n1/0, n2/0: nodes n1 and n2 have not taken it over yet"
+    assert why(rig) == "starts on n1/0, n2/0: nodes n1 and n2 have not confirmed it yet"
     rig.say(rig.key(rank=1), Started(0))
-    assert why(rig) == "starts on n1/0, n2/0, 1 of 2 have begun: node n1 has not taken it over yet"
+    assert why(rig) == "starts on n1/0, n2/0, 1 of 2 have begun: node n1 has not confirmed it yet"
 
 
 def test_a_parked_run_waits_in_memory_and_an_undecided_one_for_its_decision() -> None:
@@ -387,7 +387,7 @@ def test_a_parked_run_waits_in_memory_and_an_undecided_one_for_its_decision() ->
         rig.answer_held()
     assert why(rig) == "waits at 3 for the policy's decision"
     rig.answer_held()
-    assert why(rig) == "parked at 3: waits in memory for the policy to go on"
+    assert why(rig) == "parked at 3: waits in memory for the policy"
 
 
 # ---------------------------------------------------------------------------------------------------------- pausing, ending
@@ -453,7 +453,7 @@ def test_each_of_a_group_says_its_own() -> None:
     rig.feed(Operated(rig.now, StreamId("x"), "resume", ExperimentId("y")))
     rig.feed(Updated(rig.now, StreamId("x"), "v", slots=1))
     rig.feed(StreamCreated(rig.now, StreamId("z"), settings(weight=3.0)))
-    expected = "1 of 1 in its group's share are busy: weight 3 beside z (weight 3: 1)"
+    expected = "1 of 1 in its group's share are busy: weight 3 against z (weight 3: 1)"
     assert why(rig, "2") == f"waits for a slot: {expected}"
 
 
@@ -465,4 +465,4 @@ def test_a_paused_job_says_that_its_progress_was_dropped() -> None:
     rig.feed(Operated(rig.now, StreamId("x"), "pause"))
     rig.ended(RunEndReason.SUSPENDED, 1)
     assert why(rig).startswith("waits: the experiment is paused")
-    assert why(rig).endswith("; last: back at position 0, as no snapshot of it was saved: suspended at 1")
+    assert why(rig).endswith("; last: back at position 0, because no later snapshot was saved: suspended at 1")

@@ -49,7 +49,7 @@ def test_a_run_that_ends_without_a_snapshot_puts_its_job_back_to_the_beginning(r
 def test_a_job_whose_progress_was_dropped_says_so(position: int) -> None:
     rig = trained(position)
     rig.ended(RunEndReason.SUSPENDED, position)
-    dropped = "back at position 0, as no snapshot of it was saved: " if position else ""
+    dropped = "back at position 0, because no later snapshot was saved: " if position else ""
     assert str(rig.job().reason) == f"{dropped}suspended at {position}"
 
 
@@ -70,9 +70,7 @@ def test_a_job_that_is_trained_to_the_same_position_again_and_again_and_never_sa
         rig.report(1, 0.1)
     rig.ended(RunEndReason.UNTIL, 1)
     assert rig.job().state is JobState.FAILED
-    assert str(rig.job().reason).startswith(
-        "came to position 1 4 times, and saved nothing there: its program saves no check"
-    )
+    assert str(rig.job().reason).startswith("reached position 1 4 times without saving: its program saves no check")
 
 
 def test_a_job_that_comes_further_each_time_does_not() -> None:

@@ -246,7 +246,7 @@ async def test_one_that_decides_otherwise_pauses_the_experiment_once_with_the_di
     assert isinstance(answer, PolicyFailed)
     assert not answer.unheard
     assert answer.diverged
-    assert str(answer.reason).startswith("it decides otherwise than it did: event ")
+    assert str(answer.reason).startswith("it decides differently than recorded: event ")
     rig.take(Operated(rig.now, StreamId("x"), "resume", ExperimentId("x")))
     assert isinstance(await rig.ask(), PolicyAnswered)
 
@@ -358,7 +358,7 @@ async def test_a_process_whose_end_was_cut_short_is_ended_by_the_next_attempt(mo
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (pb.Answer(number=7), "found answer 7, needed is the answer to up-call 1"),
+        (pb.Answer(number=7), "found answer 7, expected the answer to up-call 1"),
         (pb.Answer(number=1, error="no idea"), "policy mine on up-call 1 ShareChange: no idea"),
         (pb.Answer(number=1, commands=[pb.Command()]), "command: none is set"),
         (pb.Answer(number=1, decision=99), "decision: found 99, allowed are DECISION_CONTINUE"),  # type: ignore[arg-type]

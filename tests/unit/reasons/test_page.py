@@ -43,4 +43,4 @@ def test_a_page_that_is_not_current_is_found(
 def test_a_row_has_the_code_its_arguments_and_the_sentence() -> None:
     row = next(line for line in script().page().splitlines() if line.startswith("| `WAITS_FOR_POLICY`"))
     assert "| `cause`: reason, optional, `seconds`: int, optional |" in row
-    assert row.endswith("| `waits for the policy[: {cause}][, which has been thinking for {seconds} s]` |")
+    assert row.endswith("| `waits for the policy[: {cause}][, which has not answered for {seconds} s]` |")

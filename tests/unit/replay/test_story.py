@@ -84,8 +84,8 @@ def test_every_event_of_an_experiment_has_a_sentence() -> None:
 def test_processes_of_a_policy_that_come_and_go_are_told() -> None:
     lines = [line.text for line in told(eventful()) if line.kind == "PolicyProcess"]
     assert lines == [
-        "the process of the policy went away",
-        "a process came that serves the policy, and was told 2 up-calls again",
+        "the process of the policy disconnected",
+        "a process of the policy connected, and got 2 up-calls again",
     ]
 
 
@@ -103,7 +103,7 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
         "node n joined with n/0, n/1 and 0 runs",
         "node n is drained: its runs are suspended at their next boundary",
         "node n was silent beyond its lease and is lost",
-        "node n deleted its copies of 1 snapshot in the store, to make room",
+        "node n deleted its copies of 1 snapshot in the store, to free space",
         "the snapshots of all experiments may take 10 bytes in the store",
     ]
     assert "may take any number of bytes" in story.tell(StoreQuotaSet(6.0, None)).text
@@ -145,17 +145,17 @@ def test_up_calls_are_told_with_what_they_carry() -> None:
         )
     ] == [
         "offered idle slots",
-        "told of job 3 at 6",
+        "informed about job 3 at 6",
         "asked again about job 3 at its until 6",
-        "told that run 2 of job 3 ended LOST at 7",
-        "told of the new job 4",
+        "informed that run 2 of job 3 ended LOST at 7",
+        "informed about the new job 4",
         "given the prediction for job 3, which failed: no predictor",
         "given the answer to 7.2",
         "asked for lr=0.5 at 9",
-        "told that its share is 1 slot",
-        "told that n/0 came and n/1 went",
-        "told that the experiment is retargeted",
-        "told that the time of t has come",
+        "informed that its share is 1 slot",
+        "informed that n/0 joined and n/1 left",
+        "informed that the experiment has another target",
+        "informed that timer t has elapsed",
     ]
 
 
@@ -183,7 +183,7 @@ def test_a_policy_that_changed_is_told(rig: Rig) -> None:
     rig.feed(Requested(rig.now, StreamId("x"), "r", {"lr": 1.0}, 3))
     rig.feed(PolicyFailed(rig.now, StreamId("x"), rig.held[-1].number, DIVERGED))
     assert last(rig, PolicyFailed).startswith(
-        "the scheduler restarted and found that the policy decides otherwise now; the experiment"
+        "the scheduler restarted and found that the policy decides differently now; the experiment"
     )
 
 
@@ -216,17 +216,20 @@ def test_the_cores_own_timers_say_what_their_end_means(rig: Rig) -> None:
     timer = kill_timer(rig.run()).ticket
     rig.now = rig.stream.timers[timer]
     rig.feed(TimerElapsed(rig.now, StreamId("x"), timer))
-    assert last(rig, TimerElapsed) == "run 3 of job 1 was to leave and has not, so its processes are ended"
+    assert last(rig, TimerElapsed) == "run 3 of job 1 did not leave in time, so its processes are ended"
 
 
 def test_an_end_that_the_policy_wants_says_why_and_who_won(rig: Rig) -> None:
-    assert answer_text.command(EndExperiment("small enough", "3")) == "ends the experiment: small enough, job 3 has won"
+    assert (
+        answer_text.command(EndExperiment("small enough", "3"))
+        == "ends the experiment: small enough; the winner is job 3"
+    )
     assert answer_text.command(EndExperiment("enough", experiment="y")) == "ends the experiment y: enough"
 
 
 def test_snapshots_that_the_policy_lets_go_are_named_by_those_that_stay(rig: Rig) -> None:
-    assert answer_text.command(KeepSnapshots("3")) == "lets the snapshots of job 3 go"
-    assert answer_text.command(KeepSnapshots("3", (4, 6))) == "lets the snapshots of job 3 go but those at 4, 6"
+    assert answer_text.command(KeepSnapshots("3")) == "releases the snapshots of job 3"
+    assert answer_text.command(KeepSnapshots("3", (4, 6))) == "releases the snapshots of job 3 except those at 4, 6"
 
 
 def test_in_a_group_it_is_said_whose_terms_and_whose_jobs(rig: Rig) -> None:
@@ -273,7 +276,7 @@ def test_predictions_say_what_is_expected_or_what_failed(rig: Rig) -> None:
     )
     lines = [line for line in told(rig) if line.kind == "Answered" and line.jobs == ("1",)][-3:]
     assert [line.text for line in lines] == [
-        "the prediction of job 1 (7.1): 0.75 ± 0.125 is expected at 10, the target with a chance of 0.25",
-        "the prediction of job 1 (7.2): it is where it would be complete",
+        "the prediction of job 1 (7.1): 0.75 ± 0.125 is expected at 10, the target with probability 0.25",
+        "the prediction of job 1 (7.2): it has reached its horizon",
         "the prediction of job 1 (7.3) failed: predictor p took longer than 60 s over one prediction",
     ]

@@ -35,7 +35,7 @@ def test_a_node_that_comes_back_late(rig: Rig) -> None:
     rig.join("n1", 2, runs=(key,))
     assert last(rig, NodeBack) == (
         "node n1 is back with 1 run and 0 snapshots of this experiment; run 1 of job 1, which node n1 still has, is ended "
-        "there, and what it said meanwhile is refused; that run was given up"
+        "there, and its messages since then are refused; that run was given up"
     )
     rig.start("1", "n1/0")
     assert answer_text.unwanted("n1", key, rig.job().attempt).endswith("; the job is at attempt 2")
@@ -47,12 +47,12 @@ def test_a_snapshot_that_a_killed_agent_left_behind(rig: Rig) -> None:
     rig.report(1)
     rig.taken(1)
     rig.join("n1", 2, "b", snapshots=("s1",))
-    assert "node n1 is told to bring the snapshot of job 1 at 1 to the store" in last(rig, NodeBack)
+    assert "node n1 is ordered to upload the snapshot of job 1 at 1" in last(rig, NodeBack)
     answer = SnapshotShipped(rig.now, StreamId("x"), "n1", 1, "1", 1, "s1", "the store is full")
-    assert quiet(rig, answer) == "node n1 could not bring the snapshot of job 1 at 1 to the store: the store is full"
+    assert quiet(rig, answer) == "node n1 could not upload the snapshot of job 1 at 1: the store is full"
     rig.join("n1", 2, "c", snapshots=("s1",))
     answer = replace(answer, order=2, error="")
-    assert quiet(rig, answer) == "node n1 brought the snapshot of job 1 at 1 to the store"
+    assert quiet(rig, answer) == "node n1 uploaded the snapshot of job 1 at 1"
 
 
 def test_a_lost_node_tells_what_was_lost_and_where_it_goes_on(rig: Rig) -> None:
@@ -65,7 +65,7 @@ def test_a_lost_node_tells_what_was_lost_and_where_it_goes_on(rig: Rig) -> None:
     before = len(rig.journal)
     rig.expire("n1")
     assert told(rig)[before].text == (
-        "node n1 is lost, so run 1 of job 1 was lost at 7; job 1 is SUSPENDED and goes on from the snapshot at 5"
+        "node n1 is lost, so run 1 of job 1 was lost at 7; job 1 is SUSPENDED and continues from the snapshot at 5"
     )
 
 
@@ -86,7 +86,7 @@ def test_a_hop_says_where_from_and_a_lost_snapshot_what_that_means() -> None:
     rig.ended(RunEndReason.UNTIL, 2, snapshot(2))
     rig.expire("n2")
     assert last(rig, NodeLost) == (
-        "node n2 is lost; job 1 goes back to its snapshot at 1: the one at 2 was nowhere else"
+        "node n2 is lost; job 1 goes back to its snapshot at 1: the one at 2 existed only there"
     )
 
 
@@ -98,7 +98,7 @@ def test_a_quota_that_does_not_suffice_is_told_beside_its_event() -> None:
     rig.taken(1)
     assert last(rig) == (
         "run 1 of job 1 saved a snapshot at 1 (10 B); snapshots take 10 bytes, 6 more than snapshot.quota; all of them "
-        "are still needed, so none is dropped"
+        "are still needed, so none is deleted"
     )
 
 
@@ -127,7 +127,7 @@ def test_evicted_copies_are_told() -> None:
     rig.taken(1)
     rig.stored(1)
     rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))
-    assert last(rig, CopiesEvicted) == "node n1 deleted its copies of 1 snapshot in the store, to make room"
+    assert last(rig, CopiesEvicted) == "node n1 deleted its copies of 1 snapshot in the store, to free space"
 
 
 def test_where_partitions_are_is_told() -> None:
@@ -141,7 +141,7 @@ def test_where_partitions_are_is_told() -> None:
         quiet(rig, DataChanged(rig.now, StreamId("x"), (PlacedPartition("train/0"),)))
         == "no live node holds partition train/0"
     )
-    assert "the policy was told that partitions are held by other nodes" in [line.text for line in told(rig)]
+    assert "the policy was informed that partitions are held by other nodes" in [line.text for line in told(rig)]
 
 
 def test_a_lost_node_takes_its_partitions_along() -> None:
@@ -154,5 +154,5 @@ def test_a_lost_node_takes_its_partitions_along() -> None:
 def test_an_import_is_told_with_what_came_along() -> None:
     rig = Rig(capacity=1)
     assert quiet(rig, Imported(rig.now, StreamId("x"), "r", ("s1",))).startswith(
-        "the experiment was brought here from another cluster; 1 snapshot came along"
+        "the experiment was imported from another cluster with 1 snapshot"
     )

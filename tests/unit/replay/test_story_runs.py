@@ -40,7 +40,7 @@ def test_reports_and_decisions(rig: Rig) -> None:
     texts = [line.text for line in told(rig)[-3:]]
     assert texts == [
         "run 1 of job 1 reported 6: score 0.91",
-        "the policy was told of job 1 at 6",
+        "the policy was informed about job 1 at 6",
         "the policy was asked about job 1 at 6 and decided CONTINUE up to 8",
     ]
 
@@ -78,7 +78,7 @@ def test_an_end_says_where_the_job_stands(rig: Rig) -> None:
     rig.ended(RunEndReason.UNTIL, 4, snapshot(4))
     assert told(rig)[before].text == (
         "run 1 of job 1 left its slot at 4 (UNTIL, its state saved): told; "
-        "job 1 is SUSPENDED and goes on from the snapshot at 4: reached position 4"
+        "job 1 is SUSPENDED and continues from the snapshot at 4: reached position 4"
     )
 
 
@@ -88,7 +88,7 @@ def test_a_job_that_is_trained_to_its_end_leaves_and_is_not_suspended() -> None:
     rig.start(until=4)
     rig.report(4, at_until=True)
     told_ = "; ".join(line.text for line in told(rig))
-    assert "job 1 leaves its slot: has no more to train, saving" in told_
+    assert "job 1 leaves its slot: trained to its end, saving" in told_
     assert "SUSPEND" not in told_
 
 

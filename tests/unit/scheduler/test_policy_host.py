@@ -47,7 +47,7 @@ class Creates(Policy):
 def test_demand_may_only_look() -> None:
     failed = offered(Creates())
     assert isinstance(failed, PolicyFailed)
-    assert "TypeError: demand, gang and nodes may only look, found CreateJob(job='1'" in str(failed.reason)
+    assert "TypeError: demand, gang and nodes must not issue commands, found CreateJob(job='1'" in str(failed.reason)
 
 
 @pytest.mark.parametrize("found", [True, -1, 1.0])
@@ -64,7 +64,7 @@ def test_a_demand_that_is_no_number_of_slots_is_refused(found: object) -> None:
 def test_confidences_are_asked_for_at_any_time_and_may_only_look() -> None:
     rig = Rig(jobs=2)
     assert PolicyHost(DefaultPolicy()).confidences(rig.stream, rig.now) == {}
-    with pytest.raises(InvalidInput, match=r"Creates: confidences may only look, found CreateJob\(job='1'"):
+    with pytest.raises(InvalidInput, match=r"Creates: confidences must not issue commands, found CreateJob\(job='1'"):
         PolicyHost(Creates()).confidences(rig.stream, rig.now)
 
 

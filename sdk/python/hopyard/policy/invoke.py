@@ -64,7 +64,7 @@ def ask(
     nodes = useful_nodes(policy, looks)
     _check(call, decision, demand, gang)
     if looks.commands:
-        raise TypeError(f"demand, gang and nodes may only look, found {looks.commands[0]}")
+        raise TypeError(f"demand, gang and nodes must not issue commands, found {looks.commands[0]}")
     return UpCallResult(Answer(number, decision, tuple(view.commands)), demand, gang, nodes)
 
 

@@ -157,14 +157,12 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
             known = _known(event.earlier)
             return [EventPart("", f"experiment {event.experiment} joined the group: {_terms(event.settings)}{known}")]
         case Imported():
-            came = f"{count(len(event.snapshots), 'snapshot')} came along"
-            return [EventPart("", f"the experiment was brought here from another cluster; {came}")]
+            came = count(len(event.snapshots), "snapshot")
+            return [EventPart("", f"the experiment was imported from another cluster with {came}")]
         case SlotGranted():
             return [EventPart("", f"slot {event.slot} on node {event.node} was granted")]
         case SlotRecalled():
-            return [
-                EventPart("", f"slot {event.slot} is needed by another experiment, and goes back at the next boundary")
-            ]
+            return [EventPart("", f"slot {event.slot} is recalled for another experiment at the next boundary")]
         case NodeLost():
             lost = _lost_runs(stream, before, f"node {event.node} is lost, so ")
             missing = stream.data.missing() if stream.data is not None else []
@@ -185,7 +183,7 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
             return [EventPart("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
         case NodeDraining():
             never = [
-                EventPart(job, f"job {job} does not begin there")
+                EventPart(job, f"job {job} does not start there")
                 for job in dict.fromkeys(key.job for key in event.unsent)
             ]
             return [EventPart("", f"node {event.node} is drained: its runs leave at their next boundary"), *never]
@@ -211,7 +209,7 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
             return [_timer(stream, event)]
         case Requested():
             wanted = f"{hyperparameters(event.hyperparameters)} trained to {event.position}"
-            return [EventPart("", f"a client asked for {wanted} ({event.ticket})")]
+            return [EventPart("", f"a client requested {wanted} ({event.ticket})")]
         case Operated():
             experiment = stream.experiments[event.experiment or stream.founder.id]
             if event.action == "keep":
@@ -231,7 +229,7 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
         case Updated():
             return [EventPart("", _updated(stream, event))]
         case SnapshotsGivenUp():
-            return [EventPart("", f"the store needs the room of {count(len(event.snapshots), 'snapshot')}")]
+            return [EventPart("", f"the store needs the space of {count(len(event.snapshots), 'snapshot')}")]
         case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted() | StoreQuotaSet():
             return [of_cluster(event)]
         case _:
@@ -252,7 +250,7 @@ def of_cluster(
             return EventPart("", f"node {event.node} is drained: its runs are suspended at their next boundary")
         case NodeEvicted() | CopiesEvicted():
             copies = count(len(event.snapshots), "snapshot")
-            return EventPart("", f"node {event.node} deleted its copies of {copies} in the store, to make room")
+            return EventPart("", f"node {event.node} deleted its copies of {copies} in the store, to free space")
         case StoreQuotaSet():
             much = f"{event.size} bytes" if event.size is not None else "any number of bytes"
             return EventPart("", f"the snapshots of all experiments may take {much} in the store")
@@ -263,9 +261,9 @@ def of_cluster(
 def _process(event: PolicyProcess) -> str:
     """Return a text that a policy process connected or disconnected."""
     if not event.here:
-        return "the process of the policy went away"
-    again = f", and was told {count(event.again, 'up-call')} again" if event.again else ""
-    return f"a process came that serves the policy{again}"
+        return "the process of the policy disconnected"
+    again = f", and got {count(event.again, 'up-call')} again" if event.again else ""
+    return f"a process of the policy connected{again}"
 
 
 def _terms(s: Settings) -> str:
@@ -301,13 +299,13 @@ def _timer(stream: Stream, event: TimerElapsed) -> EventPart:
         case EndTimer(experiment):
             return EventPart("", f"the time of {name_of(stream, experiment)} is over")
         case IdleTimer(experiment):
-            return EventPart("", f"nothing was asked of {name_of(stream, experiment)} for its idle time")
+            return EventPart("", f"{name_of(stream, experiment)} got no request during its idle time")
         case ShareTimer():
             return EventPart("", f"the deadline of the smaller share of {count(stream.share, 'slot')} has passed")
         case BackoffTimer(job):
             return EventPart(job, f"job {job} has waited after losses or failures, and may try again")
         case KillTimer(job, attempt):
-            return EventPart(job, f"run {attempt} of job {job} was to leave and has not, so its processes are ended")
+            return EventPart(job, f"run {attempt} of job {job} did not leave in time, so its processes are ended")
         case PolicyTimer(name):
             return EventPart("", f"the policy's timer {name} elapsed")
 
@@ -336,8 +334,8 @@ def _outside(before: EventContext, event: Answered) -> EventPart:
 def _expected(event: Answered) -> str:
     found = prediction_from_wire(event.result)
     if not found.positions:
-        return "it is where it would be complete"
-    chance = f", the target with a chance of {number(found.reaches[-1])}" if found.reaches else ""
+        return "it has reached its horizon"
+    chance = f", the target with probability {number(found.reaches[-1])}" if found.reaches else ""
     return f"{number(found.mean[-1])} ± {number(found.deviation[-1])} is expected at {found.positions[-1]}{chance}"
 
 
@@ -376,7 +374,7 @@ def _answered(
 
 def _failed(stream: Stream, before: EventContext, event: PolicyFailed) -> str:
     if event.diverged:
-        return "the scheduler restarted and found that the policy decides otherwise now"
+        return "the scheduler restarted and found that the policy decides differently now"
     paused = any(m.state is not before.states.get(m.id) for m in stream.experiments.values())
     said = "" if paused else f": {event.reason}"  # The text of a pause contains the reason.
     return f"the policy was {before.call} and failed{said}"
@@ -422,16 +420,16 @@ def _body(
             return "reported " + ", ".join(_report(report, high_water, stream) for report in body.reports)
         case Amended():
             return (
-                f"took amendment {body.ticket} at {body.position}"
+                f"accepted amendment {body.ticket} at {body.position}"
                 if body.accepted
                 else (f"was already at {body.position}: amendment {body.ticket} came too late")
             )
         case SnapshotTaken():
             return f"saved a snapshot at {body.snapshot.position} ({size(body.snapshot.size)})"
         case SnapshotStored() if body.error:
-            return f"could not bring its snapshot at {body.position} to the store: {body.error}"
+            return f"could not upload its snapshot at {body.position}: {body.error}"
         case SnapshotStored():
-            return f"has its snapshot at {body.position} in the store"
+            return f"uploaded its snapshot at {body.position}"
         case Ended():
             saved = ", its state saved" if body.snapshot is not None else ""
             words_ = {RunEndReason.FAILED: "failed", RunEndReason.LOST: "was lost"}.get(body.reason, "left its slot")
@@ -448,7 +446,7 @@ def _report(report: Report, high_water: int, stream: Stream) -> str:
     values = ", ".join(f"{name} {number(report.metrics[name])}" for name in names) or "nothing"
     notes = [f"part {report.part}"] if report.part else []
     notes += ["again"] if report.position <= high_water and not report.part else []
-    notes += ["it has no more to train"] if report.finished else ["it waits at its until"] if report.at_until else []
+    notes += ["it is trained to its end"] if report.finished else ["it waits at its until"] if report.at_until else []
     return f"{report.position}: {values}" + (f" ({', '.join(notes)})" if notes else "")
 
 
@@ -466,7 +464,7 @@ def _went_back(stream: Stream, before: EventContext) -> list[EventPart]:
     return [
         EventPart(
             name,
-            f"job {name} goes back to {f'its snapshot at {to}' if to else 'the start'}: the one at {at} was nowhere else",
+            f"job {name} goes back to {f'its snapshot at {to}' if to else 'the start'}: the one at {at} existed only there",
         )
         for name, at in before.idle.items()
         if name not in before.live and (to := stream.jobs[name].position) < at
@@ -482,7 +480,7 @@ def runs_over(stream: Stream, before: EventContext) -> list[EventPart]:
         job = stream.jobs[name]
         text = f"job {name} is {job.state.value}"
         if job.state.idle or job.state is JobState.HELD:
-            text += f" and goes on {_source(job.position)}"
+            text += f" and continues {_source(job.position)}"
         quiet = job.reason is None or job.reason.code is ReasonCode.RUN_LOST
         parts.append(EventPart(name, text if quiet else f"{text}: {first_line(explain(job.reason))}"))
     return parts

@@ -52,18 +52,18 @@ def told(call: Call) -> str:
         case AllocateJobs():
             return "offered idle slots"
         case ApplicationStat(mode=RunMode.PROFILE):
-            return f"told that a unit of job {call.job} takes {call.report.metrics.get('seconds', math.nan):.3g} s"
+            return f"informed that a unit of job {call.job} takes {call.report.metrics.get('seconds', math.nan):.3g} s"
         case ApplicationStat():
-            return f"told of job {call.job} at {call.report.position}"
+            return f"informed about job {call.job} at {call.report.position}"
         case IterationFinish():
             again = " again" if call.repeated else ""
             return f"asked{again} about job {call.job} at {'its until ' if call.at_until else ''}{call.position}"
         case RunEnd():
-            return f"told that run {call.attempt} of job {call.job} ended {call.reason.value} at {call.position}"
+            return f"informed that run {call.attempt} of job {call.job} ended {call.reason.value} at {call.position}"
         case JobCreated():
-            return f"told of the new job {call.job}"
+            return f"informed about the new job {call.job}"
         case GeneratorExhausted():
-            return f"told that the generator has nothing for job {call.job}"
+            return f"informed that the generator has no configuration for job {call.job}"
         case PredictionReady():
             return f"given the prediction for job {call.job}" + (f", which failed: {call.error}" if call.error else "")
         case AnswerReady():
@@ -72,19 +72,19 @@ def told(call: Call) -> str:
             made = f", job {call.job}" if call.job else ""
             return f"asked for {hyperparameters(call.hyperparameters)} at {call.position}{made}"
         case ShareChange():
-            return f"told that its share is {count(call.slots, 'slot')}"
+            return f"informed that its share is {count(call.slots, 'slot')}"
         case SlotsChange():
-            changes = [f"{', '.join(call.joined)} came"] if call.joined else []
-            changes += [f"{', '.join(call.lost)} went"] if call.lost else []
-            return f"told that {' and '.join(changes) or 'partitions are held by other nodes'}"
+            changes = [f"{', '.join(call.joined)} joined"] if call.joined else []
+            changes += [f"{', '.join(call.lost)} left"] if call.lost else []
+            return f"informed that {' and '.join(changes) or 'partitions are held by other nodes'}"
         case ExperimentChange():
-            what = {"target": "is retargeted", "joined": "joined", "ended": "ended"}.get(
+            what = {"target": "has another target", "joined": "joined", "ended": "ended"}.get(
                 call.change, f"is {call.change}"
             )
             which = f"experiment {call.experiment}" if call.change in ("joined", "ended") else "the experiment"
-            return f"told that {which} {what}"
+            return f"informed that {which} {what}"
         case TimerFired():
-            return f"told that the time of {call.ticket} has come"
+            return f"informed that timer {call.ticket} has elapsed"
         case _:
             assert_never(call)
 
@@ -103,9 +103,9 @@ def command(given: Command) -> str:
     """Return a description of a command that completes the sentence "the policy ...", such as "suspends job 3"."""
     match given:
         case ReserveSlot():
-            return f"keeps slot {given.slot} for later"
+            return f"reserves slot {given.slot}"
         case ReleaseSlot():
-            return f"keeps slot {given.slot} no longer"
+            return f"releases slot {given.slot}"
         case CreateJob():
             with_what = f" with {hyperparameters(given.hyperparameters)}" if given.hyperparameters is not None else ""
             up_to = f", complete at {given.limit}" if given.limit is not None else ""
@@ -131,19 +131,19 @@ def command(given: Command) -> str:
         case Predict():
             return f"asks for a prediction of job {given.job} ({given.ticket})"
         case Ask():
-            return f"asks solver {given.kind} ({given.ticket}), which may think for {given.seconds:g} s"
+            return f"asks solver {given.kind} ({given.ticket}), with a limit of {given.seconds:g} s"
         case WakeAt():
             return f"sets timer {given.ticket}"
         case EndExperiment():
             which = f" {given.experiment}" if given.experiment else ""
-            winner = f", job {given.winner} has won" if given.winner else ""
+            winner = f"; the winner is job {given.winner}" if given.winner else ""
             return f"ends the experiment{which}: {given.reason}{winner}"
         case BillRun():
             whom = " and ".join(f"{name} up to {until}" for name, until in given.wanted) or "its own experiment"
             return f"bills the run of job {given.job} to {whom}"
         case KeepSnapshots():
-            but = f" but those at {_positions(given.positions)}" if given.positions else ""
-            return f"lets the snapshots of job {given.job} go{but}"
+            but = f" except those at {_positions(given.positions)}" if given.positions else ""
+            return f"releases the snapshots of job {given.job}{but}"
         case _:
             assert_never(given)
 
@@ -214,7 +214,7 @@ def unwanted(node: str, run: RunKey, attempt: int) -> str:
     now = f"the job is at attempt {attempt}" if attempt != run.attempt else "that run was given up"
     return (
         f"run {run.attempt} of job {run.job}, which node {node} still has, is ended there, "
-        f"and what it said meanwhile is refused; {now}"
+        f"and its messages since then are refused; {now}"
     )
 
 
@@ -227,12 +227,12 @@ def partition(one: PlacedPartition) -> str:
 
 def ship(node: str, job: str, position: int) -> str:
     """Return a sentence that `node` is ordered to upload the snapshot of `job` at `position`."""
-    return f"node {node} is told to bring the snapshot of job {job} at {position} to the store"
+    return f"node {node} is ordered to upload the snapshot of job {job} at {position}"
 
 
 def shipped(event: SnapshotShipped) -> str:
     """Return a sentence with the node's answer to an upload order: success, or the error."""
     what = f"the snapshot of job {event.job} at {event.position}"
     if event.error:
-        return f"node {event.node} could not bring {what} to the store: {event.error}"
-    return f"node {event.node} brought {what} to the store"
+        return f"node {event.node} could not upload {what}: {event.error}"
+    return f"node {event.node} uploaded {what}"

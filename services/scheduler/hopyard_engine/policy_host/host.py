@@ -154,7 +154,9 @@ class PolicyHost:
         except Exception as error:
             raise InvalidInput(describe(self._policy, what, error)) from error
         if view.commands:
-            raise InvalidInput(f"{type(self._policy).__name__}: {what} may only look, found {view.commands[0]}")
+            raise InvalidInput(
+                f"{type(self._policy).__name__}: {what} must not issue commands, found {view.commands[0]}"
+            )
         return found
 
 

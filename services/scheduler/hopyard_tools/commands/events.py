@@ -28,7 +28,7 @@ def command(
         ),
     ] = None,
     named: NamedJob = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the experiment is over.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue until the experiment ends.")] = False,
     server: Server = None,
     data: Data = None,
     json: Json = False,

@@ -102,7 +102,9 @@ async def moment(
     stream = driven.experiment
     policy = program_of(stream.founder.payload).spec.policy.label if stream is not None else ""
     if driven.first is not None:
-        say(f"the policy decides otherwise than it did, so this is not where jobs stood: {driven.first.text}")
+        say(
+            f"the policy decides differently than recorded, so this state may differ from the recorded one: {driven.first.text}"
+        )
     if limit is not None and limit.event is not None and limit.event > driven.number:
         say(f"the journal ends at event {driven.number}; there is no {limit.event} yet, so this is the current state")
     return ExperimentMoment(source.experiment.id, policy, driven, at)

@@ -80,7 +80,7 @@ def answer(
         raise IllegalCommand(f"{where}: {error}") from error
     if looks.commands:
         raise IllegalCommand(
-            f"{where}: demand(), gang() or nodes() gave the command {looks.commands[0]}; they may only look"
+            f"{where}: demand(), gang() or nodes() gave the command {looks.commands[0]}; they must not issue commands"
         )
     return HistoryEntry(moment, call, refused, decision, commands, demand, gang, nodes), view
 

@@ -30,8 +30,8 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "The experiment ran for its `stop.max_time`.",
     ),
     Code.IDLE_TIME_OVER: Sentence(
-        "nothing was asked of it for {seconds:g} s",
-        "No client asked for anything during `stop.idle`.",
+        "it got no request for {seconds:g} s",
+        "No client sent a request during `stop.idle`.",
     ),
     Code.ALL_JOBS_ENDED: Sentence(
         "all jobs ended",
@@ -39,7 +39,7 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.NOTHING_LEFT: Sentence(
         "the policy has nothing left to do",
-        "The policy wants nothing more while jobs wait.",
+        "The policy requests nothing more while jobs wait.",
     ),
     Code.EVERY_JOB_FAILED: Sentence(
         "every job failed, job {job}: {cause:reason}",
@@ -55,18 +55,18 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.PROGRAM_UNUSABLE: Sentence(
         "its program cannot run on {nodes}: {cause:reason}",
-        "The program failed on every node in a way that no other try heals.",
+        "The program failed on every node, and another attempt would fail too.",
     ),
     Code.POLICY_ERROR: Sentence(
         "policy error: {cause:reason}",
         "The policy failed, and the experiment is paused.",
     ),
     Code.ENGINE_ERROR: Sentence(
-        "a mistake in Hopyard's core on {event}: {error}",
-        "The engine could not take an event; the stream is quarantined.",
+        "an error in Hopyard's engine on {event}: {error}",
+        "The engine could not handle an event; the stream is quarantined.",
     ),
     Code.JOURNAL_UNREADABLE: Sentence(
-        "its journal cannot be applied again: {error}",
+        "its journal cannot be replayed: {error}",
         "The scheduler restarted and could not replay the journal.",
     ),
     Code.LEAVING_RUNS: Sentence(
@@ -80,14 +80,14 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
     Code.ONLY_PAUSED_JOBS: Sentence(
         "nothing is left to train but {count:?job|jobs} {jobs}, which {count:?is|are} paused by a "
         "person: resume or stop {count:?it|them}",
-        "Only a person can make the experiment go on.",
+        "Only a person can continue the experiment.",
     ),
     Code.NO_RUN_DATA_MISSING: Sentence(
         "no job runs: it waits for {cause:reason}",
         "No run is possible without missing partitions.",
     ),
     Code.OPEN_FOR_REQUESTS: Sentence(
-        "is open for requests and has none: ends in {seconds:d} s unless one comes",
+        "is open for requests: ends in {seconds:d} s without a request",
         "The experiment has nothing to do, and its idle time runs.",
     ),
     Code.SHARE_EMPTY: Sentence(
@@ -95,12 +95,11 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "The experiment has no share of the cluster now.",
     ),
     Code.SHARE_NOT_FREE: Sentence(
-        "{whose} share is {share:d} of {slots:d}, and others have yet to leave {share:slot|slots}",
+        "{whose} share is {share:d} of {slots:d}, and others still hold {share:slot|slots}",
         "The experiment has a share that others still hold.",
     ),
     Code.SHARE_REDUCED: Sentence(
-        "{whose} share fell to {share:d} of {slots:d}: it has yet to leave "
-        "{surplus:slot|slots}[, and is made to in {seconds:d} s]",
+        "{whose} share fell to {share:d} of {slots:d}: it must leave {surplus:slot|slots}[ within {seconds:d} s]",
         "The experiment holds more than its share.",
     ),
     Code.NO_RUN_JOB_WAITS: Sentence(
@@ -109,7 +108,7 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.GENERATOR_ASKED: Sentence(
         "waits for the generator's answer for {jobs:job|jobs}",
-        "The generator has yet to propose configurations.",
+        "The generator has not proposed the configurations yet.",
     ),
     Code.POLICY_WITHOUT_JOB: Sentence(
         "the policy has no job to run ({idle:slot is|slots are} idle)",

@@ -10,8 +10,8 @@ from hopyard.policy.vocabulary.reasons.template import Sentence
 
 JOBS: Final[Mapping[Code, Sentence]] = {
     Code.REQUESTED: Sentence(
-        "a client asked for it",
-        "A client's request made the job.",
+        "requested by a client",
+        "A client's request created the job.",
     ),
     Code.CONFIGURED: Sentence(
         "waits for its first slot",
@@ -48,10 +48,10 @@ JOBS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.UNTIL_REACHED_SAVING: Sentence(
         "reached position {position:d}, saving",
-        "The run came to its `until` and saves.",
+        "The run reached its `until` and saves.",
     ),
     Code.TRAINED_SAVING: Sentence(
-        "has no more to train, saving",
+        "trained to its end, saving",
         "The run has trained the job to its end and saves.",
     ),
     Code.RANKS_LEAVING: Sentence(
@@ -92,14 +92,14 @@ JOBS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.EXTENDED: Sentence(
         "the experiment was extended",
-        "A completed job goes on because its experiment was extended.",
+        "A completed job continues because its experiment was extended.",
     ),
     Code.TARGET_REACHED_BY_JOB: Sentence(
         "reached the target",
         "The job reached the target of its experiment.",
     ),
     Code.FAILED_FOR_GOOD: Sentence(
-        "no other try would end otherwise: {cause:reason}",
+        "another attempt would fail too: {cause:reason}",
         "The program fails on every node.",
     ),
     Code.FAILED_TOO_OFTEN: Sentence(
@@ -107,16 +107,16 @@ JOBS: Final[Mapping[Code, Sentence]] = {
         "The user's code failed more often than `max_failures` allows.",
     ),
     Code.FAILED: Sentence(
-        "failed (it may {left:d} times more): {cause:reason}",
+        "failed ({left:more failure|more failures} allowed): {cause:reason}",
         "The user's code failed, and the job may try again.",
     ),
     Code.LOST_TOO_OFTEN: Sentence(
         "lost {losses:d} times in a row without progress: {cause:reason}",
-        "Runs of the job were lost again and again.",
+        "Runs of the job were lost repeatedly.",
     ),
     Code.RUN_LOST: Sentence(
         "its run was lost: {cause:reason}",
-        "The run of the job was lost; it goes on from a snapshot.",
+        "The run of the job was lost; it continues from a snapshot.",
     ),
     Code.PROFILE_LOST: Sentence(
         "its profile was lost: {cause:reason}",
@@ -127,13 +127,13 @@ JOBS: Final[Mapping[Code, Sentence]] = {
         "A profiling run failed.",
     ),
     Code.BACK_AT_POSITION: Sentence(
-        "back at position {position:d}, as no snapshot of it was saved: {cause:reason}",
+        "back at position {position:d}, because no later snapshot was saved: {cause:reason}",
         "A run left without a snapshot.",
     ),
     Code.NOTHING_SAVED: Sentence(
-        "came to position {position:d} {times:d} times, and saved nothing there: its program saves no"
-        " checkpoint, and its policy trains it in parts; docs/programs.md shows how to save",
-        "The job would train the same part for ever.",
+        "reached position {position:d} {times:d} times without saving: its program saves no checkpoint,"
+        " and its policy trains it in parts; docs/programs.md shows how to save",
+        "The job would train the same part forever.",
     ),
     Code.PROGRAM_ENDED_EARLY: Sentence(
         "its program ended by itself before position {position:d}; for more, give the program itself more epochs",
@@ -141,7 +141,7 @@ JOBS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.UNTIL_REACHED: Sentence(
         "reached position {position:d}",
-        "The run came to its `until`.",
+        "The run reached its `until`.",
     ),
     Code.PREEMPTED: Sentence(
         "preempted",

@@ -19,20 +19,19 @@ NOTES: Final[Mapping[Code, Sentence]] = {
     ),
     Code.DECISION_IGNORED: Sentence(
         "up-call {up_call:d} takes no decision; {decision} was ignored",
-        "A policy decided where nothing was to be decided.",
+        "A policy returned a decision where none is needed.",
     ),
     Code.SNAPSHOTS_GIVEN_UP: Sentence(
-        "gave up {snapshots:snapshot|snapshots} ({bytes:d} bytes): it would take {seconds:.3g} s of "
-        "training to have that back",
+        "gave up {snapshots:snapshot|snapshots} ({bytes:d} bytes): {seconds:.3g} s of training would recreate them",
         "The store needed room.",
     ),
     Code.QUOTA_EXCEEDED: Sentence(
         "snapshots take {bytes:d} bytes, {excess:d} more than snapshot.quota; all of them are still "
-        "needed, so none is dropped",
+        "needed, so none is deleted",
         "The quota of the experiment is too small.",
     ),
     Code.JOB_STAYS_COMPLETED: Sentence(
-        "job {job} stays COMPLETED: what it would go on from was dropped",
+        "job {job} stays COMPLETED: the snapshot from which it would continue was deleted",
         "An extended experiment cannot continue a job.",
     ),
     Code.MESSAGE_REFUSED: Sentence(
@@ -60,7 +59,7 @@ NOTES: Final[Mapping[Code, Sentence]] = {
         "A job cannot be resumed.",
     ),
     Code.UPDATE_REFUSED: Sentence(
-        "refused Updated: the experiment cannot go on: {cause:reason}",
+        "refused to change the terms: the experiment cannot continue: {cause:reason}",
         "The terms of a quarantined experiment cannot change.",
     ),
 }

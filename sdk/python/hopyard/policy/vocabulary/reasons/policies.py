@@ -18,11 +18,11 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
         "The process of the policy answered with an error, or with an answer that cannot be taken.",
     ),
     Code.POLICY_TOO_SLOW: Sentence(
-        "policy {policy} took longer than {seconds:g} s on up-call {up_call:d} {call}[, made again from {source}]",
+        "policy {policy} took longer than {seconds:g} s on up-call {up_call:d} {call}[, restored from {source}]",
         "The policy did not answer in time and was given up.",
     ),
     Code.POLICY_CREATION_TOO_SLOW: Sentence(
-        "policy {policy} took longer than {seconds:g} s to be made[, made again from {source}]",
+        "policy {policy} took longer than {seconds:g} s to be made[, restored from {source}]",
         "The policy could not be made in time.",
     ),
     Code.POLICY_UNANSWERED: Sentence(
@@ -30,7 +30,7 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
         "The policy ended without an answer.",
     ),
     Code.POLICY_ELSEWHERE: Sentence(
-        "policy {policy} runs in a process of its own, which cannot be asked here",
+        "policy {policy} runs in a separate process, which is not available here",
         "A replay without the process of the policy.",
     ),
     Code.POLICY_UNAVAILABLE: Sentence(
@@ -46,22 +46,22 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
         "Too many events wait for the answer of the policy.",
     ),
     Code.POLICY_NOT_RESTORED: Sentence(
-        "the policy cannot be made again from the journal: {error}",
+        "the policy cannot be restored from the journal: {error}",
         "The policy was given up, and the recorded up-calls cannot be repeated.",
     ),
     Code.POLICY_PROCESS_NOT_RESTORED: Sentence(
-        "policy {policy} cannot be made again from the journal: {error}",
+        "policy {policy} cannot be restored from the journal: {error}",
         "The recorded up-calls cannot be repeated on the process of the policy.",
     ),
     Code.POLICY_DIVERGED: Sentence(
-        "it decides otherwise than it did: event {event:d} ({call}): recorded is {recorded}; now it "
-        "is {computed}; resume it to go on from the recorded decisions",
+        "it decides differently than recorded: event {event:d} ({call}): recorded is {recorded}; now it "
+        "is {computed}; resume it to continue from the recorded decisions",
         "A replay of the recorded up-calls found another answer.",
     ),
     Code.POLICY_RESTLESS: Sentence(
-        "it does not come to rest: {up_calls:d} up-calls followed from one event and what it asked "
-        "for itself[; the last refusal: {refusal:reason}]",
-        "The policy asks again and again.",
+        "it does not stop: {up_calls:d} up-calls followed from one event and its own requests[; the "
+        "last refusal: {refusal:reason}]",
+        "The requests of the policy cause further up-calls without end.",
     ),
     Code.POLICY_UNDECIDED: Sentence(
         "the policy gave no decision on job {job} at {position:d}",
@@ -76,7 +76,7 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
         "No process serves the policy now.",
     ),
     Code.POLICY_PROCESS_FAILED: Sentence(
-        "policy {policy}: {error}; once it is mended: {then}",
+        "policy {policy}: {error}; after fixing it: {then}",
         "The process of the policy cannot be started.",
     ),
     Code.POLICY_PROCESS_LOST: Sentence(
@@ -84,7 +84,7 @@ POLICIES: Final[Mapping[Code, Sentence]] = {
         "The process of the policy ended repeatedly during one up-call.",
     ),
     Code.POLICY_PROCESS_CONFUSED: Sentence(
-        "policy {policy}: found {found}, needed is the answer to up-call {up_call:d}",
+        "policy {policy}: found {found}, expected the answer to up-call {up_call:d}",
         "The process of the policy sent another message than the answer.",
     ),
     Code.POLICY_PROCESS_ERROR: Sentence(

@@ -62,8 +62,8 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "The command names a snapshot that an earlier experiment does not have.",
     ),
     Code.SNAPSHOT_KEEPS_VALUES: Sentence(
-        "the snapshot of job {job!r} at position {position:d} holds its processes, which go on with "
-        "its hyperparameters and no others; give hopyard.report() a checkpoint to fork with others",
+        "the snapshot of job {job!r} at position {position:d} contains its processes, which continue "
+        "with its hyperparameters only; give hopyard.report() a checkpoint to fork with others",
         "A snapshot of processes cannot get other hyperparameters.",
     ),
     Code.NOTHING_TO_EVALUATE: Sentence(
@@ -91,8 +91,8 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "A start names slots that are not idle.",
     ),
     Code.CONCURRENCY_REACHED: Sentence(
-        "{jobs:d} jobs train, and {concurrency:d} may at a time (resources.concurrency)",
-        "As many jobs train as may.",
+        "{jobs:d} jobs train; the maximum is {concurrency:d} (resources.concurrency)",
+        "The maximum number of jobs train.",
     ),
     Code.SHARE_EXCEEDED: Sentence(
         "the experiment's share is {share:d} slots and {placed:d} are busy",
@@ -143,7 +143,7 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "The experiment may have no more jobs.",
     ),
     Code.LIMIT_WITHOUT_VALUES: Sentence(
-        "a job with a limit of its own needs hyperparameters",
+        "a job with its own limit needs hyperparameters",
         "The generator makes no jobs with a limit.",
     ),
     Code.LIMIT_INVALID: Sentence(
@@ -191,23 +191,23 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "The job has ended.",
     ),
     Code.SOLVER_INVALID: Sentence(
-        "{solver!r} is no solver; there are commands for what generators and predictors are asked",
+        "{solver!r} is not a solver; use the commands for generators and predictors",
         "A question names no solver.",
     ),
     Code.SOLVER_MISSING: Sentence(
-        "a question names the solver that it is for; found none",
+        "a question must name a solver; found none",
         "A question names no solver.",
     ),
     Code.SOLVER_TIME_INVALID: Sentence(
-        "a solver may think for up to {most:g} seconds, found {found:g}",
+        "the time limit of a solver is at most {most:g} seconds, found {found:g}",
         "The time of a solver is out of range.",
     ),
     Code.TICKET_MISSING: Sentence(
-        "a question has a ticket, by which its answer is known; found none",
+        "a question needs a ticket; found none",
         "A question has no ticket.",
     ),
     Code.TICKET_IN_USE: Sentence(
-        "question {ticket!r} waits for its answer already",
+        "question {ticket!r} is already open",
         "A question with this ticket is open.",
     ),
     Code.SLOT_NOT_IDLE: Sentence(
@@ -215,7 +215,7 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "Only an idle slot can be reserved or released.",
     ),
     Code.END_REASON_MISSING: Sentence(
-        "an experiment ends for a reason, which people see; found none",
+        "the end of an experiment needs a reason, which users see; found none",
         "The policy ends an experiment without a text.",
     ),
     Code.WINNER_UNREPORTED: Sentence(

@@ -33,15 +33,15 @@ WAITS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.WAITS_FOR_SNAPSHOT: Sentence(
         "waits until [job {owner}'s|its] snapshot at {position:d} can be loaded: {count:?node|nodes} "
-        "{nodes} did not give it (try {misses:d} of {tries:d}); tries again in {seconds:d} s",
-        "The nodes that have the snapshot did not give it.",
+        "{nodes} did not send it (try {misses:d} of {tries:d}); tries again in {seconds:d} s",
+        "The nodes that have the snapshot did not send it.",
     ),
     Code.WAITS_FOR_SLOT: Sentence(
         "waits for a slot: {cause:reason}",
         "No slot of the cluster can serve the job.",
     ),
     Code.WAITS_FOR_POLICY: Sentence(
-        "waits for the policy[: {cause:reason}][, which has been thinking for {seconds:d} s]",
+        "waits for the policy[: {cause:reason}][, which has not answered for {seconds:d} s]",
         "The policy was asked and has not answered.",
     ),
     Code.WAITS_FOR_DATA: Sentence(
@@ -69,17 +69,17 @@ WAITS: Final[Mapping[Code, Sentence]] = {
         "Slots are idle, and the policy has not started the job.",
     ),
     Code.WAITS_RESERVED: Sentence(
-        "waits for a slot: the policy keeps {idle:idle slot|idle slots} for something else",
+        "waits for a slot: the policy has reserved {idle:idle slot|idle slots}",
         "The idle slots are reserved.",
     ),
     Code.WAITS_SHARE_NOT_FREE: Sentence(
-        "waits for a slot: {placed:d} of {share:d} in {whose} share are busy, {missing:d} "
-        "{missing:?has|have} yet to be left by others",
+        "waits for a slot: {placed:d} of {share:d} in {whose} share are busy, and others "
+        "still hold {missing:slot|slots}",
         "Others still hold a part of the share.",
     ),
     Code.STARTS_UNHEARD: Sentence(
         "starts on {slots}[, {begun:d} of {ranks:d} have begun]: {count:?node|nodes} {nodes} "
-        "{count:?has|have} not taken it over yet",
+        "{count:?has|have} not confirmed it yet",
         "The nodes have not confirmed the start.",
     ),
     Code.STARTS_PREPARING: Sentence(
@@ -96,7 +96,7 @@ WAITS: Final[Mapping[Code, Sentence]] = {
         "The run waits at a boundary.",
     ),
     Code.PARKED: Sentence(
-        "parked at {position:d}: waits in memory for the policy to go on",
+        "parked at {position:d}: waits in memory for the policy",
         "The run waits at its `until`.",
     ),
     Code.NO_SLOT_DRAINED: Sentence(
@@ -104,7 +104,7 @@ WAITS: Final[Mapping[Code, Sentence]] = {
         "All nodes are drained.",
     ),
     Code.NO_SLOT_ANNOUNCED: Sentence(
-        "the cluster has no slot (its agents have brought none)",
+        "the cluster has no slot (its agents have none)",
         "The agents have announced no slot.",
     ),
     Code.NO_AGENT: Sentence(
@@ -144,23 +144,23 @@ WAITS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.LIMITED_BY_CONCURRENCY: Sentence(
         "resources.concurrency is {concurrency:d}",
-        "What keeps the share from being larger: as many jobs train as may.",
+        "The share is not larger because `resources.concurrency` jobs train.",
     ),
     Code.LIMITED_BY_DEMAND: Sentence(
         "the policy can use no more than {demand:d} now",
-        "What keeps the share from being larger: the policy wants no more.",
+        "The share is not larger because the policy cannot use more slots.",
     ),
     Code.WITHOUT_DEMAND: Sentence(
         "the policy can use none now",
-        "What keeps the share from being larger: the policy wants nothing.",
+        "The share is not larger because the policy cannot use any slot.",
     ),
     Code.LIMITED_BY_SLOTS: Sentence(
         "resources.slots is {slots:d}",
-        "What keeps the share from being larger: `resources.slots`.",
+        "The share is not larger because of `resources.slots`.",
     ),
     Code.LIMITED_BY_WEIGHT: Sentence(
-        "weight {weight:g} beside {others}",
-        "What keeps the share from being larger: the weights of the others.",
+        "weight {weight:g} against {others}",
+        "The share is not larger because of the weights of other experiments.",
     ),
 }
 """Sentences of the reasons for which a job waits."""

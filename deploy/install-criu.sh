@@ -1,10 +1,10 @@
 #!/bin/sh
-# Put a current CRIU into a folder of its own, for snapshots of any process (docs/process-snapshots.md). Nothing of the
-# system changes: the packages of Debian's testing suite and all that they need are unpacked there, and run with their own
-# C library. Quick when it is there already.
+# Install a current CRIU into a separate folder, for process snapshots (docs/process-snapshots.md). The system is not
+# changed: the packages of Debian's testing suite and their dependencies are unpacked there, and run with their own C
+# library. Fast if it is already installed.
 #   deploy/install-criu.sh [FOLDER]          default: /opt/hopyard/criu, where Hopyard looks for FOLDER/criu
-# Mirror and keys are those of this machine's own apt configuration. Where that cannot work it says why and goes on: the tests
-# that need it are then skipped, by name.
+# The mirror and the keys are those of this computer's apt configuration. If the installation is not possible, the script
+# prints the reason and succeeds; the tests that need CRIU are then skipped, by name.
 set -eu
 
 folder=${1:-/opt/hopyard/criu}

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Install the Debian packages that Hopyard's tests use. Quick when all is there already.
-# Without root or apt it says what is missing and goes on: the tests that need it are then skipped, by name.
+# Install the Debian packages that Hopyard's tests use. Fast if all are already installed.
+# Without root or apt it prints the missing packages and succeeds; the tests that need them are then skipped, by name.
 set -eu
 
-# One package a line: the package, and what needs it. Everything else comes from Python wheels.
+# One package per line, with its users. All other dependencies are Python wheels.
 packages='
 python3-venv   # make demo and make test make a virtual environment
 nodejs   # the policy in JavaScript (examples/node_policy) and its tests
@@ -25,11 +25,11 @@ list=$(printf '%s\n' "$packages" | sed 's/#.*//')
 for package in $list; do
   case $package in
     python3-venv)
-      # Interpreters that do not come from Debian bring the module themselves.
+      # Interpreters that are not from Debian include the module.
       "${PYTHON:-python3}" -c 'import venv, ensurepip' 2>/dev/null && continue
       ;;
     nodejs | npm)
-      # Others' packages of Node bring npm along.
+      # Packages of Node that are not from Debian include npm.
       command -v "${package%js}" >/dev/null 2>&1 && continue
       ;;
   esac

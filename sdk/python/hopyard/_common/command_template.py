@@ -1,4 +1,4 @@
-"""Hyperparameter placeholders in command arguments: "{lr}" is replaced by the job's value, "{{" and "}}" by braces."""
+"""Replaces hyperparameter placeholders in command arguments: "{lr}" by the job's value, "{{" and "}}" by braces."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)(\})?")
 
 
 class PlaceholderError(ValueError):
-    """A placeholder is invalid; the message says what was found and what is allowed."""
+    """Raised if a placeholder is invalid; the message says what was found and what is allowed."""
 
 
 def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
-    """Returns the arguments of a command with the placeholders replaced by a job's values.
+    """Return the arguments of a command with the placeholders replaced by a job's values.
 
     Strings are inserted unchanged, other values as JSON: 0.001, 32, true, [1, 2]. A dotted name refers to a
-    hyperparameter in a group. An argument is omitted if the job lacks one of its parameters because of a `when`
-    condition.
+    hyperparameter in a group. An argument other than the first is omitted if the job lacks one of its hyperparameters (because of a
+    `when` condition in the space).
 
     Raises:
-        PlaceholderError: A brace is not closed, the job lacks a parameter of the first argument, or a value contains
+        PlaceholderError: A brace is not closed, the job lacks a hyperparameter of the first argument, or a value contains
             NUL.
     """
     flat = dict(_flat(values))
@@ -41,7 +41,7 @@ def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
 
 
 def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yields the invalid placeholders of a command: index of the argument, and a text with what was found and what is allowed.
+    """Yield the invalid placeholders of a command: index of the argument, and a text with what was found and what is allowed.
 
     Args:
         arguments: The command's arguments.
@@ -58,7 +58,7 @@ def problems(arguments: Sequence[str], names: Iterable[str]) -> Iterator[tuple[i
 
 
 def unused(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Returns those of the names that no placeholder uses; none if the command has no placeholders.
+    """Return those of the names that no placeholder uses; an empty list if the command has no placeholders.
 
     A program without placeholders gets its values in another way, for example from its environment.
     """
@@ -75,7 +75,11 @@ def _check(found: re.Match[str], known: Iterable[str]) -> None:
 
 
 def _name(found: re.Match[str]) -> str | None:
-    """Returns the name in the braces; None: the match is an escaped brace."""
+    """Return the name in the braces of a match of `_PART`; None if the match is an escaped brace.
+
+    Raises:
+        PlaceholderError: The brace is not closed.
+    """
     if found[1] is None:
         return None
     if found[2] is None:
@@ -84,7 +88,7 @@ def _name(found: re.Match[str]) -> str | None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields values as text for arguments, by dotted name."""
+    """Yield the dotted name and the argument text of each value; `prefix` precedes the names. Groups are included as JSON."""
     for name, value in values.items():
         yield prefix + name, value if isinstance(value, str) else json.dumps(value)
         if isinstance(value, Mapping):

@@ -13,10 +13,10 @@ NEVER_SECONDS = 1e8
 
 
 def number(value: float | None) -> str:
-    """Returns a metric value rounded for display; a dash for None.
+    """Return a metric value rounded for display; a dash for None.
 
-    Below 10 it has up to four decimals, below 1e5 six significant digits; larger ones, and those below 0.001, have
-    three.
+    Values below 10 have up to four decimals, values below 1e5 six significant digits. Larger ones, and those below 0.001, have
+    three significant digits.
     """
     if value is None:
         return NOTHING
@@ -28,7 +28,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Returns a duration in its two largest units; a dash for None and for values that are not finite."""
+    """Return a duration in its two largest units, such as `2h 05m`; a dash for None and for values that are not finite."""
     if seconds is None or not math.isfinite(seconds):
         return NOTHING
     whole = max(0, int(seconds))
@@ -42,14 +42,14 @@ def duration(seconds: float | None) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Returns a duration below one minute in three digits, with a resolution of 0.1 ms; a longer one like `duration`."""
+    """Return a duration below one minute in three digits, with a resolution of 0.1 ms; a longer one in the format of `duration`."""
     if seconds < 0.0995:
         return f"{seconds * 1000:.1f}ms"
     return f"{seconds:.3g}s" if seconds < 59.95 else duration(seconds)
 
 
 def size(count: int) -> str:
-    """Returns a number of bytes with a binary unit."""
+    """Return a number of bytes with a binary unit, such as `1.5 MiB`."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:
@@ -59,7 +59,7 @@ def size(count: int) -> str:
 
 
 def value(given: object) -> str:
-    """Returns a hyperparameter value as short text."""
+    """Return a hyperparameter value as short text; floats have three significant digits."""
     if isinstance(given, bool) or given is None:
         return str(given).lower() if given is not None else "null"
     if isinstance(given, float):
@@ -76,7 +76,7 @@ def value(given: object) -> str:
 
 
 def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
-    """Returns `name=value` pairs sorted by name; `full` keeps all digits of floats."""
+    """Return hyperparameters as `name=value` pairs, sorted by name and separated by spaces; with `full`, floats have all digits."""
     return " ".join(
         f"{name}={given!r}" if full and isinstance(given, float) else f"{name}={value(given)}"
         for name, given in sorted(values.items())
@@ -84,7 +84,7 @@ def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
 
 
 def first_line(given: str) -> str:
-    """Returns the first line that is not blank; empty if there is none.
+    """Return the first line of an error message that is not blank; empty if there is none.
 
     If that line only announces program output (it ends with a colon), the last line of the output is appended.
     """
@@ -96,12 +96,12 @@ def first_line(given: str) -> str:
 
 
 def silence(seconds: float) -> str:
-    """Returns how long ago the last sign of life was; from `NEVER_SECONDS` on, there was none."""
+    """Return the time since the last message, given in seconds, as text such as `2.0s ago`; "never" for `NEVER_SECONDS` or more."""
     return "never" if seconds >= NEVER_SECONDS else f"{seconds:.1f}s ago"
 
 
 def count(amount: int, noun: str) -> str:
-    """Returns an amount with its noun: `1 job`, `2 jobs`."""
+    """Return an amount with its noun in singular or plural: `1 job`, `2 jobs`."""
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
@@ -109,7 +109,7 @@ _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """Returns the text with control characters except line breaks and tabs replaced by hexadecimal escapes.
+    """Return the text with control characters except line breaks and tabs replaced by hexadecimal escapes.
 
     Program output, such as an error, must not move the cursor of a terminal or set its colours.
     """

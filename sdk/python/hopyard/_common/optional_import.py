@@ -9,7 +9,11 @@ from hopyard.errors import Unsupported
 
 
 def need(module: str, extra: str) -> Any:
-    """Imports and returns a module that the given extra installs.
+    """Import and return an optional module.
+
+    Args:
+        module: Name of the module.
+        extra: The extra of Hopyard that installs the module, such as "data".
 
     Raises:
         Unsupported: The module is not installed; the message says what to install.

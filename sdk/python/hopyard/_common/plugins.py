@@ -38,11 +38,11 @@ _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*
 
 
 class PluginError(InvalidInput):
-    """A plugin cannot be loaded; the message says which one, why, and which exist."""
+    """Raised if a plugin cannot be loaded; the message says which one, why, and which exist."""
 
 
 def entries(group: str) -> tuple[EntryPoint, ...]:
-    """Returns the entry points of a group in all installed distributions.
+    """Return the entry points of a group in all installed distributions.
 
     They are cached until a folder on `sys.path` changes, because reading them takes milliseconds and policies load
     plugins whenever they are created.
@@ -56,7 +56,7 @@ def _entries(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoi
 
 
 def _changed(folder: str) -> int:
-    """Returns the modification time of a folder on the search path, in nanoseconds; 0: it cannot be read."""
+    """Return the modification time of a folder on the search path, in nanoseconds; 0 if it cannot be read."""
     try:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:
@@ -64,12 +64,12 @@ def _changed(folder: str) -> int:
 
 
 def plugin_names(group: str) -> list[str]:
-    """Returns the names that installed distributions list in `group`, sorted and without duplicates."""
+    """Return the names that installed distributions list in the entry-point group, sorted and without duplicates."""
     return sorted({entry.name for entry in entries(group)})
 
 
 def load_plugin(group: str, name: str, base: type | None = None) -> object:
-    """Returns the object that `name` refers to.
+    """Import and return a plugin.
 
     Args:
         group: An entry-point group, such as `hopyard.generators`.
@@ -87,9 +87,9 @@ def load_plugin(group: str, name: str, base: type | None = None) -> object:
 
 
 def parameter_names(cls: type) -> list[str]:
-    """Returns the sorted names of the keyword parameters of a class.
+    """Return the sorted names of the keyword parameters of a class.
 
-    These are the parameters of its `__init__` and, as long as that accepts `**kwargs`, of its base classes.
+    These are the parameters of its `__init__` and, if that accepts `**kwargs`, also those of its base class, and so on.
     """
     names = set[str]()
     for one in cls.__mro__[:-1]:
@@ -103,9 +103,9 @@ def parameter_names(cls: type) -> list[str]:
 
 
 def unknown_parameters(cls: type, given: Iterable[str], own: Iterable[str] = ()) -> str:
-    """Returns an error text about parameters that a class does not accept, to be put after the plugin's name.
+    """Return an error text about parameters that a plugin class does not accept, to be put after the plugin's name.
 
-    Empty if the class accepts all of them, or accepts `**kwargs` and therefore checks them itself.
+    The text is empty if the class accepts all of them, or accepts `**kwargs` and therefore checks them itself.
 
     Args:
         cls: The class.
@@ -122,7 +122,12 @@ def unknown_parameters(cls: type, given: Iterable[str], own: Iterable[str] = ())
 
 
 def wrong_parameters(given: Iterable[str], takes: Sequence[str]) -> str:
-    """Returns an error text about the names in `given` that are not in `takes`, to be put after the plugin's name; empty: none."""
+    """Return an error text about unknown parameters, to be put after the plugin's name; empty if all are known.
+
+    Args:
+        given: Names of the parameters that the user specified.
+        takes: Names of the known parameters.
+    """
     wrong = sorted(set(given) - set(takes))
     if not wrong:
         return ""

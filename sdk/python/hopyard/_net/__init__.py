@@ -1,1 +1,1 @@
-"""Internal: gRPC channels, retries and servers. Not for import by users."""
+"""Internal code for gRPC: client channels, retries, servers and the main loop of services. Users must not import it."""

@@ -1,1 +1,1 @@
-"""Internal: training processes, policy processes, bundles, snapshots, CRIU, partitioned data. Not for import by users."""
+"""Internal code for training and policy processes: process mains, bundles, snapshots, CRIU, partitioned data."""

@@ -1,4 +1,4 @@
-"""Code bundles: the source files of an experiment as one compressed archive, named by the SHA-256 of its bytes.
+"""Code bundles: the source files of an experiment as one compressed archive, identified by the SHA-256 of its bytes.
 
 `pack` is deterministic: equal files give equal bytes with the same release of zstandard, independent of host, time and
 owner. A `.hopyardignore` in the folder excludes files, with the syntax of `.gitignore`: one pattern per line, `#`
@@ -6,7 +6,7 @@ comments, `*`, `?`, `[...]` and `**`. A `/` inside a pattern anchors it to the f
 folders, and `!` includes files again; the last matching pattern decides. Before these patterns, `pack` excludes
 `DEFAULT_IGNORES`. It also excludes data directories of clusters and pictures drawn by Hopyard.
 
-`unpack` trusts only the hash.
+`unpack` verifies the hash before it parses the archive, and creates only regular files and folders inside its target.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ _LEVEL: Final = 6
 
 
 class BundleError(Exception):
-    """The folder or file cannot be used as a bundle; the message says what was found and what is allowed."""
+    """Raised if a folder cannot be packed or a file cannot be unpacked; the message says what was found and what is allowed."""
 
 
 class BundleTooLarge(BundleError):
-    """The folder exceeds a limit; if it is the size, the message names the largest files."""
+    """Raised if the folder to pack has too many files or bytes; if it has too many bytes, the message names the largest files."""
 
 
 class BundleCorrupt(BundleError):
-    """The bytes do not match their hash or are not an archive; fetch another copy."""
+    """Raised if the bytes of a bundle do not match the expected hash or are not an archive; the caller should fetch another copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A packed folder.
+    """A packed folder, as `pack` returns it.
 
     Attributes:
         sha256: Hash of `data`, 64 lower-case hexadecimal digits.
@@ -96,17 +96,18 @@ class Bundle:
 
 
 def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
-    """Packs the files in a folder.
+    """Pack the files in a folder.
 
-    Links to files inside the folder are packed as files; links that lead out of the folder are refused.
+    Symbolic links to files inside the folder are packed as copies of these files.
 
     Args:
-        folder: The experiment's code.
+        folder: Folder with the experiment's code.
         limit_bytes: Maximum total size of the files before compression.
 
     Raises:
         BundleTooLarge: The files are too large or too many.
-        BundleError: The path is not a folder, or the folder contains something that cannot be packed.
+        BundleError: The path is not a folder, or the folder contains something that cannot be packed, such as a device or a
+            link to a path outside the folder.
     """
     if not folder.is_dir():
         raise BundleError(f"{folder} is not a folder")
@@ -126,9 +127,15 @@ def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
 
 
 def code_hash(data: bytes) -> str:
-    """Returns a hash of a bundle's files without experiment files, so that searches with the same code have the same hash.
+    """Return a hash of a bundle's files without experiment files, so that experiments with the same code have the same hash.
 
     Experiment files are YAML files with the key `space`, and `metric` or `stop`.
+
+    Args:
+        data: The packed bytes of the bundle.
+
+    Returns:
+        64 hexadecimal digits.
 
     Raises:
         BundleError: The data is not a bundle or is too large.
@@ -138,7 +145,14 @@ def code_hash(data: bytes) -> str:
 
 
 def code_files(data: bytes) -> dict[str, str]:
-    """Returns the files that `code_hash` covers, in the order of the bundle, each with a text that depends on content and mode.
+    """Return the files that `code_hash` covers, in the order of the bundle.
+
+    Args:
+        data: The packed bytes of the bundle.
+
+    Returns:
+        For each path in the bundle a text with the file's executable bits and the hash of its contents; the texts of two files are
+        equal if and only if both agree.
 
     Raises:
         BundleError: The data is not a bundle or is too large.
@@ -168,11 +182,16 @@ def _is_experiment(name: str, content: bytes) -> bool:
 
 
 def unpack(file: Path, folder: Path, sha256: str) -> None:
-    """Verifies a packed file and unpacks it atomically to `folder`, which must not exist yet.
+    """Verify a bundle and unpack it atomically into a new folder, with read-only files.
+
+    Args:
+        file: Path of the bundle.
+        folder: Target, which must not exist; its parent must.
+        sha256: Expected hash of the file's bytes.
 
     Raises:
         BundleCorrupt: The bytes do not match the hash or are not an archive.
-        BundleError: A member is not a regular file or leads outside the folder, or a limit is exceeded.
+        BundleError: A member is not a regular file or would be created outside the folder, or a limit is exceeded.
         FileExistsError: `folder` exists.
     """
     if os.path.lexists(folder):
@@ -203,7 +222,13 @@ def unpack(file: Path, folder: Path, sha256: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line of an ignore file."""
+    """One pattern line of an ignore file.
+
+    Attributes:
+        pattern: Matches the paths, relative to the packed folder, that the line names.
+        folders_only: Whether the line matches only folders (it ends with "/").
+        takes_back: Whether the line includes matching paths again (it begins with "!").
+    """
 
     pattern: re.Pattern[str]
     folders_only: bool
@@ -227,7 +252,7 @@ class _Rule:
 
 
 def _expression(text: str) -> str:
-    """Returns the regular expression of a pattern; `*` and `?` match within one path component, `**` across components."""
+    """Return the regular expression for an ignore pattern; `*` and `?` match within one path component, `**` across components."""
     parts: list[str] = []
     index = 0
     while index < len(text):
@@ -307,7 +332,7 @@ def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[s
 
 
 def _is_drawn(entry: os.DirEntry[str]) -> bool:
-    """Returns whether a file is a picture that Hopyard drew."""
+    """Return whether a file is a picture that Hopyard drew: an SVG or PNG file with `DRAWN_MARK` near its beginning."""
     if not entry.name.lower().endswith(_PICTURES):
         return False
     with open(entry.path, "rb") as opened:

@@ -18,17 +18,20 @@ _SMALL: Final = 256 * 1024
 
 
 class Hashed:
-    """A SHA-256 hash that is updated piece by piece; `size` counts the bytes."""
+    """A SHA-256 hash that is computed incrementally; `size` is the number of bytes hashed so far. Use it as a context manager."""
 
     def __init__(self) -> None:
-        """Starts with no data."""
+        """Create the hash of no data."""
         self.size = 0
         self._hash = hashlib.sha256()
         self._beside: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
 
     def update(self, data: ReadableBuffer) -> None:
-        """Adds data to the hash. The caller must not change `data` until the next call, because a thread may still read it."""
+        """Add data to the hash, in a second thread if it is large.
+
+        The caller must not change `data` until the next call of `update`, `drain` or `hexdigest`, because the thread may still read it.
+        """
         self._wait()
         length = memoryview(data).nbytes
         self.size += length
@@ -40,7 +43,10 @@ class Hashed:
         self._last = self._beside.submit(self._hash.update, data)
 
     def drain(self, source: RawIOBase) -> None:
-        """Adds the rest of a stream, in this thread: reading cached data takes too little time for a second thread to help."""
+        """Read `source` to its end and add its bytes to the hash, in the calling thread.
+
+        A second thread would not help, because reading cached data takes little time.
+        """
         buffer = memoryview(bytearray(_SMALL))
         self._wait()
         while count := source.readinto(buffer):
@@ -48,21 +54,21 @@ class Hashed:
             self.size += count
 
     def hexdigest(self) -> str:
-        """Returns the hash of all data so far, as 64 lower-case hexadecimal digits."""
+        """Return the hash of all data so far, as 64 lower-case hexadecimal digits."""
         self._wait()
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Ends the thread; safe to call twice."""
+        """End the second thread; safe to call twice."""
         if self._beside is not None:
             self._beside.shutdown(wait=False)
 
     def __enter__(self) -> Self:
-        """Returns this object; leaving the context closes it."""
+        """Return this object, which is closed when the context is left."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Closes the object."""
+        """Close the object."""
         self.close()
 
     def _wait(self) -> None:
@@ -72,5 +78,8 @@ class Hashed:
 
 
 def in_turns() -> cycle[memoryview]:
-    """Returns two blocks of memory in endless alternation, so that one can be filled while the other is hashed."""
+    """Return an endless iterator that alternates between two buffers of `BLOCK` bytes.
+
+    The caller can fill one buffer while the other is hashed.
+    """
     return cycle([memoryview(bytearray(BLOCK)) for _ in range(2)])

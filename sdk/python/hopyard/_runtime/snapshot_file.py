@@ -1,12 +1,12 @@
-"""A snapshot as one file: a canonical archive of a directory, named by the SHA-256 of its bytes.
+"""A snapshot as one file: a canonical archive of a directory, identified by the SHA-256 of its bytes.
 
 The archive is an uncompressed tar with names, contents and sizes of the members, sorted by name, and without times,
 owners and modes. Equal directories therefore always give equal files and hashes. It is not compressed, because trained
 weights compress poorly and a compressor's output changes between releases, which would give equal snapshots different
 hashes. A store may compress it internally.
 
-Unpacking trusts only the hash: the hash of the whole file is verified before anything is parsed, and only regular files
-and folders inside the target directory are created, within limits.
+`unpack` verifies the hash of the whole file before it parses anything, and creates only regular files and folders inside
+the target directory, within limits.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class SnapshotFileError(Exception):
-    """Base class of the errors of this module."""
+    """Base class of the errors of packing and unpacking snapshots."""
 
 
 class SnapshotCorruptError(SnapshotFileError):
-    """The bytes do not match the hash: fetch another copy."""
+    """Raised if the bytes of a snapshot do not match its hash; the caller should fetch another copy."""
 
 
 class SnapshotRefusedError(SnapshotFileError):
-    """The contents are not allowed (links, devices, names outside the directory, too much): other copies have the same fault."""
+    """Raised if a snapshot has members that are not allowed: links, devices, names outside its directory, too many or too large files.
+
+    Another copy would have the same contents, so a retry does not help.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFileInfo:
-    """The identity of a snapshot file.
+    """The hash and the size of a snapshot file.
 
     Attributes:
         sha256: Hash of the file, 64 lower-case hexadecimal digits.
@@ -55,7 +58,7 @@ class SnapshotFileInfo:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLimits:
-    """The limits of `pack` and `unpack`.
+    """Limits for the contents of one snapshot, which packing and unpacking enforce.
 
     Attributes:
         files: Maximum number of files and folders.
@@ -71,7 +74,7 @@ _NEITHER: Final = "is neither a file nor a folder; a snapshot holds nothing else
 
 
 class _HashingWriter:
-    """Writes to a file and hashes what is written."""
+    """A writable stream that writes to `file` and adds the written bytes to `hashed`."""
 
     def __init__(self, file: BinaryIO, hashed: Hashed) -> None:
         self._file = file
@@ -86,7 +89,7 @@ class _HashingWriter:
 
 
 def hash_file(file: Path) -> SnapshotFileInfo:
-    """Returns the hash and size of a file."""
+    """Return the hash and size of a file; raise OSError if it cannot be read."""
     with file.open("rb", buffering=0) as opened:
         return _hash(opened)
 
@@ -94,10 +97,14 @@ def hash_file(file: Path) -> SnapshotFileInfo:
 def pack(
     directory: Path, file: Path, *, limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
 ) -> SnapshotFileInfo:
-    """Writes the canonical archive of `directory` atomically to `file`.
+    """Write the canonical archive of a directory atomically to a file, and return its hash and size.
 
-    With `durable`, the file is flushed to disk on return. Without, a power failure may damage it, which the hash
-    reveals.
+    Args:
+        directory: Directory to pack.
+        file: Path of the archive; an existing file is replaced.
+        limits: Limits for the contents of the directory.
+        durable: Whether to flush the file to disk before returning. If False, a power failure may damage the file, which the hash
+            reveals.
 
     Raises:
         SnapshotRefusedError: `directory` contains something other than files and folders, or exceeds `limits`.
@@ -109,13 +116,18 @@ def pack(
 def pack_entry(
     entry: Path, file: Path, *, name: str = "", limits: SnapshotLimits = DEFAULT_LIMITS, durable: bool = True
 ) -> SnapshotFileInfo:
-    """Writes the canonical archive of a directory that contains only `entry`, a file or a folder, under `name`.
+    """Write the canonical archive of a directory with one member, a copy of the file or folder `entry`; return its hash and size.
 
-    An empty `name` means the name of the entry. `limits` and `durable` are as for `pack`.
+    Args:
+        entry: File or folder to pack.
+        file: Path of the archive, as for `pack`.
+        name: Name of the member; empty: the name of `entry`.
+        limits: As for `pack`.
+        durable: As for `pack`.
 
     Raises:
-        SnapshotRefusedError: As `pack`.
-        OSError: As `pack`; also if the entry does not exist.
+        SnapshotRefusedError: As for `pack`.
+        OSError: As for `pack`; also if `entry` does not exist.
     """
     entry = entry.absolute()
     name, content = name or entry.name, entry.resolve(strict=True)
@@ -170,10 +182,15 @@ def unpack(
     durable: bool = True,
     verified: bool = False,
 ) -> None:
-    """Verifies `file` and unpacks it atomically to `directory`, which must not exist yet.
+    """Verify a snapshot file and unpack it atomically to a new directory.
 
-    With `durable`, the contents are flushed to disk. Without, a power failure may damage them. With `verified`, the
-    hash is not checked, because the caller has just checked it.
+    Args:
+        file: The snapshot file.
+        directory: Target, which must not exist; its parent must.
+        expected_sha256: Hash of the file, 64 lower-case hexadecimal digits.
+        limits: Limits for the contents of the archive.
+        durable: Whether to flush the contents to disk before returning. If False, a power failure may damage them.
+        verified: Skip the verification, because the caller has just verified the hash.
 
     Raises:
         SnapshotCorruptError: The bytes do not match the hash or are not an archive.
@@ -216,9 +233,14 @@ def _hash(opened: FileIO) -> SnapshotFileInfo:
 
 
 def walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
-    """Yields (name in the archive, path) of each file and folder below `directory`; folders before their contents.
+    """Yield the name and the path of each file and folder below a directory; folders before their contents.
 
-    Names begin with `prefix`.
+    Args:
+        directory: Directory to list.
+        prefix: Text to put before each name.
+
+    Yields:
+        (`prefix` + path relative to `directory`, path) of a member.
 
     Raises:
         SnapshotRefusedError: The directory contains something other than files and folders.
@@ -236,7 +258,12 @@ def walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
 
 
 def header(name: str, size: int | None) -> bytes:
-    """Returns the archive header of a file of `size` bytes, or of a folder (None)."""
+    """Return the tar header of a snapshot member.
+
+    Args:
+        name: Name of the member in the archive.
+        size: Size of the file in bytes; None: the member is a folder.
+    """
     return _member(name, size).tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
@@ -281,7 +308,18 @@ def _extract(tar: tarfile.TarFile, archive: BinaryIO, target: Path, limits: Snap
 
 
 def _copy(archive: int, member: tarfile.TarInfo, out: BinaryIO | FileIO) -> None:
-    """Writes the contents of a member to `out`, read directly from the archive, which is several times faster than tarfile."""
+    """Write the contents of an archive member to a file.
+
+    They are read directly from the archive, which is several times faster than with tarfile.
+
+    Args:
+        archive: File descriptor of the archive.
+        member: The member.
+        out: File to write to.
+
+    Raises:
+        SnapshotCorruptError: The archive ends inside the member.
+    """
     place, end = member.offset_data, member.offset_data + member.size
     while place < end:
         block = os.pread(archive, min(_BLOCK, end - place), place)
@@ -294,11 +332,7 @@ def _copy(archive: int, member: tarfile.TarInfo, out: BinaryIO | FileIO) -> None
 
 
 def check_name(name: str) -> None:
-    """Checks that the name of a member stays inside the snapshot.
-
-    Raises:
-        SnapshotRefusedError: It does not.
-    """
+    """Raise SnapshotRefusedError unless a member name is a relative path that stays inside the snapshot."""
     parts = name.split("/")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise SnapshotRefusedError(f"member name {name!r}; allowed: names that stay inside the snapshot")
@@ -313,7 +347,7 @@ def _safe_name(member: tarfile.TarInfo) -> str:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Flushes the names in `directory` to disk (fsync)."""
+    """Flush the directory entries of `directory` to disk (fsync), so that created and renamed files survive a power failure."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

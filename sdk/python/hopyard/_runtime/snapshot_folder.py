@@ -1,8 +1,8 @@
 """A snapshot as a folder: the saved files, under the hash of the archive that `snapshot_file.pack` would create of them.
 
 Nodes store snapshots of training processes in this form, so that naming, loading and transfer to another node need no
-copy and read the files once each. A snapshot is packed only when it is uploaded to the store. Such a folder must not be
-changed, because its name is the hash of its contents.
+copy and read the files once each. A snapshot is packed only when it is uploaded to the store. Nothing may change such a
+folder, because its name is the hash of its contents.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class FolderMember:
     """A file or a folder in a snapshot.
 
     Attributes:
-        name: Name in the snapshot, with "/" as separator.
-        size: Size of a file in bytes; None: a folder.
+        name: Path in the snapshot, with "/" as separator.
+        size: Size of a file in bytes; None: the member is a folder.
     """
 
     name: str
@@ -53,7 +53,7 @@ class FolderMember:
 
 
 def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[FolderMember]:
-    """Returns the members of `directory` in the order of its archive: folders before their contents.
+    """Return the files and folders below `directory` in the order of its archive: sorted by name, folders before their contents.
 
     Raises:
         SnapshotRefusedError: The directory contains something other than files and folders, or exceeds `limits`.
@@ -68,38 +68,47 @@ def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[Fo
 
 
 def open_archive(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> BinaryIO:
-    """Returns a stream of the archive that `pack` would write of `directory`, created while it is read. The caller closes it.
+    """Return a stream of the archive that `snapshot_file.pack` would write of `directory`. The caller closes it.
+
+    The archive is produced while the stream is read; nothing is written to disk.
 
     Raises:
-        SnapshotRefusedError, OSError: As `members`, during reads.
+        SnapshotRefusedError, OSError: As for `members`, but raised by reads from the stream.
     """
     return io.BufferedReader(_Reader(directory, _listed(directory, limits), packed=True), _BLOCK)
 
 
 def open_contents(directory: Path, found: Sequence[FolderMember]) -> BinaryIO:
-    """Returns a stream of the contents of the files, in the order of `found`. The caller closes it.
+    """Return a stream of the concatenated contents of files in a folder. The caller closes it.
+
+    Args:
+        directory: The folder.
+        found: Members of the folder, as `members` returns them; folders contribute no bytes.
 
     Raises:
-        SnapshotCorruptError: A file has become shorter; raised during reads.
+        SnapshotCorruptError: A file is shorter than listed; raised by reads from the stream.
     """
     return io.BufferedReader(_Reader(directory, found, packed=False), _BLOCK)
 
 
 def open_packed(snapshot: Path) -> BinaryIO:
-    """Returns a stream of the archive of a snapshot, which is a packed file or a folder. The caller closes it.
+    """Return a stream of the archive of a snapshot. The caller closes it.
+
+    Args:
+        snapshot: A packed file, which is read as it is, or a folder, which is packed while the stream is read.
 
     Raises:
         FileNotFoundError: The snapshot does not exist.
-        SnapshotRefusedError, OSError: As `open_archive`.
+        SnapshotRefusedError, OSError: As for `open_archive`.
     """
     return open_archive(snapshot) if snapshot.is_dir() else snapshot.open("rb")
 
 
 def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotFileInfo:
-    """Returns the hash and size of the archive that `pack` would write of `directory`.
+    """Return the hash and size of the archive that `snapshot_file.pack` would write of `directory`.
 
     Raises:
-        SnapshotRefusedError, OSError: As `members`.
+        SnapshotRefusedError, OSError: As for `members`.
     """
     with _Reader(directory, members(directory, limits), packed=True) as archive, Hashed() as hashed:
         hashed.drain(archive)
@@ -107,14 +116,18 @@ def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> Sna
 
 
 def keep(saved: Path, target: Path) -> SnapshotFileInfo:
-    """Turns the folder `saved` into a snapshot at `target`, which must not exist; returns hash and size.
+    """Turn a folder of saved files into a snapshot, and return the hash and size of its archive.
 
     Normally the folder is renamed, without a flush to disk: the hash reveals damage by a power failure. If it cannot be
-    renamed (another file system) or a file has several hard links, through which it could change, `target` becomes a
-    packed file and `saved` is kept.
+    renamed (another file system), or a file has several hard links, through which it could change, `target` becomes a
+    packed file and `saved` stays.
+
+    Args:
+        saved: Folder of the saved files.
+        target: Path of the snapshot, which must not exist.
 
     Raises:
-        SnapshotRefusedError, OSError: As `pack`; `target` then does not exist.
+        SnapshotRefusedError, OSError: As for `snapshot_file.pack`; `target` then does not exist.
     """
     info = hash_folder(saved)
     if not _has_second_names(saved):
@@ -126,11 +139,11 @@ def keep(saved: Path, target: Path) -> SnapshotFileInfo:
 
 
 def place(partial: Path, target: Path) -> bool:
-    """Moves a snapshot, file or folder, atomically to its final path.
+    """Move a snapshot, file or folder, atomically to its final path.
 
     Returns:
-        True: it was moved. False: `target` exists, with the same contents; its modification time is updated, and
-            `partial` is kept.
+        True if it was moved. False if `target` already exists, with the same contents: then the modification time of `target` is
+        set to now, and `partial` stays.
     """
     try:
         os.replace(partial, target)
@@ -143,13 +156,13 @@ def place(partial: Path, target: Path) -> bool:
 
 
 def settle(partial: Path, target: Path) -> None:
-    """Moves a snapshot to its final path like `place`, and deletes `partial` if `target` exists."""
+    """Move a snapshot from `partial` to its final path `target`; if `target` already exists, delete `partial` instead."""
     if not place(partial, target):
         remove(partial)
 
 
 def remove(snapshot: Path) -> None:
-    """Deletes a snapshot, file or folder, if it exists."""
+    """Delete a snapshot, file or folder, if it exists."""
     try:
         snapshot.unlink(missing_ok=True)
     except (IsADirectoryError, PermissionError):  # POSIX allows either error for a folder.
@@ -164,7 +177,7 @@ def remove(snapshot: Path) -> None:
 
 
 def size_of(snapshot: Path) -> int:
-    """Returns the size in bytes of a snapshot's file, or of all files in its folder; 0: it does not exist."""
+    """Return the size in bytes of a snapshot's file, or of all files in its folder; 0 if it does not exist."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return sum(path.stat().st_size for _, path in walk(snapshot) if path.is_file())
     with suppress(FileNotFoundError):
@@ -173,17 +186,19 @@ def size_of(snapshot: Path) -> int:
 
 
 def loadable(snapshot: Path, sha256: str, folder: Path, *, verified: bool = False) -> Path:
-    """Returns a folder with the contents of a snapshot: `snapshot` itself if it is a folder, else `folder`, after unpacking.
+    """Return a folder with the contents of a verified snapshot.
+
+    It is `snapshot` itself if that is a folder, else `folder`, into which the packed file is unpacked.
 
     Args:
         snapshot: A folder or a packed file.
         sha256: Hash of the snapshot.
         folder: Target for unpacking; must not exist.
-        verified: The caller has just checked the hash.
+        verified: Skip the verification, because the caller has just verified the hash.
 
     Raises:
         SnapshotCorruptError: The bytes do not match the hash.
-        SnapshotRefusedError, OSError: As `unpack`.
+        SnapshotRefusedError, OSError: As for `snapshot_file.unpack`.
     """
     if not snapshot.is_dir():
         unpack(snapshot, folder, sha256, durable=False, verified=verified)
@@ -194,13 +209,19 @@ def loadable(snapshot: Path, sha256: str, folder: Path, *, verified: bool = Fals
 
 
 class FolderWriter:
-    """Writes files into a folder from a stream of their contents, and computes the hash of the archive; without flush to disk.
+    """Writes a snapshot folder from a stream of its files' contents, and computes the hash of its archive.
 
-    Names are checked before anything is written. The caller must compare the hash before it uses the folder.
+    Pass the concatenated contents to `write`, then call `finish` and compare the hash before the folder is used. Member names
+    are checked before anything is written. Nothing is flushed to disk.
     """
 
     def __init__(self, folder: Path, found: Sequence[FolderMember], limits: SnapshotLimits = DEFAULT_LIMITS) -> None:
-        """Starts with the empty folder `folder`; `found` lists its members, folders before their contents.
+        """Create the first members in an empty folder.
+
+        Args:
+            folder: The empty folder.
+            found: All members of the snapshot, folders before their contents.
+            limits: Limits for the members.
 
         Raises:
             SnapshotRefusedError: A name is not allowed or occurs twice, or `limits` are exceeded.
@@ -216,10 +237,12 @@ class FolderWriter:
         self._next()
 
     def write(self, data: ReadableBuffer) -> None:
-        """Writes the next contents. The caller must not change `data` until the next call, because a thread may still read it.
+        """Write the next bytes of the concatenated contents; they may span several files.
+
+        The caller must not change `data` until the next call, because a thread may still read it.
 
         Raises:
-            SnapshotCorruptError: `data` exceeds the sizes of the files.
+            SnapshotCorruptError: There are more bytes than the listed sizes of all files.
             OSError: Writing failed.
         """
         view = memoryview(data)
@@ -235,10 +258,10 @@ class FolderWriter:
                 self._next()
 
     def finish(self) -> SnapshotFileInfo:
-        """Returns the hash and size of the archive of the written files.
+        """Return the hash and size of the archive of the written files.
 
         Raises:
-            SnapshotCorruptError: Contents are missing.
+            SnapshotCorruptError: Fewer bytes were written than the listed sizes of all files.
         """
         if self._file is not None:
             raise SnapshotCorruptError(f"{self._left} bytes of {Path(self._file.name).name!r} are missing")
@@ -246,13 +269,13 @@ class FolderWriter:
         return SnapshotFileInfo(self._hashed.hexdigest(), self._hashed.size)
 
     def close(self) -> None:
-        """Closes the writer."""
+        """Close the open file and end the hashing thread. Written files stay."""
         self._hashed.close()
         if self._file is not None:
             self._file.close()
 
     def _next(self) -> None:
-        """Closes the present file and creates the following members up to the next file that is not empty."""
+        """Close the current file and create the following members up to and including the next file that is not empty."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -275,7 +298,10 @@ class FolderWriter:
 
 
 class _Reader(io.RawIOBase):
-    """A stream of the members' contents, with or without the archive's headers and padding; `size` counts the bytes read."""
+    """A readable stream of the contents of a folder's files, which are opened one after the other.
+
+    With `packed`, the stream also has the archive's headers and padding. `size` is the number of bytes read so far.
+    """
 
     def __init__(self, directory: Path, found: Iterable[FolderMember], *, packed: bool) -> None:
         self._directory = directory
@@ -311,7 +337,10 @@ class _Reader(io.RawIOBase):
         super().close()
 
     def _read(self, found: Iterable[FolderMember]) -> Generator[bytes | tuple[io.FileIO, int]]:
-        """Yields the parts of the stream; a file stays open until the next part is requested."""
+        """Yield the parts of the stream: bytes, or an open file with its expected size.
+
+        A file is closed when the next part is requested.
+        """
         for member in found:
             if self._packed:
                 yield header(member.name, member.size)
@@ -325,17 +354,17 @@ class _Reader(io.RawIOBase):
 
 
 def _listed(directory: Path, limits: SnapshotLimits) -> Iterator[FolderMember]:
-    """Yields the `members` of a folder, which are read only at the first request so that opening is fast."""
+    """Yield the `members` of a folder, which is listed only when the first member is requested, so that opening a stream is fast."""
     yield from members(directory, limits)
 
 
 def _padding(size: int) -> bytes:
-    """Returns the zero bytes that follow a file's contents, when the archive has `size` bytes so far."""
+    """Return the zero bytes that follow a file's contents in an archive that has `size` bytes up to there."""
     return bytes(-size % _ARCHIVE_BLOCK)
 
 
 def _end(size: int) -> bytes:
-    """Returns the zero bytes that end an archive, when it has `size` bytes so far."""
+    """Return the zero bytes that end an archive that has `size` bytes up to there."""
     return bytes(2 * _ARCHIVE_BLOCK + -(size + 2 * _ARCHIVE_BLOCK) % _ARCHIVE_RECORD)
 
 

@@ -1,9 +1,9 @@
-"""A worker process that answers questions; `hopyard.predictor.process` and `hopyard.solver.process` run it.
+"""Main loop of a worker process that runs one plugin and answers requests for it.
 
-It has the given priority, by default the lowest, so that it does not slow down training. The kernel kills it first if
-memory is short, and it ends with the process that started it. Questions arrive on standard input and answers leave on
-standard output, each as a frame: four bytes of length, big-endian, then JSON. What the plugin prints goes to standard
-error.
+`hopyard.predictor.process` and `hopyard.solver.process` use it. The process runs at the given priority (nice value), by
+default the lowest, so that it does not slow down training. The kernel kills it first if memory is short, and it ends with
+the process that started it. Requests arrive on standard input and answers are written to standard output, each as a frame:
+four bytes of length, big-endian, then JSON. What the plugin prints is written to standard error.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ Read = Callable[[], bytes | None]
 Write = Callable[[dict[str, Any]], None]
 
 Answer = Callable[[bytes], dict[str, Any]]
-"""A function that returns the answer to a question."""
+"""A function that takes the bytes of a request frame and returns the answer."""
 
 Begin = Callable[[dict[str, Any]], tuple[dict[str, Any], Answer]]
-"""A function that processes the first frame; returns the answer to it and the function that answers the questions."""
+"""A function that processes the first frame; it returns the answer to this frame and the function that answers requests."""
 
 
 def failed(error: str) -> dict[str, Any]:
-    """Returns an error answer whose text is truncated and has lone surrogates escaped, so that it can be encoded."""
+    """Return an error answer with the text `error`, truncated and with lone surrogates escaped so that it can be encoded as UTF-8."""
     return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
 
 
 def serve(begin: Begin, read: Read, write: Write) -> None:
-    """Answers questions until the input ends; an `InvalidInput` error becomes the answer.
+    """Answer requests until the input ends; the message of an `InvalidInput` error becomes an error answer.
+
+    If the first frame fails with `InvalidInput`, the error is written and the function returns.
 
     Args:
-        begin: Processes the first frame, whose `path` lists folders to put first on `sys.path`.
-        read: Returns the next frame; None: the input has ended.
+        begin: Processes the first frame, a JSON object whose `path` lists folders to put first on `sys.path`.
+        read: Returns the bytes of the next frame; None: the input has ended.
         write: Writes an answer.
     """
     first = read()
@@ -66,7 +68,15 @@ def serve(begin: Begin, read: Read, write: Write) -> None:
 
 
 def main(begin: Begin) -> None:
-    """Serves on the process's standard streams until they end, after detaching them from the plugin's own input and output."""
+    """Run `serve` on the process's standard streams until the input ends.
+
+    The command line is `PARENT [--priority NICE]`: the process id of the parent, with which this process ends, and its nice
+    value. Before the first frame, standard input is replaced by /dev/null and standard output by standard error, so that the plugin
+    cannot read or write frames.
+
+    Args:
+        begin: As for `serve`.
+    """
     arguments = argparse.ArgumentParser()
     arguments.add_argument("parent", type=int)
     arguments.add_argument("--priority", type=int, default=_LOWEST)

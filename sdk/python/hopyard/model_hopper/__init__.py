@@ -1,6 +1,7 @@
-"""Training in units over partitions of the data: Cerebro's functions as a trainer.
+"""Trainers for model hopping: the data stays in the runners' memory, and models move between runners (Cerebro).
 
-The data stay in a runner's memory, models hop from runner to runner. Importing this package imports no machine learning library.
+A trainer consists of Cerebro's functions (`input_fn`, `model_fn`, `train_fn`, `evaluate_fn`) and trains in units: one model for one
+pass over one partition of the data. Importing this package imports no machine learning library.
 """
 
 from hopyard.model_hopper.batches import batches

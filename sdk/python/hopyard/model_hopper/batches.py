@@ -1,4 +1,4 @@
-"""The batches of a training unit: of one partition, or, on a gang, of all its partitions together."""
+"""Divides the examples of a training unit into batches: of one partition, or, on a gang, of the partitions of all ranks together."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from hopyard.model_hopper.gang import Gang
 from hopyard.trainer.validation import is_whole
 
 _UNCOUNTED: Final = 2
-"""Examples that a rank trains on where it has none in a batch: batch normalization cannot do with one."""
+"""Number of examples, without weight, on which a rank trains if it has none in a batch; batch normalization needs two."""
 
 _gang: ContextVar[Gang | None] = ContextVar("_gang", default=None)
 
 
 def batches(data: Any, size: int, *, shuffle: bool = True) -> Iterator[Any]:
-    """The examples of a partition in batches, each once, for a `train_fn`.
+    """Yield the examples of a partition in batches, each example once, for use in a `train_fn`.
 
-    On a gang each rank gets its part of each batch, so that `size` is the batch of all ranks together, and all of them have as many
-    batches, whatever their partitions' sizes (`parts`). Its gradients then count by the examples in it. There, a `train_fn` calls its
-    model within these batches only, goes backward in each, and takes all of them.
+    On a gang, each rank receives its part of each batch: `size` is the number of examples on all ranks together, and all ranks have
+    the same number of batches, whatever the sizes of their partitions (`parts`). Gradients are weighted by the examples in them. A
+    `train_fn` on a gang must call its model only within these batches, call `backward()` in each, and use all of them.
 
     Args:
-        data: What `input_fn` returned: an array, a tensor, a data frame, a list of examples, or a tuple, list or dict of such.
-        size: Examples in a batch, 1 or more; the last one has what is left.
-        shuffle: In an order that NumPy's global generator draws, which is seeded anew for each unit; else as they lie.
+        data: The result of `input_fn`: an array, a tensor, a data frame, a list of examples, or a tuple, list or dict of these.
+        size: Examples in a batch, 1 or more; the last batch has the remainder.
+        shuffle: Whether to shuffle the examples with NumPy's global generator, which is seeded for each unit.
 
     Raises:
-        TypeError: The examples of `data` cannot be taken apart.
-        ValueError: `size` is no whole number of at least 1, or `data` holds no examples.
+        TypeError: The number of examples in `data` is unknown, or they cannot be selected.
+        ValueError: `size` is not an integer of at least 1, or `data` has no examples.
     """
     if not is_whole(size, least=1):
         raise ValueError(f"the size of a batch is {size!r}; allowed: a whole number, 1 or more")
@@ -51,10 +51,10 @@ def batches(data: Any, size: int, *, shuffle: bool = True) -> Iterator[Any]:
 
 
 def counted(data: Any) -> int:
-    """How many examples data hold.
+    """Return the number of examples in data.
 
     Raises:
-        TypeError: It does not show.
+        TypeError: The number cannot be determined from the type of `data`.
     """
     found = examples.count(data)
     if found is None:
@@ -64,10 +64,11 @@ def counted(data: Any) -> int:
 
 @contextmanager
 def sharing(gang: Gang) -> Iterator[None]:
-    """Within this, `batches` are this rank's parts.
+    """Within the context, let `batches` yield only this rank's part of each batch.
 
     Raises:
-        RuntimeError: Not all of the partition was trained on in them: the ranks do not learn the same.
+        RuntimeError: On leaving the context, if `batches` was not used or not exhausted: then the ranks did not train on the same
+            batches.
     """
     token = _gang.set(gang)
     gang.passes, gang.unfinished = 0, 0
@@ -81,9 +82,13 @@ def sharing(gang: Gang) -> Iterator[None]:
 
 
 def ends(counts: Sequence[int], size: int) -> Iterator[int]:
-    """How many examples have come after each batch of a gang with so many each.
+    """Yield, for each batch of a gang, the number of examples in this batch and all earlier ones.
 
-    A rest with fewer than two for each rank joins the batch before it.
+    A remainder with fewer than two examples for each rank is added to the last batch.
+
+    Args:
+        counts: Number of examples of each rank.
+        size: Examples in a batch, on all ranks together.
     """
     whole, rest = divmod(sum(counts), size)
     for number in range(1, whole + (rest >= 2 * len(counts))):
@@ -92,10 +97,14 @@ def ends(counts: Sequence[int], size: int) -> Iterator[int]:
 
 
 def parts(counts: Sequence[int], upto: int) -> list[int]:
-    """How many examples of each partition are among the first `upto` of all, if they come as evenly as whole numbers can.
+    """Return how many of the first `upto` examples of all partitions are from each partition, if the partitions are interleaved evenly.
 
-    Example j of a partition of n comes at (j + 1/2) / n, the lower rank first where two come together: so all partitions end in the
-    same batch, and no number ever falls as `upto` rises.
+    Example j (from 0) of a partition with n examples has the place (j + 1/2) / n; of two examples with the same place, the one of the
+    lower rank is first. So all partitions end in the same batch, and no number decreases when `upto` increases.
+
+    Args:
+        counts: Number of examples of each partition.
+        upto: Number of examples, 0 to the sum of `counts`.
     """
     total = sum(counts)
     found = [(2 * count * upto + total) // (2 * total) for count in counts]

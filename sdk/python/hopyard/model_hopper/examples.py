@@ -1,4 +1,4 @@
-"""The examples of what `input_fn` returned: how many there are, and some of them, in the same form."""
+"""Counts and selects the examples in data of the forms that `input_fn` may return."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def count(data: Any) -> int | None:
-    """How many examples `data` holds; None: it does not show.
+    """Return the number of examples in data, or None if it is unknown.
 
-    It does in an array, a tensor, a sequence, or a tuple, list or dict of such with one common length.
+    It is known for an array, a tensor, a sequence, or a tuple, list or dict of these with one common length.
     """
     parts: Sequence[Any] = [data]
     if isinstance(data, Mapping):
@@ -24,14 +24,14 @@ def count(data: Any) -> int | None:
 
 
 def some(data: Any, which: slice | np.ndarray) -> Any:
-    """Some examples of `data`, in the order of `which`: a copy, or a view where that is all the same.
+    """Return the selected examples of `data`, in the same form and in the order of `which`; a copy or a view.
 
     Args:
-        data: An array, a tensor, a data frame, a list of examples, or a tuple, list or dict of such with one common length.
-        which: A slice, or the numbers of the examples.
+        data: An array, a tensor, a data frame, a list of examples, or a tuple, list or dict of these with one common length.
+        which: A slice, or the indices of the examples.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: `data` has another form.
     """
     if isinstance(data, Mapping):
         return {name: _part(part, which) for name, part in data.items()}
@@ -44,7 +44,7 @@ def some(data: Any, which: slice | np.ndarray) -> Any:
 
 
 def _of_parts(data: Any) -> bool:
-    """Whether it is a list of arrays and the like, each with all examples, and not one of examples."""
+    """Return whether `data` is a list of arrays or sequences that each contain all examples, and not a list of examples."""
     return isinstance(data, list) and all(
         hasattr(part, "__len__") and not isinstance(part, str | bytes) for part in data
     )
@@ -64,5 +64,5 @@ def _part(part: Any, which: slice | np.ndarray) -> Any:
 
 
 def _sliced(part: Any) -> bool:
-    """Whether it is an array or a tensor, which numbers of examples and slices are taken from alike."""
+    """Return whether `part` is an array or a tensor, which accepts a slice and an array of indices alike."""
     return hasattr(part, "shape") and hasattr(part, "__getitem__")

@@ -1,4 +1,4 @@
-"""What differs between machine learning libraries when a model hops: seeding, saving, loading, and evaluating."""
+"""Handlers for machine learning libraries: seeding, saving, loading, evaluating and gangs, which differ between libraries."""
 
 from __future__ import annotations
 
@@ -16,31 +16,44 @@ from hopyard.trainer import TrainerContext
 
 
 class Handler(ABC):
-    """One library's way; `model` and `optimizer` are what `model_fn` returned."""
+    """Handles models of one library for a `HoppingTrainer`; `model` and `optimizer` are what `model_fn` returned.
+
+    Subclass it for a library that Hopyard does not know, and implement at least `save` and `load`.
+    """
 
     def prepare(self) -> None:
-        """Settle what decides about results in this process, before a model is made. Does nothing here."""
+        """Set the settings of this process that affect results; called before a model is created. Does nothing by default."""
 
     def seed(self, seed: int) -> None:
-        """Seed every random generator that training may draw from; `seed` is 0 or more. Python's and NumPy's here."""
+        """Seed every random generator that training may use, by default the global ones of Python and NumPy; `seed` is 0 or more."""
         random.seed(seed)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed(seed % 2**32)  # the most its legacy generator takes
 
     def change(self, model: Any, optimizer: Any, name: str, old: object, new: object) -> None:
-        """A hyperparameter has another value from now on; `train_fn` gets it anyway. Does nothing here."""
+        """Apply a changed hyperparameter to the model or optimizer. Does nothing by default.
+
+        `train_fn` receives the new value anyway.
+
+        Args:
+            model: The model.
+            optimizer: The optimizer.
+            name: Name of the hyperparameter.
+            old: Value until now; None: it had none.
+            new: Value from now on; None: it has none.
+        """
 
     def evaluating(self, model: Any) -> AbstractContextManager[object]:
-        """A context in which the model is measured and does not learn. None of its own here."""
+        """Return a context manager within which the model is evaluated and not trained. Changes nothing by default."""
         return nullcontext()
 
     def gang(self, context: TrainerContext, model: Any) -> Gang:
-        """Meet the other ranks of a run on several slots. Refused here: a model of most libraries trains on one.
+        """Join the other ranks of a run on several slots, and return the gang. By default not supported.
 
         Raises:
-            Unsupported: The library has no way to do that.
-            GangError: The ranks did not come together.
+            Unsupported: The library cannot train one model on several slots.
+            GangError: The ranks did not all join.
         """
         raise Unsupported(
             f"a {type(model).__qualname__} trains on one slot, and it was placed on {context.world_size}; allowed on several: "
@@ -49,22 +62,22 @@ class Handler(ABC):
 
     @abstractmethod
     def save(self, model: Any, optimizer: Any, directory: Path) -> None:
-        """Write the state of both into an empty directory."""
+        """Write the state of model and optimizer into an empty directory."""
 
     @abstractmethod
     def load(self, model: Any, optimizer: Any, directory: Path) -> tuple[Any, Any]:
-        """The model and the optimizer in the state that `save` wrote: those given, or new ones."""
+        """Return model and optimizer with the state that `save` wrote: the given objects or new ones."""
 
 
 class SavedByItself(Handler):
-    """For models with methods `save(directory)` and `load(directory)`; their optimizer, if any, is their own matter."""
+    """The handler of models with methods `save(directory)` and `load(directory)`; it neither saves nor loads an optimizer."""
 
     def save(self, model: Any, optimizer: Any, directory: Path) -> None:
-        """Let the model save itself."""
+        """Call the model's method `save`."""
         model.save(directory)
 
     def load(self, model: Any, optimizer: Any, directory: Path) -> tuple[Any, Any]:
-        """Let the model load itself."""
+        """Call the model's method `load`, and return model and optimizer."""
         model.load(directory)
         return model, optimizer
 
@@ -73,18 +86,18 @@ _LIBRARIES: Final = {
     "torch": ("torch.nn", "Module", "hopyard.model_hopper.pytorch", "PyTorch"),
     "sklearn": ("sklearn.base", "BaseEstimator", "hopyard.model_hopper.sklearn", "ScikitLearn"),
 }
-"""A library that is loaded, its models' base class, and its handler."""
+"""By library: module and name of the base class of its models, and module and name of its handler."""
 
 
 def handler_for(model: object) -> Handler:
-    """The handler of a model, by its type.
+    """Return the handler for a model, chosen by its type.
 
     Raises:
-        Unsupported: it is no PyTorch module, no scikit-learn estimator, and has no `save` and `load`; or what its handler
-            needs is not installed.
+        Unsupported: The model is not a PyTorch module or scikit-learn estimator and has no methods `save` and `load`; or a library
+            that its handler needs is not installed.
     """
     for library, (module, base, home, name) in _LIBRARIES.items():
-        # Whoever has such a model has imported its library: nothing is imported to find out.
+        # A model of this library can exist only if the library is imported, so the check imports nothing.
         kind = getattr(sys.modules.get(module), base, None) if library in sys.modules else None
         if kind is not None and isinstance(model, kind):
             found: Handler = getattr(importlib.import_module(home), name)()

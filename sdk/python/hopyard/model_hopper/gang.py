@@ -1,4 +1,4 @@
-"""What the ranks of a gang share while they train one model, each on its own partition."""
+"""The interface to the gang of a run whose ranks train one model together, each on its own partition."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 
 class Gang(ABC):
-    """One rank's side of a gang, as a library's handler makes it for a run.
+    """One rank's access to its gang during a run; a library's handler creates it (`Handler.gang`).
 
     Attributes:
-        rank: Which one it is.
-        size: How many there are.
-        passes: How often `model_hopper.batches` was begun in this unit.
-        unfinished: How many of these passes are not through.
+        rank: Rank of this process.
+        size: Number of ranks.
+        passes: Number of iterations over `model_hopper.batches` begun in this unit.
+        unfinished: Number of these iterations that have not reached their end.
     """
 
     rank: int
@@ -29,38 +29,41 @@ class Gang(ABC):
     @property
     @abstractmethod
     def exchanges(self) -> int:
-        """How often gradients were exchanged since this rank came."""
+        """Number of gradient exchanges since this rank joined."""
 
     @abstractmethod
     def parallel(self, model: Any) -> Any:
-        """What `train_fn` gets for a model: going backward leaves the gradients of the whole batch in it, on every rank."""
+        """Return the model that `train_fn` receives: after `backward()`, it has the gradients of the whole batch, on every rank."""
 
     @abstractmethod
     def weigh(self, share: float) -> None:
-        """The next gradients are of this share (0 .. 1) of a batch: 0 of examples that do not count."""
+        """Set the weight of the next gradients: the share (0 to 1) of the batch that this rank trains on; 0: they are ignored."""
 
     @abstractmethod
     def gathered(self, numbers: Sequence[int]) -> list[list[int]]:
-        """The whole numbers of all ranks, by rank; each gives as many."""
+        """Return the integers of all ranks, by rank. All ranks must call this with the same number of integers."""
 
     @abstractmethod
     def summed(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The sums of all ranks, which all have the same names, added up."""
+        """Return the sums over all ranks, by name. All ranks must call this with the same names."""
 
     @abstractmethod
     def exchanging(self) -> AbstractContextManager[object]:
-        """Within this, an exchange that fails is told as the gang's trouble (`GangError`)."""
+        """Return a context manager that converts errors of a failed exchange between ranks to `GangError`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the gang, when nobody holds what `parallel` made any more; safe to call twice."""
+        """Leave the gang, after the last reference to a model of `parallel` was dropped; safe to call twice."""
 
     @contextmanager
     def batch(self, share: float) -> Iterator[None]:
-        """While `train_fn` has a batch, of which this rank's part is a share.
+        """The context of one batch in `train_fn`.
+
+        Args:
+            share: Share (0 to 1) of the batch that this rank trains on.
 
         Raises:
-            RuntimeError: It did not go backward: the others wait for its gradients.
+            RuntimeError: On leaving the context, if no gradients were exchanged: the other ranks wait for them.
         """
         before = self.exchanges
         self.weigh(share)
@@ -73,10 +76,10 @@ class Gang(ABC):
             )
 
     def called(self) -> None:
-        """The model is about to be called for training.
+        """Check a call of the model for training; called before each one.
 
         Raises:
-            RuntimeError: Not within a batch: nobody knows which examples of which ranks are to count.
+            RuntimeError: The call is not within a batch, so the weight of its gradients is unknown.
         """
         if not self._within:
             raise RuntimeError(
@@ -85,10 +88,14 @@ class Gang(ABC):
             )
 
     def mean(self, metrics: Mapping[str, float], examples: int) -> dict[str, float]:
-        """The means of all ranks' metrics, weighted by their examples.
+        """Return the means of the metrics over all ranks, weighted by their numbers of examples.
+
+        Args:
+            metrics: Means over this rank's examples, by name.
+            examples: Number of this rank's examples.
 
         Raises:
-            ValueError: Another rank has other metrics.
+            ValueError: Another rank has metrics with other names.
         """
         named = zlib.crc32(json.dumps(sorted(metrics)).encode())
         rows = self.gathered([named, examples])

@@ -1,6 +1,6 @@
-"""The handler of PyTorch models: seeds generators, and saves and loads a model with its optimizers when it hops.
+"""The handler of PyTorch models: seeds generators, and saves and loads a model with its optimizers when it moves to another node.
 
-On CPUs with the same number of threads, training that hops between nodes gives the same bits as training on one node.
+On CPUs with the same number of threads, training that moves between nodes gives the same bits as training on one node.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class PyTorch(Handler):
     """
 
     def __init__(self, *, find_unused_parameters: bool = False, exchange_timeout: float = 600.0) -> None:
-        """Set how the ranks of a gang exchange gradients.
+        """Configure how the ranks of a gang exchange gradients.
 
         Args:
             find_unused_parameters: Search in every step for parameters without a gradient. Needed only if the loss does not
                 depend on all parameters; it takes time.
-            exchange_timeout: Seconds (> 0) that a rank waits for another one, before the run is lost.
+            exchange_timeout: Maximum seconds (> 0) that a rank waits for another one, before the run is lost.
         """
         self._find_unused, self._timeout = find_unused_parameters, exchange_timeout
 
     def prepare(self) -> None:
-        """Set the number of threads, the treatment of denormals, and deterministic algorithms."""
+        """Set the number of threads, the treatment of denormals, and deterministic algorithms for this process."""
         prepare_process(torch.device("cuda" if torch.cuda.is_available() else "cpu"), deterministic=True)
 
     def seed(self, seed: int) -> None:
@@ -72,7 +72,11 @@ class PyTorch(Handler):
             model.train(training)
 
     def gang(self, context: TrainerContext, model: torch.nn.Module) -> Gang:
-        """Join the other ranks for data-parallel training: by NCCL if the model is on a GPU, else by gloo."""
+        """Join the other ranks for data-parallel training, with NCCL if the model is on a GPU, else with gloo.
+
+        Raises:
+            GangNotMetError: The ranks did not all join in time.
+        """
         from hopyard.torch.gang import TorchGang
 
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
@@ -90,7 +94,12 @@ class PyTorch(Handler):
         write_state(directory / _FILE, state)
 
     def load(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> tuple[torch.nn.Module, Any]:
-        """Load the file that `save` wrote into `model` and `optimizer`, and return both."""
+        """Load the file that `save` wrote into `model` and `optimizer`, and return both.
+
+        Raises:
+            SnapshotStateError: The file cannot be read.
+            ValueError: `optimizer` does not have the same parts as the saved one.
+        """
         path = directory / _FILE
         state = read_state(path, mapped=True)
         if state.get("format") != _FORMAT:
@@ -101,7 +110,7 @@ class PyTorch(Handler):
                 f"model_fn returned the optimizers {sorted(parts)}, the snapshot has {sorted(state['optimizer'])}; "
                 "allowed: the same ones for a configuration in every run"
             )
-        # Parameters and buffers are copied into those of the model; what else a module takes, it keeps.
+        # Parameters and buffers are copied into those of the model. A module keeps references to its extra state, so that is cloned.
         weights = OrderedDict(
             (name, unmapped(value) if name.endswith(_EXTRA) else value) for name, value in state["model"].items()
         )
@@ -113,7 +122,7 @@ class PyTorch(Handler):
 
 
 class _Together(Gang):
-    """A rank of a gang that exchanges gradients by `DistributedDataParallel`."""
+    """A rank's access to a gang whose ranks exchange gradients with PyTorch's `DistributedDataParallel`."""
 
     def __init__(self, gang: TorchGang, find_unused: bool) -> None:
         self.rank, self.size = gang.rank, gang.size
@@ -145,7 +154,11 @@ class _Together(Gang):
 
 
 def _parts(optimizer: Any) -> dict[str, Any]:
-    """Return the optimizers and other objects with a state in what `model_fn` returned as optimizer, by name."""
+    """Return the optimizers and other objects with a state in what `model_fn` returned as optimizer, by name.
+
+    Raises:
+        TypeError: An object has no `state_dict` or `load_state_dict`.
+    """
     if optimizer is None:
         return {}
     if isinstance(optimizer, Mapping):

@@ -1,9 +1,9 @@
-"""Models of scikit-learn, trained with `partial_fit`.
+"""The handler of scikit-learn models, which are trained with `partial_fit`.
 
-They are saved with skops, whose files hold arrays, numbers and the names of classes: reading one constructs objects of known classes
-and runs nothing that the file brings along, as reading a pickle (joblib's format too) would. A file of skops has addresses of objects
-and the time of day in it; these are put in order, so that the same training leaves the same bytes. (Bytes of equal models that were
-trained otherwise may differ: a file tells which arrays were one and the same.)
+Models are saved with skops, whose files contain arrays, numbers and class names: reading one creates objects of known classes
+and, unlike reading a pickle (also joblib's format), executes no code from the file. A file of skops contains memory addresses
+of objects and the time; both are replaced, so that equal trainings give equal bytes. (Equal models from different
+trainings may differ in bytes, because a file records which arrays are the same object.)
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ _SCHEMA: Final = "schema.json"
 
 
 class ScikitLearn(Handler):
-    """Saves an estimator, or a pipeline or other container of estimators; there is no optimizer beside it."""
+    """The handler of a scikit-learn estimator, a pipeline, or another container of estimators; `model_fn` returns no optimizer."""
 
     def __init__(self, *, trusted: tuple[str, ...] = ()) -> None:
-        """Allow classes of scikit-learn, NumPy and SciPy, and those of your own that are named (`module.Class`).
+        """Set which classes a snapshot may contain.
+
+        Args:
+            trusted: Classes (`module.Class`) that are allowed in addition to those of scikit-learn, NumPy and SciPy.
 
         Raises:
             Unsupported: skops is not installed.
@@ -37,10 +40,11 @@ class ScikitLearn(Handler):
         self._trusted = frozenset(trusted)
 
     def save(self, model: Any, optimizer: Any, directory: Path) -> None:
-        """Write the estimator; what could not be read again is refused here.
+        """Write the estimator into `directory`.
 
         Raises:
-            TypeError: `model_fn` returned an optimizer, which has no place here, or the estimator holds objects of other classes.
+            TypeError: `model_fn` returned an optimizer, or the estimator contains objects of classes that are not allowed, which
+                `load` would refuse.
         """
         if optimizer is not None:
             raise TypeError(
@@ -52,10 +56,11 @@ class ScikitLearn(Handler):
         self._trust(path)
 
     def load(self, model: Any, optimizer: Any, directory: Path) -> tuple[Any, None]:
-        """Read the estimator: a new object of the class that `model_fn` makes.
+        """Return the saved estimator, a new object of the same class as `model`, and None as optimizer.
 
         Raises:
-            SnapshotStateError: it is none, or one of another class.
+            SnapshotStateError: The file contains no estimator, or one of another class.
+            TypeError: The file contains objects of classes that are not allowed.
         """
         path = directory / _FILE
         try:
@@ -69,7 +74,11 @@ class ScikitLearn(Handler):
         return found, None
 
     def _trust(self, path: Path) -> list[str]:
-        """The classes in a file beyond those that skops always takes."""
+        """Return the classes in a file that skops does not load by default.
+
+        Raises:
+            TypeError: One of them is not allowed.
+        """
         named: list[str] = self._io.get_untrusted_types(file=path)
         others = [one for one in named if not one.startswith("sklearn.") and one not in self._trusted]
         if others:
@@ -81,7 +90,7 @@ class ScikitLearn(Handler):
 
 
 def _in_order(file: bytes) -> bytes:
-    """The same file with its objects numbered as they come, instead of by their addresses, and without a time."""
+    """Return the contents of a skops file with objects numbered in order instead of by memory address, and without the time."""
     with zipfile.ZipFile(io.BytesIO(file)) as archive:
         schema = json.loads(archive.read(_SCHEMA))
         names: dict[str, str] = {}
@@ -95,7 +104,16 @@ def _in_order(file: bytes) -> bytes:
 
 
 def _number(node: Any, numbers: dict[int, int], fresh: Iterator[int], names: dict[str, str]) -> None:
-    """Numbers what is below a node of a schema, files included. Plain values are never one and the same: whether they are is chance."""
+    """Replace the memory addresses and file names below a node of a skops schema by consecutive numbers.
+
+    Each plain (JSON) value gets a new number, because it is chance whether two equal ones are the same object.
+
+    Args:
+        node: The node, which is changed.
+        numbers: Number by memory address, of the objects so far.
+        fresh: Yields the next numbers.
+        names: New file name by old one, of the files so far.
+    """
     if isinstance(node, dict):
         if isinstance(address := node.get("__id__"), int):
             if node.get("is_json"):

@@ -1,4 +1,4 @@
-"""Cerebro's functions as a trainer: read a partition, make a model, train it for one unit, evaluate it."""
+"""A trainer that consists of Cerebro's functions: read a partition, create a model, train it for one unit, evaluate it."""
 
 from __future__ import annotations
 
@@ -32,46 +32,46 @@ TrainFn: TypeAlias = Callable[[Any, Any, Any, Config], Mapping[str, float]]
 EvaluateFn: TypeAlias = Callable[[Any, Any, Config], Evaluation]
 
 PROFILED: Final = 64
-"""A profile begins with one example of so many, and takes more if that tells too little."""
+"""A profile begins with 1/`PROFILED` of the examples, and uses more if they take less than `PROFILE_SECONDS`."""
 
 PROFILE_SECONDS: Final = 0.2
-"""How long the part of a unit takes from whose time that of the whole is told."""
+"""Minimum seconds of the part of a unit from whose duration that of the unit is extrapolated."""
 
 _MODEL: Final = "model"
 _CONFIG: Final = "config.json"
 
 
 class HoppingTrainer(Trainer):
-    """Trains a model for one pass over the run's partition in each position: a training unit.
+    """Trains a model in units: at each position one pass over the run's data partition.
 
-    Subclass it and write four methods, or give the same as functions to `trainer`. The partition is `context.inputs`; what
-    `input_fn` makes of it stays in the memory of the runner for the next model (`hopyard.trainer.cached`). A unit depends on
-    the model's state, the configuration, the partition, and the seed and position, from which each unit's random numbers are
-    seeded anew: wherever it is trained it gives the same.
+    Subclass it and implement its methods, or pass the same as functions to `trainer`. The path of the partition is
+    `context.inputs`; the result of `input_fn` stays in the runner's memory for the next model (`hopyard.trainer.cached`). The result
+    of a unit depends on the model's state, the configuration, the partition, the seed and the position: random generators are seeded
+    for each unit from seed and position. It is therefore the same on every node.
 
-    A run with mode `evaluate` reports what `evaluate_fn` measures on its partition, with the number of examples, by which the
-    parts of an evaluation are weighted.
+    A run with mode `evaluate` reports the metrics of `evaluate_fn` on its partition and the number of examples, by which the
+    results of several partitions are weighted.
 
-    On a gang each rank has a partition, and a unit of all of them is trained at once, data-parallel (`docs/hopping.md`): for models of
-    PyTorch whose `train_fn` takes its batches from `model_hopper.batches`.
+    On a gang each rank has a partition, and the unit trains on all of them at once, data-parallel (`docs/hopping.md`). This is
+    supported for PyTorch models whose `train_fn` takes its batches from `model_hopper.batches`.
     """
 
     gathers_partitions: ClassVar[bool] = True
-    """As `Trainer` has it. A subclass with a `train` of its own says it anew, if that goes through this one's."""
+    """As in `Trainer`. A subclass that overrides `train` must set it to True itself, if its `train` calls this class's."""
 
     train_data: ClassVar[str | None] = None
-    """What to train on in a run that has no partition (under a policy that gives none, or in `hopyard.local.fit`)."""
+    """Path of the training data of a run without partition (with a policy that assigns none, or in `hopyard.local.fit`)."""
 
     evaluate_data: ClassVar[str | None] = None
-    """What such a run evaluates on after each unit; None: it does not."""
+    """Path of the data on which a run without partition evaluates after each unit; None: it does not evaluate."""
 
     reshuffle: ClassVar[bool] = False
-    """Whether each unit gets the examples of its partition in an order of its own, which follows from the experiment's seed, the
-    configuration and the position: another one in each epoch, and the same wherever it is trained. For data whose examples can be
-    taken apart: arrays, tensors, data frames, lists, and tuples, lists and dicts of them. It costs a copy of the partition."""
+    """Whether each unit gets the examples of its partition in a different order, which depends only on the experiment's seed, the
+    configuration and the position: it differs between epochs and is the same on every node. The data must be an array, a tensor, a
+    data frame, a list, or a tuple, list or dict of these. It costs a copy of the partition."""
 
     handler: ClassVar[Handler | None] = None
-    """How models are saved and loaded; None: by their type (`handler_for`)."""
+    """The handler of the models; None: chosen by their type (`handler_for`)."""
 
     model: Any
     optimizer: Any
@@ -81,28 +81,46 @@ class HoppingTrainer(Trainer):
     _parallel: Any = None
 
     def __init_subclass__(cls) -> None:
-        """Nobody knows what a `train` of a subclass's own does on a gang."""
+        """Set `gathers_partitions` to False in a subclass that overrides `train` without setting it.
+
+        It is unknown whether the subclass's `train` supports a gang.
+        """
         super().__init_subclass__()
         if "train" in vars(cls) and "gathers_partitions" not in vars(cls):
             cls.gathers_partitions = False
 
     @abstractmethod
     def input_fn(self, path: Path) -> Any:
-        """Read a partition and make it ready. Depends on the path alone; nobody changes what it returns."""
+        """Read and preprocess the partition at `path`, and return the data.
+
+        The result must depend on the path alone; nothing changes it, because later models use it too.
+        """
 
     @abstractmethod
     def model_fn(self, config: Config) -> Any:
-        """Make an untrained model: alone, or `(model, optimizer)`. Random generators are seeded."""
+        """Return a new, untrained model for a configuration, or `(model, optimizer)`. Random generators are seeded before the call."""
 
     @abstractmethod
     def train_fn(self, data: Any, model: Any, optimizer: Any, config: Config) -> Mapping[str, float]:
-        """Train the model for one pass over a partition, and return metrics (may be empty)."""
+        """Train the model for one pass over a partition, and return metrics (may be empty).
+
+        Args:
+            data: The partition, as `input_fn` returned it.
+            model: The model, in its present state.
+            optimizer: The optimizer that `model_fn` returned; None: it returned none.
+            config: The hyperparameters.
+        """
 
     def evaluate_fn(self, data: Any, model: Any, config: Config) -> Evaluation:
-        """Measure the model on a partition: metrics that are means over its examples.
+        """Evaluate the model on a partition, and return metrics that are means over its examples.
 
-        Return `(metrics, examples)` where the number of examples does not show in `data`, which is an array, a tensor, a
-        sequence, or a tuple, list or dict of such with one common length.
+        Return `(metrics, examples)` if the number of examples cannot be determined from `data`: if it is not an array, a tensor, a
+        sequence, or a tuple, list or dict of these with one common length.
+
+        Args:
+            data: The partition, as `input_fn` returned it.
+            model: The model.
+            config: The hyperparameters.
         """
         raise NotImplementedError(f"{type(self).__qualname__} has no evaluate_fn")
 
@@ -110,11 +128,18 @@ class HoppingTrainer(Trainer):
 
     @property
     def evaluate_after_train(self) -> bool:  # type: ignore[override]  # it depends on the run
-        """Evaluations are runs of their own, unless a run without partition has data for them."""
+        """Whether a training run evaluates after each unit: only if it has no partition and `evaluate_data` is set.
+
+        Otherwise evaluations are separate runs.
+        """
         return self.context.inputs is None and self.evaluate_data is not None
 
     def build(self, hyperparameters: Config) -> None:
-        """Read the data, then make the model."""
+        """Read the data, create the model, and join the gang if the run has several ranks.
+
+        Raises:
+            NotImplementedError: The run has several ranks but evaluates, or has no partition.
+        """
         several, evaluates = self.context.world_size > 1, self.context.mode == "evaluate"
         if several and (evaluates or self.context.inputs is None):
             raise NotImplementedError(
@@ -131,7 +156,7 @@ class HoppingTrainer(Trainer):
             self.unit_per_iteration = self.context.world_size
 
     def setup(self, hyperparameters: Config, changed: frozenset[str]) -> None:
-        """Put what changed in force in the optimizer, if it knows it; `train_fn` gets the whole configuration."""
+        """Apply changed hyperparameters to the optimizer, if it has them; `train_fn` receives the whole configuration."""
         for name in sorted(changed):
             old, new = self._applied.get(name), hyperparameters.get(name)
             if old != new:
@@ -139,7 +164,7 @@ class HoppingTrainer(Trainer):
         self._applied = hyperparameters
 
     def train(self) -> Mapping[str, float]:
-        """Train one unit."""
+        """Train one unit, and return the metrics of `train_fn`."""
         data = self._data
         if self.reshuffle:
             rng = np.random.default_rng(self._seed(f"order {self._here}"))
@@ -147,9 +172,10 @@ class HoppingTrainer(Trainer):
         return self._train(data)
 
     def profile(self) -> float:
-        """How long a unit takes: told from the time for some of its examples, the first time apart, which makes things ready.
+        """Return an estimate of the seconds that a unit takes.
 
-        On a gang each rank takes as large a part of its partition, and all go on until that takes long enough for them together.
+        It is extrapolated from the time for some of the examples, after a first pass over them that is not measured. On a gang, each
+        rank uses the same fraction of its partition, and all ranks increase it until the mean time is at least `PROFILE_SECONDS`.
         """
         total = counted(self._data)
         few = -(-total // PROFILED)
@@ -168,7 +194,7 @@ class HoppingTrainer(Trainer):
         return time.perf_counter() - began
 
     def _together(self, seconds: float, left: float) -> tuple[float, float]:
-        """The mean of the ranks' seconds, and how many of them have examples left."""
+        """Return the mean of the ranks' seconds, and how many ranks have examples left (`left` is 1 for such a rank, else 0)."""
         if self._gang is None:
             return seconds, left
         with self._gang.exchanging():
@@ -177,7 +203,10 @@ class HoppingTrainer(Trainer):
 
     @property
     def _here(self) -> str:
-        """What the chance of a unit follows from: on a gang ranks must not draw the same for different examples."""
+        """The text from which the seed of a unit is derived: the position, and the rank unless it is 0.
+
+        Ranks must not draw the same random numbers for different examples.
+        """
         return f"{self.position}/{self.context.rank}" if self.context.rank else str(self.position)
 
     def _train(self, data: Any) -> Mapping[str, float]:
@@ -194,7 +223,7 @@ class HoppingTrainer(Trainer):
             return self._gang.mean(metrics, counted(data))
 
     def evaluate(self) -> Mapping[str, float]:
-        """Measure the model on this run's partition, or on `evaluate_data`."""
+        """Evaluate the model on this run's partition, or on `evaluate_data`, and return the metrics of `evaluate_fn`."""
         data = self._data
         if self.context.mode != "evaluate":
             data = self._read(self.evaluate_data, "evaluate")
@@ -213,25 +242,28 @@ class HoppingTrainer(Trainer):
         return metrics
 
     def save(self, directory: Path) -> None:
-        """Write model and optimizer, and the configuration that is in force in them."""
+        """Write the model, the optimizer, and the hyperparameters applied to them into `directory`."""
         model = directory / _MODEL
         model.mkdir()
         self._handler.save(self.model, self.optimizer, model)
         (directory / _CONFIG).write_text(json.dumps(dict(self._applied), sort_keys=True), encoding="ascii")
 
     def load(self, directory: Path) -> None:
-        """Take up model and optimizer."""
+        """Restore the model and the optimizer from `directory`."""
         self.model, self.optimizer = self._handler.load(self.model, self.optimizer, directory / _MODEL)
         self._applied = json.loads((directory / _CONFIG).read_text(encoding="ascii"))
 
     def close(self) -> None:
-        """Leave the gang."""
+        """Leave the gang, if the run has one."""
         self._parallel = None
         if self._gang is not None:
             self._gang.close()
 
     def _make(self, hyperparameters: Config) -> None:
-        """Make the model in a process that is prepared for its library, which its type tells: once it is there."""
+        """Create the model, after preparing and seeding the process for its library.
+
+        Unless `handler` is set, the library is known only from the type of a model, so the first model of a process is created twice.
+        """
         cls = type(self)
         handler = self.handler or cls._found
         while True:
@@ -271,24 +303,27 @@ def trainer(
     reshuffle: bool = False,
     **unknown: Never,
 ) -> type[HoppingTrainer]:
-    """Make a trainer of Cerebro's functions, for a module's top level: `TRAINER = model_hopper.trainer(input_fn=input_fn, ...)`.
+    """Return a trainer class that consists of Cerebro's functions.
+
+    Call this at the top level of a module: `TRAINER = model_hopper.trainer(input_fn=input_fn, ...)`.
 
     Args:
         input_fn: `(path) -> data`: reads a partition.
-        model_fn: `(config) -> model` or `-> (model, optimizer)`: makes an untrained model.
-        train_fn: `(data, model, optimizer, config) -> metrics`: trains it for one pass over the partition.
-        evaluate_fn: `(data, model, config) -> metrics` or `-> (metrics, examples)`: measures it.
-        handler: How models are saved and loaded; None: by their type.
-        train_data: What to train on in runs without partition.
-        evaluate_data: What such runs evaluate on after each unit.
+        model_fn: `(config) -> model` or `-> (model, optimizer)`: creates an untrained model.
+        train_fn: `(data, model, optimizer, config) -> metrics`: trains the model for one pass over the partition.
+        evaluate_fn: `(data, model, config) -> metrics` or `-> (metrics, examples)`: evaluates the model; None: the trainer cannot
+            evaluate.
+        handler: Saves and loads models; None: chosen by their type (`handler_for`).
+        train_data: Path of the training data of runs without partition.
+        evaluate_data: Path of the data on which such runs evaluate after each unit; None: they do not evaluate.
         reshuffle: Whether each unit gets the examples of its partition in another order (`HoppingTrainer.reshuffle`).
-        **unknown: Nothing else is taken: a name that is written wrong is answered with the right one.
+        **unknown: Not accepted; the error names the valid arguments.
 
     Returns:
-        A class; the experiment file names it as its trainer.
+        A subclass of `HoppingTrainer`; the experiment file names it as its trainer.
 
     Raises:
-        TypeError: An argument is none of these, or no function where it should be.
+        TypeError: An argument is unknown, or is not a function where one is required.
     """
     if unknown:
         takes = [name for name in inspect.signature(trainer).parameters if name != "unknown"]
@@ -318,7 +353,11 @@ def trainer(
 
 
 def _pair(made: Any) -> tuple[Any, Any]:
-    """What `model_fn` returned, as model and optimizer."""
+    """Return the result of `model_fn` as model and optimizer (None if it returned only a model).
+
+    Raises:
+        ValueError: The result is a tuple of another length than two.
+    """
     if isinstance(made, tuple):
         if len(made) != 2:
             raise ValueError(f"model_fn returned {len(made)} values; allowed: a model, or (model, optimizer)")

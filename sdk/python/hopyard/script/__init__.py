@@ -1,10 +1,11 @@
-"""Script mode: what an existing training script calls, on a cluster and alone.
+"""Script mode: the functions that an existing training script calls, on a cluster or alone.
 
     import hopyard
 
     hopyard.report(accuracy=0.93)
 
-On a cluster `report` tells the run's agent, and returns when the script may train on. Alone it prints a line.
+On a cluster, `report` sends the metrics to the run's agent, and returns when the script may continue to train. Alone, it prints a
+line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FURTHEST: Final = 2**31 - 1
 _lock = threading.RLock()
 _session: ScriptSession | MailboxSession | None = None
 _alone_at = 0
-"""The position of a script that runs alone."""
+"""The last reported position of a script that runs alone."""
 
 
 def report(
@@ -42,22 +43,22 @@ def report(
     checkpoint: str | os.PathLike[str] | None = None,
     **more: float,
 ) -> None:
-    """Report the metrics of an iteration that ended; train on when it returns.
+    """Report the metrics of an iteration that ended; returns when the script may continue to train.
 
-    When the run is to end here (it reached what it was to reach, is suspended or terminated), SystemExit is raised after
-    all was told and saved: leave it alone, or clean up and let it pass.
+    If the run ends here (it reached its end position, or is suspended or terminated), SystemExit is raised after everything was
+    reported and saved. Do not catch it, or clean up and raise it again.
 
     Args:
-        metrics: Metrics by name; for names that are no Python names.
-        position: How far the job has trained, in units; None: one more than before. Each report's is above the last one's.
-        checkpoint: A file or folder that holds the training state at this position. It is packed before this returns, and only
-            if a snapshot is wanted. Without one a job that is suspended goes on from its processes where a node can dump them
-            (docs/process-snapshots.md), else begins again from scratch.
-        **more: Metrics by name. NaN and infinities are legal and count as worst.
+        metrics: Metrics by name, for names that are not Python identifiers.
+        position: How far the job has trained, in units; None: one more than at the last report. It must increase with each report.
+        checkpoint: A file or folder with the training state at this position. It is packed before this function returns, and only
+            if a snapshot is needed. Without a checkpoint, a suspended job continues from its processes where a node can dump them
+            (docs/process-snapshots.md), else it starts from scratch.
+        **more: Metrics by name. NaN and infinities are allowed and are treated as the worst value.
 
     Raises:
-        ValueError: A metric is no number, the position is not above the last one's, or there is no such checkpoint.
-        RuntimeError: Another process speaks for the run.
+        ValueError: A metric is not a number, the position is not larger than the last one, or the checkpoint does not exist.
+        RuntimeError: Another process makes the reports of this run.
         SystemExit: The run ends here.
     """
     global _alone_at
@@ -85,13 +86,13 @@ def report(
 
 
 def checkpoint() -> Path | None:
-    """The file or folder, as it was given to `report`, from which to go on; None: begin from scratch.
+    """Return the checkpoint from which the script must continue, as it was passed to `report`; None: it starts from scratch.
 
-    It comes before the first report, whose position then follows the checkpoint's.
+    Call it before the first report, whose position then follows that of the checkpoint.
 
     Raises:
-        RuntimeError: Something was reported already, or another process speaks for the run.
-        SystemExit: There is nothing left to train.
+        RuntimeError: The script has already reported, or another process makes the reports of this run.
+        SystemExit: There is nothing left to train, or the checkpoint could not be loaded.
     """
     with _lock:
         session = _attached(resume=True)
@@ -99,10 +100,10 @@ def checkpoint() -> Path | None:
 
 
 def hyperparameters() -> dict[str, Any]:
-    """The job's hyperparameters; alone, those in $HOPYARD_HYPERPARAMETERS (a JSON object), else none.
+    """Return the job's hyperparameters by name; alone, those in $HOPYARD_HYPERPARAMETERS (a JSON object), else an empty dict.
 
     Raises:
-        ValueError: The variable holds something else.
+        ValueError: The variable does not contain a JSON object.
     """
     text = os.environ.get("HOPYARD_HYPERPARAMETERS", "{}")
     try:
@@ -115,10 +116,10 @@ def hyperparameters() -> dict[str, Any]:
 
 
 def seed() -> int:
-    """The job's training seed: the same for equal configurations of an experiment; alone, $HOPYARD_SEED, else 0.
+    """Return the job's training seed, equal for equal configurations of an experiment; alone, $HOPYARD_SEED, else 0.
 
     Raises:
-        ValueError: The variable holds no whole number.
+        ValueError: The variable does not contain an integer.
     """
     text = os.environ.get("HOPYARD_SEED", "0")
     try:
@@ -128,15 +129,18 @@ def seed() -> int:
 
 
 def _is_state(checkpoint: str | os.PathLike[str]) -> bool:
-    # The empty path is the working directory for Path, and a mistake in a script.
+    # Path treats an empty path as the working directory; in a script, it is a mistake.
     return bool(os.fspath(checkpoint)) and (Path(checkpoint).is_file() or Path(checkpoint).is_dir())
 
 
 def _attached(*, resume: bool) -> ScriptSession | MailboxSession | None:
-    """The session with the run's agent, begun on the first call; None: this script runs alone.
+    """Return the session with the run's agent, which the first call begins; None if this script runs alone.
+
+    Args:
+        resume: For the first call: whether the script continues from the checkpoint, if there is one; else positions begin at 0.
 
     Raises:
-        RuntimeError: This is not the process that speaks for the run.
+        RuntimeError: Another process makes the reports of this run.
     """
     global _session
     if _session is not None:
@@ -148,9 +152,9 @@ def _attached(*, resume: bool) -> ScriptSession | MailboxSession | None:
         _session = MailboxSession(Path(os.environ[mailbox_files.VARIABLE]), began=IMPORTED_AT)
         return _session
     if "HOPYARD_TOKEN" in os.environ or "HOPYARD_SPEAKER" in os.environ:
-        # Children that a script forks (data loaders) do not use gRPC, which would warn of them otherwise.
+        # Without this, gRPC warns about each child that a script forks (data loaders), although they do not use gRPC.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-        # Only now: a script that runs alone needs no gRPC.
+        # Imported here, because a script that runs alone needs no gRPC.
         from hopyard.script.session import ScriptSession
 
         _session = ScriptSession(os.environ, began=IMPORTED_AT, resume=resume)

@@ -1,7 +1,7 @@
-"""A script whose processes may be dumped and restored: it speaks to its runner by files that are open only for a moment.
+"""The session of a script whose processes may be dumped and restored: it exchanges messages with its runner through files.
 
-It has no connection that a dump would break, and needs nothing of the place where it goes on but its folder, which is the same
-everywhere.
+The files are open only briefly, and there is no connection that a dump would break. On the node where it continues, the script needs
+only its folder, which has the same path everywhere.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _LOOK_SECONDS: Final = 0.003
 
 
 class MailboxSession:
-    """The script's side of its run; the process that makes it speaks for the run."""
+    """The script's side of a run that uses a mailbox. Only the process that creates it may report."""
 
     def __init__(self, folder: Path, *, began: float) -> None:
-        """Speak by the files in a folder.
+        """Start a session with the files in a folder.
 
         Args:
-            folder: It is there.
-            began: When the script began, in monotonic seconds.
+            folder: The folder, which must exist.
+            began: Time at which the script began, in monotonic seconds.
 
         Raises:
-            RuntimeError: Another process speaks for the run.
+            RuntimeError: Another process makes the reports of this run.
         """
         self._folder = folder
         self._process = os.getpid()
         self._over: SystemExit | None = None
         self._began = began
         self.position = 0
-        """The last position that was reached."""
+        """The last reported position."""
         try:
             with (folder / SPEAKER).open("x") as file:
                 file.write(str(self._process))
@@ -45,23 +45,23 @@ class MailboxSession:
             raise RuntimeError(self._elsewhere((folder / SPEAKER).read_text())) from None
 
     def need_own_process(self) -> None:
-        """Refuse to speak in a child of the process that does.
-
-        Raises:
-            RuntimeError: This is one.
-        """
+        """Raise RuntimeError if this is not the process that created the session, such as a forked child."""
         if os.getpid() != self._process:
             raise RuntimeError(self._elsewhere(str(self._process)))
 
     def report(self, position: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
-        """Report a position above the last one, and wait until the script may train on.
+        """Report a position larger than the last one, and wait until the script may continue to train.
 
-        A checkpoint is packed meanwhile, if the run takes snapshots of these.
+        Args:
+            position: The position.
+            metrics: Metrics by name.
+            checkpoint: File or folder with the training state; the runner packs it before this returns, if a snapshot is needed; None:
+                there is none.
 
         Raises:
             SystemExit: The run ends here.
         """
-        if self._over is not None:  # It was caught, and the script went on.
+        if self._over is not None:  # The script caught the exception and reports again.
             raise self._over
         said: dict[str, Any] = {
             "position": position,
@@ -74,12 +74,12 @@ class MailboxSession:
         with (self._folder / REPORTS).open("ab", buffering=0) as file:
             file.write(json.dumps(said).encode() + b"\n")
         while not self._may_go_on(self._said(), waits=checkpoint is not None):
-            # Not time.sleep: it would wait for a time of the clock of the computer on which it was called.
+            # Not time.sleep: after a restore on another host, it would wait for a time of the former host's clock.
             select.select([], [], [], _LOOK_SECONDS)
         self._began = time.monotonic()
 
     def checkpoint(self) -> None:
-        """There is none: the process itself goes on, or begins."""
+        """Return None: such a script starts from scratch, or its restored processes continue."""
 
     def _may_go_on(self, said: Mapping[str, Any], *, waits: bool) -> bool:
         if said.get("leave"):
@@ -91,7 +91,7 @@ class MailboxSession:
     def _said(self) -> dict[str, Any]:
         try:
             said: dict[str, Any] = json.loads((self._folder / SAID).read_text())
-        except FileNotFoundError:  # The runner has not spoken yet.
+        except FileNotFoundError:  # The runner has not written it yet.
             return {}
         return said
 

@@ -1,4 +1,4 @@
-"""What a script and its runner call the files by which they speak when the script's processes may be dumped at any time."""
+"""Names of the files through which a script and its runner exchange messages, if the script's processes may be dumped."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ VARIABLE: Final = "HOPYARD_MAILBOX"
 """Environment variable that names the folder of these files."""
 
 REPORTS: Final = "reports"
-"""The script appends a line to it for each report: JSON with position, metrics and seconds; with a checkpoint
-(its name, and where it lies) it waits until it may go on, whatever is free."""
+"""File to which the script appends a line for each report: JSON with position, metrics and seconds. After a report with a
+checkpoint (its name and path) the script waits for `go`, whatever `free` is (see `SAID`)."""
 
 SAID: Final = "said"
-"""The runner writes it anew, JSON: up to which position a script that waits may go on (`go`), below which one it need not wait
-(`free`), and, once its run is over, why (`leave`: UNTIL, SUSPENDED or TERMINATED; else empty)."""
+"""File that the runner replaces, JSON: `go`, up to which position a waiting script may continue; `free`, below which position
+it need not wait; and `leave`, why the run is over (UNTIL, SUSPENDED or TERMINATED; empty: it is not over)."""
 
 SPEAKER: Final = "speaker"
-"""The number of the process that reports."""
+"""File with the process id of the process that makes the run's reports."""

@@ -1,4 +1,4 @@
-"""A script's side of its run: attached on the first word, driven by the script's own reports."""
+"""The session of a script that is attached to its agent: begins with the first call of `hopyard.script`, and makes one run."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ from hopyard.v1 import resource_manager_pb2
 
 
 class ScriptRun:
-    """The one run of a script's process."""
+    """The run of a script's process, as the connection to the agent needs it."""
 
     def __init__(self, boundary: Boundary) -> None:
-        """Take it over."""
+        """Take the object that receives the agent's commands for the run."""
         self.boundary = boundary
 
     def trouble(self, now: float) -> Leaving | None:
-        """Why the process has to end at once; `now` is monotonic."""
+        """Return why the process must end immediately, or None if it need not. `now` is in monotonic seconds."""
         if self.boundary.hung(now):
             return Leaving(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
         return None
 
     def forsake(self) -> None:
-        """The process ends now; what a script has started sees that itself."""
+        """Do nothing: the script itself must ensure that its child processes end with it."""
 
 
 class ScriptSession:
-    """A script that is attached to its agent.
+    """The script's side of a run, with a connection to the agent.
 
-    The process that makes it speaks for the run; its children do not. How the script ends is for the agent to see: from its
-    exit code, unless the run was ended here.
+    Only the process that creates it may report; its children may not. Unless `report` ended the run, the agent determines the end of
+    the run from the exit code of the script.
     """
 
     def __init__(self, environment: Mapping[str, str], *, began: float, resume: bool) -> None:
-        """Attach, and take the run; `begin` follows.
+        """Attach to the agent and receive the run; call `begin` next.
 
         Args:
-            environment: What the agent set.
-            began: When the script began, in monotonic seconds.
-            resume: Whether it goes on from the checkpoint that there may be; else its positions begin at 0.
+            environment: Environment variables that the agent has set.
+            began: Time at which the script began, in monotonic seconds.
+            resume: Whether the script continues from the checkpoint, if there is one; else its positions begin at 0.
 
         Raises:
-            RuntimeError: Another process speaks for the run.
+            RuntimeError: Another process makes the reports of this run.
         """
         if "HOPYARD_TOKEN" not in environment:
             raise RuntimeError(_elsewhere(f"process {environment[SPEAKER]}"))
@@ -69,7 +69,7 @@ class ScriptSession:
         self._over: SystemExit | None = None
         self._arrived: queue.SimpleQueue[tuple[wire.ApplicationStart, Boundary] | grpc.RpcError] = queue.SimpleQueue()
         agent_pid = int(environment["HOPYARD_AGENT_PID"])
-        if os.getppid() == agent_pid:  # Else a shell, say, stands between them: the lease is what holds then.
+        if os.getppid() == agent_pid:  # If a shell, for example, is the parent, only the lease detects a lost agent.
             die_with(agent_pid)
         self._attachment = Attachment(
             environment["HOPYARD_AGENT"],
@@ -89,10 +89,10 @@ class ScriptSession:
         atexit.register(self._leave)
 
     def begin(self) -> None:
-        """Load the state, and begin to train.
+        """Load the checkpoint, and wait until the script may train.
 
         Raises:
-            SystemExit: There is nothing left to train, or the state could not be loaded.
+            SystemExit: There is nothing left to train, or the checkpoint could not be loaded.
         """
         began, start = self._began, self._start.start
         if self._resume and start.HasField("snapshot"):
@@ -104,29 +104,31 @@ class ScriptSession:
             self._checkpoint = next(folder.iterdir())
         self._boundary.started(self.position, finished=False)
         self._go_on(None)
-        self._began = began  # What it took to come here belongs to the first iteration.
+        self._began = began  # The time since the start of the script is part of the first iteration.
 
     @property
     def position(self) -> int:
-        """The last position that was reached."""
+        """The last reported position, or the start position."""
         return self._boundary.position
 
     def need_own_process(self) -> None:
-        """Refuse to speak in a child of the process that does.
-
-        Raises:
-            RuntimeError: This is one.
-        """
+        """Raise RuntimeError if this is not the process that created the session, such as a forked child."""
         if os.getpid() != self._process:
             raise RuntimeError(_elsewhere(f"process {self._process}"))
 
     def report(self, position: int, metrics: Mapping[str, float], checkpoint: Path | None) -> None:
-        """Report a position above the last one, and wait until the script may train on.
+        """Report a position larger than the last one, and wait until the script may continue to train.
+
+        Args:
+            position: The position.
+            metrics: Metrics by name.
+            checkpoint: File or folder with the training state, which is packed before this returns if a snapshot is needed; None: the
+                position cannot be saved.
 
         Raises:
             SystemExit: The run ends here.
         """
-        if self._over is not None:  # It was caught, and the script went on.
+        if self._over is not None:  # The script caught the exception and reports again.
             raise self._over
         now = time.monotonic()
         self._boundary.iteration_began = None
@@ -134,10 +136,10 @@ class ScriptSession:
         self._go_on(checkpoint)
 
     def checkpoint(self) -> Path | None:
-        """What to go on from.
+        """Return the file or folder from which the script must continue; None: it starts from scratch.
 
         Raises:
-            RuntimeError: Something was reported already.
+            RuntimeError: The script has already reported.
         """
         if not self._resume:
             raise RuntimeError(
@@ -153,7 +155,14 @@ class ScriptSession:
         self._arrived.put((start, boundary))
 
     def _go_on(self, checkpoint: Path | None) -> None:
-        """Do what the boundary asks for until the next iteration begins."""
+        """Execute the boundary's actions until the next iteration begins.
+
+        Args:
+            checkpoint: The checkpoint of the last report; None: there is none.
+
+        Raises:
+            SystemExit: The run ends here.
+        """
         boundary = self._boundary
         while True:
             match boundary.next():
@@ -186,7 +195,7 @@ class ScriptSession:
         raise self._over
 
     def _leave(self) -> None:
-        """The script ends: what it has said goes out first."""
+        """At the exit of the script, wait until the agent has read all messages, and close the connection."""
         if os.getpid() == self._process:
             self._attachment.close()
 

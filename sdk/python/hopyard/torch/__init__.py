@@ -1,4 +1,4 @@
-"""Training with PyTorch, with snapshots from which a training resumes bit for bit as if it had not been interrupted."""
+"""Trainers for PyTorch, whose snapshots let a suspended training resume with bit-identical results."""
 
 try:
     import torch as _torch  # noqa: F401 (only to say what is missing)

@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 
 def change_optimizer(optimizer: torch.optim.Optimizer, name: str, old: object, new: object) -> bool:
-    """Set the option `name` in the parameter groups. Return False if the optimizer has no such option.
+    """Change the option `name` in the optimizer's parameter groups. Return False if it has no such option, else True.
 
     A learning rate is scaled by the ratio of the new value to the old one, so factors from a schedule or a group are
     kept. Any other option changes only in the groups that have the old value; a group with a different value (such as
@@ -35,9 +35,9 @@ def change_optimizer(optimizer: torch.optim.Optimizer, name: str, old: object, n
 
 
 def change_scheduler(scheduler: LRScheduler, name: str, old: object, new: object) -> bool:
-    """Set a scheduler's number `name` (such as `gamma` or `T_max`). Return False if it has no such number.
+    """Change a scheduler's number `name` (such as `gamma` or `T_max`) from `old` to `new`. Return False if it has no such number.
 
-    For `lr`, the base rates are scaled. Schedulers inside a scheduler are included.
+    For `lr`, the base rates are scaled by the ratio of `new` to `old`. Schedulers inside a scheduler are included.
     """
     found = False
     inner: list[LRScheduler] = getattr(scheduler, "_schedulers", [])
@@ -54,7 +54,7 @@ def change_scheduler(scheduler: LRScheduler, name: str, old: object, new: object
 
 
 def _scaled(rate: Any, old: Any, new: Any) -> Any:
-    """Scale `rate` by `new / old`. If `rate` equals `old`, return exactly `new`."""
+    """Return `rate` multiplied by `new / old`; if `rate` equals `old` or `old` is 0, exactly `new`. Tensors are changed in place."""
     if isinstance(rate, torch.Tensor):
         return rate.fill_(_scaled(rate.item(), old, new))
     if rate == old or not old:

@@ -15,7 +15,7 @@ Data: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | Dataset[Any]"
 
 
 def length_of(data: Data) -> int:
-    """Return the number of examples.
+    """Return the number of examples in a data set.
 
     Raises:
         TypeError: The data set has no length because it is an iterable-style one.
@@ -49,8 +49,8 @@ def batch_of(data: Data, indices: torch.Tensor) -> Any:
 class ShuffledBatches:
     """Endless iteration over the indices 0 to count - 1 in batches, in a different order in each epoch.
 
-    The order of an epoch depends only on the seed and the epoch number. The position within an epoch is counted in
-    examples, not in batches. Therefore each example occurs exactly once per epoch, even after a suspend or a new
+    An epoch is one pass over all indices; its order depends only on the seed and the epoch number. The position within an epoch is
+    counted in examples, not in batches. Therefore each example occurs exactly once per epoch, even after a suspend or a new
     `batch_size`.
     """
 
@@ -61,8 +61,11 @@ class ShuffledBatches:
             count: Number of examples, 1 or more.
             batch_size: Examples in a batch, 1 or more. The last batch of an epoch may have fewer.
             seed: Seed of the orders, 0 or more.
-            smallest: A remainder with fewer examples is added to the previous batch, because batch normalization cannot
-                train on a single example. At most the batch size is used.
+            smallest: If the last batch of an epoch would have fewer examples, they are added to the previous batch, because batch
+                normalization cannot train on a single example. At most the batch size is used.
+
+        Raises:
+            ValueError: A value is out of range.
         """
         if count < 1 or seed < 0 or smallest < 1:
             raise ValueError(
@@ -93,7 +96,7 @@ class ShuffledBatches:
 
     @property
     def batch_size(self) -> int:
-        """Examples in a batch. It can be set at any time and applies from the next batch."""
+        """Examples in a batch. It can be set at any time and applies from the next batch; ValueError unless it is 1 or more."""
         return self._batch_size
 
     @batch_size.setter
@@ -122,11 +125,11 @@ class ShuffledBatches:
         return found
 
     def state(self) -> dict[str, int]:
-        """Return the position as plain numbers. The batch size is not included."""
+        """Return the position as plain numbers, for `load_state`. The batch size is not included."""
         return {"seed": self._seed, "count": self._count, "epoch": self._epoch, "offset": self._offset}
 
     def load_state(self, state: dict[str, int]) -> None:
-        """Continue at the position that `state` describes.
+        """Continue at the position that `state` describes, with its seed.
 
         Between two epochs the number of examples may differ, for example with another data partition. Inside an epoch
         it may not.
@@ -145,6 +148,6 @@ class ShuffledBatches:
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:
-    """Return the generator for one epoch. Its seed is a hash, so that neighbouring seeds and epochs are unrelated."""
+    """Return the random generator for one epoch. Its seed is a hash, so that neighbouring seeds and epochs are unrelated."""
     digest = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))

@@ -8,7 +8,14 @@ import torch
 
 
 def prepare_process(device: torch.device, *, deterministic: bool) -> None:
-    """Set threads, denormals and algorithms. An earlier run in this process may have left other settings."""
+    """Set PyTorch's number of threads, treatment of denormals and choice of algorithms for this process.
+
+    They are always set, because an earlier run in this process may have left other settings.
+
+    Args:
+        device: Device of the training.
+        deterministic: Whether to allow only deterministic algorithms; on a GPU, PyTorch only warns if it has none.
+    """
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdecimal() and int(threads) >= 1:
         torch.set_num_threads(int(threads))

@@ -22,7 +22,7 @@ _GLOO: Final = "gloo/"
 
 
 class TorchGang:
-    """The membership of one rank in a process group that exists for one run.
+    """One rank's membership in the PyTorch process group of a run.
 
     A batch is divided into one part per rank, with sizes that differ by at most one. Together the parts are the batch
     that a single process would train on. Gradients are averaged over the examples of the batch, not over the ranks,
@@ -35,7 +35,7 @@ class TorchGang:
         Args:
             context: Context of a run with several ranks.
             device: Device of this rank. NCCL connects GPUs, gloo connects CPUs.
-            seconds: How long a rank waits for another, here and in each exchange.
+            seconds: Maximum seconds that a rank waits for another, here and in each exchange.
 
         Raises:
             GangNotMetError: The ranks did not meet in that time, or the port is in use.
@@ -70,10 +70,15 @@ class TorchGang:
     def wrapped(
         self, model: torch.nn.Module, *, find_unused_parameters: bool, shares_buffers: bool = True
     ) -> DistributedDataParallel:
-        """Wrap a model so that each `backward()` computes the gradients of the complete batch. All ranks start with rank 0's weights.
+        """Wrap a model so that each `backward()` computes the gradients of the complete batch.
 
-        With `shares_buffers`, each call of the model copies rank 0's buffers to all ranks, so all ranks must call it
-        equally often.
+        All ranks start with rank 0's weights.
+
+        Args:
+            model: The model, on this rank's device.
+            find_unused_parameters: Search in every step for parameters without a gradient.
+            shares_buffers: Whether each call of the model copies rank 0's buffers to all ranks; all ranks must then call it
+                equally often.
         """
         devices = [self._device] if self._device.type == "cuda" else None
         parallel = DistributedDataParallel(model, device_ids=devices, find_unused_parameters=find_unused_parameters)
@@ -82,18 +87,32 @@ class TorchGang:
         return parallel
 
     def part(self, indices: torch.Tensor) -> torch.Tensor:
-        """Return this rank's part of a batch. If it is empty, return one example that gets weight 0."""
+        """Return this rank's part of a batch.
+
+        Args:
+            indices: Indices of the examples of the batch.
+
+        Returns:
+            The indices of the part; if it is empty, one index of another rank's example, which must get weight 0.
+        """
         mine = torch.tensor_split(indices, self.size)[self.rank]
         return mine if len(mine) else indices[:1]
 
     def begin(self, indices: torch.Tensor) -> int:
-        """Announce that the next gradients are those of this rank's part of a batch. Return the number of examples that count."""
+        """Set the weight of the next gradients to this rank's share of a batch.
+
+        Args:
+            indices: Indices of the examples of the whole batch.
+
+        Returns:
+            Number of examples in this rank's part; 0 if the part is empty, although `part` then returns one index.
+        """
         mine = len(torch.tensor_split(indices, self.size)[self.rank])
         self.weigh(mine / len(indices))
         return mine
 
     def weigh(self, share: float) -> None:
-        """Announce that the next gradients belong to this share (0 to 1) of a batch; 0 for an example that does not count."""
+        """Set the weight of the next gradients: the share (0 to 1) of the batch that this rank trains on; 0: they are ignored."""
         self._share = share
 
     def gathered(self, numbers: Sequence[int]) -> list[list[int]]:
@@ -104,7 +123,7 @@ class TorchGang:
         return [row.tolist() for row in found]
 
     def summed(self, sums: Mapping[str, float] | Mapping[str, float | torch.Tensor]) -> dict[str, float]:
-        """Return the sums over all ranks. All ranks must pass the same names."""
+        """Return the sums over all ranks, by name. All ranks must pass the same names."""
         names = sorted(sums)
         values = torch.tensor([float(sums[name]) for name in names], dtype=torch.float64, device=self._device)
         dist.all_reduce(values)
@@ -130,8 +149,8 @@ class TorchGang:
     def close(self) -> None:
         """Leave the process group. Safe to call twice.
 
-        Release `wrapped` models first. While one exists, the group ends later, when the model is deleted under Python's
-        lock. It then waits for an internal thread that may need the lock to release a tensor.
+        Release `wrapped` models first. While one exists, the process group ends only when the model is deleted, while Python's
+        interpreter lock is held. It then waits for an internal thread that may need the lock to release a tensor.
         """
         if dist.is_initialized():
             dist.destroy_process_group()

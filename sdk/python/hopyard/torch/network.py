@@ -18,7 +18,7 @@ _IPV6: Final = "/proc/net/if_inet6"
 
 @contextmanager
 def reachable(addresses: Sequence[str], rank: int) -> Iterator[None]:
-    """Let gloo listen on an interface that the other ranks can reach, while a process group is created.
+    """Within the context, in which a process group is created, let gloo listen on an interface that the other ranks can reach.
 
     By default, gloo listens on the address of the host name. On many hosts that is a loopback address (127.0.1.1),
     which other hosts cannot reach. An existing value of GLOO_SOCKET_IFNAME takes precedence.
@@ -40,7 +40,10 @@ def reachable(addresses: Sequence[str], rank: int) -> Iterator[None]:
 
 
 def interface_to(host: str) -> str | None:
-    """Return the network interface that reaches a host, or None if it is a loopback one or unknown. Supported on Linux only."""
+    """Return the name of this host's network interface for connections to `host`.
+
+    Return None if it is a loopback interface or unknown, or if the system is not Linux.
+    """
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -56,7 +59,7 @@ def interface_to(host: str) -> str | None:
 
 
 def _addresses(interface: str) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Yield the addresses of an interface of this host. Of the IPv4 addresses, only the first one is known."""
+    """Yield the IP addresses of a network interface of this host: the first IPv4 address, and all IPv6 addresses."""
     import fcntl  # Not available on Windows.
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

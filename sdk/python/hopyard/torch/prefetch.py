@@ -1,4 +1,4 @@
-"""A queue that prepares batches during the training of earlier ones."""
+"""A queue of training batches that a background thread prepares in advance."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hopyard.torch.data import Data, ShuffledBatches, batch_of
 
 
 class BatchQueue:
-    """Returns batches from `batches` in order. If `ahead` > 0, a thread prepares the next ones in the background.
+    """Returns training batches in the order of `batches`. If `ahead` > 0, a thread prepares the next ones in the background.
 
-    Only `batches` defines the position in the data; batches that wait in the queue do not count yet. A snapshot
+    Only `batches` defines the position in the data; batches that wait in the queue do not change it. A snapshot
     therefore needs no state of the queue. After a change of the batch size or the position, waiting batches are
     discarded and prepared again, so no example is skipped or repeated.
     """
@@ -28,13 +28,16 @@ class BatchQueue:
         ahead: int,
         part: Callable[[torch.Tensor], torch.Tensor] = lambda indices: indices,
     ) -> None:
-        """Start at the position of `batches`.
+        """Create a queue that starts at the position of `batches`.
 
         Args:
             data: The examples. If `ahead` > 0, another thread reads them.
-            batches: The position. It may be changed between two batches.
+            batches: Yields the indices of each batch. Its position and batch size may be changed between two batches.
             ahead: Maximum number of waiting batches, 0 or more.
-            part: Function that selects the indices of a batch to read here; by default all.
+            part: Returns those indices of a batch that are read here, such as a rank's part; by default all.
+
+        Raises:
+            ValueError: `ahead` is negative.
         """
         if ahead < 0:
             raise ValueError(f"ahead is {ahead}; allowed: 0 or more")
@@ -45,7 +48,10 @@ class BatchQueue:
         self._place: object = None
 
     def next(self) -> tuple[torch.Tensor, Any]:
-        """Return the indices of the next batch and the examples read for it. Errors from reading the data propagate."""
+        """Return the indices of the next batch and the examples read for it (for `part` of the indices).
+
+        Errors from reading the data propagate.
+        """
         if self._threads is None:
             indices = self._batches.next_batch()
             return indices, batch_of(self._data, self._part(indices))
@@ -63,7 +69,7 @@ class BatchQueue:
         return indices, made
 
     def close(self) -> None:
-        """End the thread and discard waiting batches."""
+        """End the background thread and discard waiting batches."""
         self._drop()
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""The states of all random generators that a training may use."""
+"""Seeds, captures and restores the states of all random generators that a training may use."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and PyTorch (all devices)."""
+    """Seed the global random generators of Python, NumPy and PyTorch (all devices)."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # The maximum for NumPy's legacy generator.
     torch.manual_seed(seed % 2**63)
 
 
 def capture_random_states(device: torch.device) -> dict[str, Any]:
-    """Return the states of the global generators of Python, NumPy and PyTorch, and of `device` if it is a GPU.
+    """Return the states of the global random generators of Python, NumPy and PyTorch, and of `device` if it is a GPU.
 
     The result contains only tensors and plain containers, so it can be loaded with `weights_only=True`.
     """

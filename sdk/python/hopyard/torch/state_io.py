@@ -22,6 +22,10 @@ def plain(value: object, where: str) -> Any:
     NumPy scalars become numbers, and arrays become tensors. Subclasses of containers (except Counter) become plain
     containers.
 
+    Args:
+        value: The value.
+        where: Name of the value in error messages.
+
     Raises:
         TypeError: The value contains another type. The message names the place.
     """
@@ -50,9 +54,12 @@ def plain(value: object, where: str) -> Any:
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write `state` to `path`. Equal states produce equal bytes.
+    """Write `state` to the file `path`. Equal states produce equal bytes.
 
-    The archive contains no checksums: they take about as long as the writing, and a snapshot has a hash.
+    The file contains no checksums: they take about as long as the writing, and a snapshot has a hash.
+
+    Raises:
+        TypeError: The state contains something other than tensors and plain containers.
     """
     state = plain(state, "state")
     with _no_checksums():
@@ -75,7 +82,9 @@ def _no_checksums() -> Iterator[None]:
 def read_state(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     """Read a file that `write_state` wrote. Tensors are loaded to the CPU.
 
-    With `mapped`, tensors are memory-mapped pages of the file; use it only if you copy them at once (`unmapped`).
+    Args:
+        path: The file.
+        mapped: Let tensors be memory-mapped pages of the file; the caller must copy them at once (`unmapped`).
 
     Raises:
         SnapshotStateError: The file is missing or damaged, or contains other types than tensors and plain containers.

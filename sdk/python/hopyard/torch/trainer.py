@@ -1,4 +1,4 @@
-"""A PyTorch trainer that resumes suspended trainings bit for bit."""
+"""A base class for trainers with PyTorch, whose suspended trainings resume with bit-identical results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TIMED: Final = 10
 
 
 class TorchTrainer(Trainer):
-    """Trains a PyTorch model by gradient descent on shuffled batches.
+    """Base class of trainers that train a PyTorch model by gradient descent on shuffled batches.
 
     Implement `build_model`, `build_optimizer`, `train_dataset` and `loss`, and usually also `eval_dataset` and
     `metrics`. The other methods have defaults::
@@ -45,7 +45,7 @@ class TorchTrainer(Trainer):
 
     A snapshot contains the model, the optimizer, the scheduler, the scaler, all random states, and the position in the
     shuffled data. On a CPU with the same number of threads, the results are bit for bit the same however often a training
-    is suspended. On a GPU this holds where PyTorch has deterministic algorithms.
+    is suspended. On a GPU this is true where PyTorch has deterministic algorithms.
 
     On a gang (`docs/gangs.md`), each rank trains on its part of every batch with DistributedDataParallel, so the batch is the
     same on any number of slots. `evaluate()` is divided in the same way. A snapshot can continue on any number of
@@ -53,8 +53,8 @@ class TorchTrainer(Trainer):
 
     These hyperparameters can change during training: `lr` and every other option of the optimizer, the numbers of the
     scheduler, and `batch_size`, also inside an epoch. Override `change` for other hyperparameters, or if `build_optimizer`
-    uses other names. Sequences change values at every unit, or with `per: step` at every optimizer step. `train()`
-    reports `train_loss`; `evaluate()` reports `loss` and `metrics`.
+    uses other names. Sequences (hyperparameter values that depend on the position) change values at every unit, or with `per: step` at
+    every optimizer step. `train()` reports `train_loss`; `evaluate()` reports `loss` and `metrics`.
     """
 
     stops_anywhere: ClassVar[bool] = True
@@ -107,19 +107,19 @@ class TorchTrainer(Trainer):
 
     @abstractmethod
     def build_model(self, hyperparameters: Mapping[str, Any]) -> torch.nn.Module:
-        """Return the untrained model. Its initial weights may use the global generators, which are seeded."""
+        """Return the untrained model. Its initial weights may use the global random generators, which are seeded before the call."""
 
     @abstractmethod
     def build_optimizer(self, model: torch.nn.Module, hyperparameters: Mapping[str, Any]) -> torch.optim.Optimizer:
-        """Return the optimizer of `model`, which is already on its device."""
+        """Return the optimizer for `model`, whose parameters are already on their device."""
 
     @abstractmethod
     def train_dataset(self) -> Data:
-        """Return the training examples. Called once per run. `self.context.inputs` is the partition, if there is one."""
+        """Return the training examples. Called once per run. `self.context.inputs` is the path of the data partition, or None."""
 
     @abstractmethod
     def loss(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
-        """Return the mean loss of a batch (a scalar)."""
+        """Return the mean loss over the examples of a batch (a scalar tensor)."""
 
     def build_scheduler(
         self, optimizer: torch.optim.Optimizer, hyperparameters: Mapping[str, Any]
@@ -128,11 +128,11 @@ class TorchTrainer(Trainer):
         return None
 
     def build_scaler(self, hyperparameters: Mapping[str, Any]) -> torch.amp.GradScaler | None:
-        """Return a gradient scaler, or None. By default there is one for `float16`."""
+        """Return a gradient scaler, or None for training without one. By default there is one if `amp_dtype` is `float16`."""
         return torch.amp.GradScaler(self.device.type) if self.amp_dtype is torch.float16 else None
 
     def eval_dataset(self) -> Data | None:
-        """Return the evaluation examples, or None. Called once per run."""
+        """Return the evaluation examples, or None for no evaluation. Called once per run."""
         return None
 
     def metrics(self, model: torch.nn.Module, batch: Any) -> Mapping[str, torch.Tensor | float]:
@@ -140,9 +140,14 @@ class TorchTrainer(Trainer):
         return {}
 
     def change(self, name: str, old: object, new: object) -> bool:
-        """Apply one changed hyperparameter, and return whether it was possible. `old` is None for an added one.
+        """Apply one changed hyperparameter, and return whether the optimizer, the scheduler or the batches use it.
 
         Override it for additional hyperparameters, and call this method for the others.
+
+        Args:
+            name: Name of the hyperparameter.
+            old: Value until now; None: it had none.
+            new: Value from now on; None: it has none.
         """
         if name == "batch_size":
             self.batches.batch_size = self.batch_size if new is None else new  # type: ignore[assignment]
@@ -153,7 +158,7 @@ class TorchTrainer(Trainer):
         return known
 
     def train_batch(self, batch: Any) -> torch.Tensor:
-        """Train on one batch and return its loss. Override it for clipping, accumulation and similar changes.
+        """Train on one batch and return its mean loss. Override it for gradient clipping, accumulation and similar changes.
 
         On a gang, the batch is this rank's part; after `backward()` the gradients are those of the complete batch.
         """
@@ -178,7 +183,7 @@ class TorchTrainer(Trainer):
 
     @property
     def in_force(self) -> Mapping[str, Any]:
-        """The hyperparameters, with the batch size and the optimizer's options (of group 0) as they are really used."""
+        """The hyperparameters, with the batch size and the optimizer's options (of parameter group 0) as they are really used."""
         values = dict(self.hyperparameters)
         group = self.optimizer.param_groups[0]
         for name in values:
@@ -196,7 +201,7 @@ class TorchTrainer(Trainer):
         return torch.autocast(self.device.type, dtype=self.amp_dtype, enabled=self.amp_dtype is not None)
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
-        """Seed all generators, then create model, optimizer, scheduler, scaler and data."""
+        """Seed all random generators, then create model, optimizer, scheduler, scaler and data; on a gang, join the other ranks."""
         prepare_process(self.device, deterministic=self.deterministic)
         seed_everything(self.context.seed)
         self.model = self.build_model(hyperparameters).to(self.device)
@@ -225,7 +230,11 @@ class TorchTrainer(Trainer):
         self._draw_apart()
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: frozenset[str]) -> None:
-        """Apply the changed values with `change`. Values that `build` used need no change."""
+        """Apply the changed hyperparameters with `change`. Values with which the model was built need no change.
+
+        Raises:
+            ValueError: `change` cannot apply one of them.
+        """
         if self._applied is not None:
             for name in sorted(changed):
                 old, new = self._applied.get(name), hyperparameters.get(name)
@@ -240,7 +249,7 @@ class TorchTrainer(Trainer):
         self._applied = hyperparameters
 
     def train(self) -> dict[str, float]:
-        """Train `self.units` epochs or steps, and report their mean loss per example as `train_loss`."""
+        """Train `self.units` epochs or steps, and return their mean loss per example as `train_loss`."""
         self.model.train()
         if self._gang is None:
             total, examples = self._train_units()
@@ -271,7 +280,7 @@ class TorchTrainer(Trainer):
         return total, examples
 
     def _step(self) -> tuple[torch.Tensor, int, int]:
-        """Make one optimizer step. Return the loss, this rank's number of examples, and the number on all ranks."""
+        """Make one optimizer step. Return this rank's mean loss, its number of examples, and the number of examples on all ranks."""
         assert self._queue is not None  # `build` has set it.
         indices, batch = self._queue.next()
         mine = len(indices) if self._gang is None else self._gang.begin(indices)
@@ -280,7 +289,10 @@ class TorchTrainer(Trainer):
         return loss, mine, len(indices)
 
     def profile(self) -> float:
-        """Estimate the duration of `train()` from a few steps, the same number on each rank, after some steps to warm up."""
+        """Return an estimate of the seconds that `train()` takes, from a few steps, after some steps that are not measured.
+
+        Each rank of a gang makes the same number of steps.
+        """
         self.model.train()
         with self._gang.exchanging() if self._gang is not None else nullcontext(), self._calling_parallel():
             self._steps_ready(_WARMING)
@@ -296,7 +308,7 @@ class TorchTrainer(Trainer):
 
     @contextmanager
     def _calling_parallel(self) -> Iterator[None]:
-        """Use the model that exchanges gradients during a `with` block, if this is a gang."""
+        """Within the context, on a gang, let `model` be the wrapper that exchanges gradients."""
         if self._parallel is None:
             yield
             return
@@ -307,13 +319,13 @@ class TorchTrainer(Trainer):
             self.model = alone
 
     def _draw_apart(self) -> None:
-        """Give ranks other than 0 different random numbers. Rank 0 continues as a single process would."""
+        """Seed the random generators of ranks other than 0 differently. Rank 0 continues as a single process would."""
         if self.context.rank:
             text = f"{self.context.seed}/{self.steps}/{self.context.rank}"
             seed_everything(int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big"))
 
     def evaluate(self) -> dict[str, float]:
-        """Report `loss` and `metrics` on the evaluation data, or nothing if there is none. Uses no random numbers."""
+        """Return `loss` and `metrics` on the evaluation data, or nothing if there is none. Random states are restored afterwards."""
         if self._eval_data is None:
             return {}
         count = length_of(self._eval_data)
@@ -345,7 +357,7 @@ class TorchTrainer(Trainer):
         return {name: float(value) / count for name, value in sums.items()}
 
     def save(self, directory: Path) -> None:
-        """Write the complete training state into one file."""
+        """Write the complete training state into one file in `directory`."""
         weights = self.model.state_dict()
         state = {
             "format": _FORMAT,
@@ -362,7 +374,12 @@ class TorchTrainer(Trainer):
         write_state(directory / _FILE, state)
 
     def load(self, directory: Path) -> None:
-        """Restore the state that `save` wrote. Random states come last, so that nothing uses them before training."""
+        """Restore the training state that `save` wrote. Random states are restored last, so that nothing uses them before training.
+
+        Raises:
+            SnapshotStateError: The file cannot be read or has another format.
+            ValueError: Only one of trainer and snapshot has a scheduler or scaler.
+        """
         path = directory / _FILE
         state = read_state(path)
         if state.get("format") != _FORMAT:
@@ -385,7 +402,7 @@ class TorchTrainer(Trainer):
         self._draw_apart()
 
     def close(self) -> None:
-        """End the thread that prepares batches, and leave the gang."""
+        """End the thread that prepares batches, and leave the gang, if there are any."""
         if self._queue is not None:
             self._queue.close()
         self._parallel = None

@@ -1,4 +1,4 @@
-"""The client side of RPCs: channels that raise `hopyard.errors`, retries, and converters of shared types."""
+"""The client side of RPCs: channels whose calls raise `hopyard.errors`, retries, and converters between Python and protobuf."""
 
 from hopyard._net.rpc.channel import DEFAULT_TIMEOUT_SECONDS, MAX_MESSAGE_BYTES, Channel, channel
 from hopyard._net.rpc.retry import Backoff, retry

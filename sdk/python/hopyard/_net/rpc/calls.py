@@ -1,4 +1,4 @@
-"""Wrappers of pending calls that raise `hopyard.errors` instead of gRPC's exception.
+"""Wrappers of pending gRPC calls that raise `hopyard.errors` instead of gRPC's exception.
 
 gRPC's client interceptors cannot do this: an exception of another class raised in one is reported a second time when
 the call is garbage-collected.
@@ -22,11 +22,11 @@ Response = TypeVar("Response")
 T = TypeVar("T")
 
 _STATUS_SECONDS: Final = 1.0
-"""Maximum seconds that an error without explanation waits for the status of the other side."""
+"""Maximum seconds to wait for the server's status after a call failed with a status that gRPC created itself."""
 
 
 class _Wrapped:
-    """The methods that all calls share; they delegate to gRPC's call."""
+    """Base class of wrapped calls: delegates to gRPC's call and converts its exceptions to `hopyard.errors`."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -77,7 +77,7 @@ class _Wrapped:
 
 
 class _Answered(_Wrapped, Generic[Response]):
-    """The methods of a call with one response."""
+    """Mixin for calls with one response, which `await` returns."""
 
     def __await__(self) -> Generator[None, None, Response]:
         response: Response = yield from self._mapped(self._call).__await__()
@@ -85,7 +85,7 @@ class _Answered(_Wrapped, Generic[Response]):
 
 
 class _Reading(_Wrapped, Generic[Response]):
-    """The methods of a call with a stream of responses."""
+    """Mixin for calls with a stream of responses, which iteration or `read` returns."""
 
     async def read(self) -> object | Response:
         response: object | Response = await self._mapped(self._call.read())
@@ -100,11 +100,10 @@ class _Reading(_Wrapped, Generic[Response]):
 
 
 class _Writing(_Wrapped, Generic[Request]):
-    """The methods of a call with a stream of requests.
+    """Mixin for calls with a stream of requests, which `write` sends.
 
-    If a write fails because the other side ended the call, gRPC adds an INTERNAL status, before or after it receives
-    the status of the other side (https://github.com/grpc/grpc/issues/36066). Errors are made from the status of the
-    other side.
+    If a write fails because the server ended the call, gRPC sets an INTERNAL status itself, before or after it receives
+    the status of the server (https://github.com/grpc/grpc/issues/36066). Errors are created from the server's status.
     """
 
     def __init__(self, call: Any) -> None:
@@ -142,13 +141,16 @@ class _Writing(_Wrapped, Generic[Request]):
             raise error
 
     async def _raise_status(self) -> None:
-        """Raises the error of the call's status, because gRPC's own exception says only that the call has ended."""
+        """Raise the error for the call's status, if it is known and the call was not cancelled.
+
+        gRPC's own exception for a write after the end says only that the call has ended.
+        """
         if self._status is not None and not self._call.cancelled():
             raise self._status.error()
 
 
 class _Status(NamedTuple):
-    """The status of a call."""
+    """The final status of a call: code, text and trailing metadata (None: there was none)."""
 
     code: grpc.StatusCode
     details: str
@@ -156,16 +158,19 @@ class _Status(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the error class that a Hopyard service sent; empty if it sent none."""
+        """The name of the error class that a Hopyard service sent in the trailing metadata; empty if it sent none."""
         return str(self.trailing.get(ERROR_KEY, "")) if self.trailing is not None else ""
 
     @property
     def unexplained(self) -> bool:
-        """Whether gRPC may have created the status itself: Hopyard services send a class name with each INTERNAL error."""
+        """Whether gRPC may have created the status itself, because it is INTERNAL without an error class.
+
+        Hopyard services send a class name with each INTERNAL error.
+        """
         return self.code is grpc.StatusCode.INTERNAL and not self.name
 
     def error(self) -> Exception:
-        """Returns the error of the status.
+        """Return the exception for the status.
 
         A service that stops ends its streams with OK; a failed write then means that data was not delivered, which is
         `Unavailable`.
@@ -176,7 +181,7 @@ class _Status(NamedTuple):
 
 
 def _result(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of a coroutine that never suspends, such as `code()` of a call that has ended.
+    """Return the result of a coroutine that never suspends, such as `code()` of a call that has ended.
 
     Raises:
         RuntimeError: The coroutine suspended.

@@ -43,7 +43,13 @@ _OPTIONS: Final[Mapping[str, int]] = {
 
 
 class _Call:
-    """One method of a channel: starts calls, with the channel's deadline if it applies, and wraps them."""
+    """A method of a channel, as generated stubs call it: starts calls with a default deadline and wraps them.
+
+    Args:
+        start: gRPC's function that starts a call.
+        wrap: Wraps the started call.
+        timeout: Default deadline in seconds; None: none.
+    """
 
     def __init__(self, start: Callable[..., Any], wrap: Callable[[Any], Any], timeout: float | None) -> None:
         self._start = start
@@ -72,8 +78,11 @@ class _Unary(_Call):
 class Channel(grpc.aio.Channel):
     """A gRPC channel whose calls raise `hopyard.errors`; any generated stub accepts it.
 
-    Calls with one request and one response have a deadline of `timeout` seconds by default. Streaming calls may be long
-    and have no deadline by default.
+    Args:
+        inner: gRPC's channel.
+        address: HOST:PORT of the server.
+        timeout: Default deadline in seconds of calls with one request and one response. Streaming calls may be long and have no
+            deadline by default.
     """
 
     def __init__(self, inner: grpc.aio.Channel, *, address: str, timeout: float) -> None:
@@ -82,54 +91,54 @@ class Channel(grpc.aio.Channel):
         self.address: Final = address
 
     async def close(self, grace: float | None = None) -> None:
-        """Closes the channel. Pending calls are cancelled after `grace` seconds; None: immediately."""
+        """Close the channel. Pending calls are cancelled after `grace` seconds; None: immediately."""
         await self._inner.close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """Returns the state of the connection."""
+        """Return the state of the connection; with `try_to_connect`, an idle channel starts to connect."""
         return self._inner.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Waits until the state of the connection differs from `last_observed_state`."""
+        """Wait until the state of the connection differs from `last_observed_state`."""
         await self._inner.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
-        """Waits until the channel is connected."""
+        """Wait until the channel is connected."""
         await self._inner.channel_ready()
 
     async def __aenter__(self) -> Self:
-        """Returns the channel; leaving the context closes it."""
+        """Return this channel, which is closed when the context is left."""
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
-        """Closes the channel."""
+        """Close the channel."""
         await self.close()
 
     # The generated stubs determine the serializers and therefore the types.
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Returns a method with one request and one response."""
+        """Return a callable for a method with one request and one response; generated stubs call this."""
         return _Unary(self._inner.unary_unary(method, *args, **kwargs), self._timeout, self.address, method)
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns a method with a stream of requests and one response."""
+        """Return a callable for a method with a stream of requests and one response; generated stubs call this."""
         return _Call(self._inner.stream_unary(*args, **kwargs), calls.StreamUnary, None)
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns a method with one request and a stream of responses."""
+        """Return a callable for a method with one request and a stream of responses; generated stubs call this."""
         return _Call(self._inner.unary_stream(*args, **kwargs), calls.UnaryStream, None)
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns a method with a stream of requests and a stream of responses."""
+        """Return a callable for a method with a stream of requests and a stream of responses; generated stubs call this."""
         return _Call(self._inner.stream_stream(*args, **kwargs), calls.StreamStream, None)
 
 
 def channel(
     address: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS, options: Mapping[str, int | str] | None = None
 ) -> Channel:
-    """Opens a channel. Call it inside a running event loop, and close the channel (or use `async with`).
+    """Open a channel. Call this inside a running event loop, and close the channel (or use `async with`).
 
     The channel connects at the first call and reconnects when the connection is lost. While the server is not
     available, calls raise `Unavailable`, which `retry` handles.
@@ -137,10 +146,10 @@ def channel(
     Args:
         address: "HOST:PORT", as in a service's address file.
         timeout: Default deadline in seconds of calls with one request and one response.
-        options: gRPC channel arguments that differ from Hopyard's.
+        options: gRPC channel arguments that replace Hopyard's.
 
     Raises:
-        InvalidInput: The address has no port.
+        InvalidInput: The address is not HOST:PORT.
         Conflict: This process was forked from one that has opened channels.
     """
     chosen = _options_for(address) | dict(options or {})
@@ -150,10 +159,13 @@ def channel(
 
 
 def blocking_channel(address: str) -> grpc.Channel:
-    """Opens a plain channel for use in threads, with Hopyard's options and gRPC's errors.
+    """Open a plain gRPC channel for use in threads, with Hopyard's options. Its calls raise gRPC's errors.
+
+    Args:
+        address: "HOST:PORT".
 
     Raises:
-        InvalidInput: The address has no port.
+        InvalidInput: The address is not HOST:PORT.
     """
     return grpc.insecure_channel(address, options=tuple(_options_for(address).items()))
 

@@ -1,4 +1,4 @@
-"""Complete maps between Python enumerations and wire enumerations, in both directions."""
+"""Complete maps between Python enumerations and protobuf enumerations, in both directions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ W = TypeVar("W", bound=int)
 
 
 class _WireEnum(Protocol):
-    """The part of a generated enumeration that is used here."""
+    """The part of a generated protobuf enumeration that `EnumMap` uses."""
 
     @property
     def DESCRIPTOR(self) -> Any: ...
 
 
 class EnumMap(Generic[P, W]):
-    """A one-to-one map between Python values and all values of a wire enumeration except UNSPECIFIED.
+    """A one-to-one map between Python values and all values of a protobuf enumeration except UNSPECIFIED (number 0).
 
     Args:
-        wire: The generated enumeration. A `ValueError` is raised if the map does not cover it.
-        pairs: Wire number by Python value.
+        wire: The generated protobuf enumeration.
+        pairs: Protobuf number by Python value.
         unspecified: Python value of UNSPECIFIED; None: UNSPECIFIED is refused.
+
+    Raises:
+        ValueError: `pairs` is not one-to-one or does not cover the enumeration.
     """
 
     def __init__(self, wire: _WireEnum, pairs: Mapping[P, W], *, unspecified: P | None = None) -> None:
@@ -40,11 +43,15 @@ class EnumMap(Generic[P, W]):
             raise ValueError(f"map of {self._name}: not one to one, or without {sorted(missing)}")
 
     def to_proto(self, value: P) -> W:
-        """Returns the wire number of a Python value."""
+        """Return the protobuf number of a Python value; raise KeyError if the map does not contain the value."""
         return self._to_wire[value]
 
     def from_proto(self, number: int, *, field: str = "") -> P:
-        """Returns the Python value of a wire number.
+        """Return the Python value of a protobuf number.
+
+        Args:
+            number: The number in a message.
+            field: Name of the message field, for the error message; empty: the name of the enumeration is used.
 
         Raises:
             InvalidInput: The number is UNSPECIFIED and this has no meaning, or it is unknown to this version.

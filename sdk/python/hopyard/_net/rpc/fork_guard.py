@@ -1,4 +1,4 @@
-"""Detects forks of processes that use gRPC: in a forked child, calls would never end."""
+"""Detects forks of processes that use gRPC, because gRPC calls in a forked child would never end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _begun_in: int | None = None
 
 
 def begin() -> None:
-    """Records that this process uses gRPC.
+    """Record that this process uses gRPC.
 
     Raises:
-        Conflict: This process was forked from one that uses gRPC.
+        Conflict: This process was forked from one that already used gRPC.
     """
     global _begun_in
     if _begun_in is not None and _begun_in != os.getpid():
@@ -22,7 +22,7 @@ def begin() -> None:
 
 
 def forked(parent: int) -> Conflict:
-    """Returns the error for a process that was forked from `parent`."""
+    """Return the error for this process if it was forked from the process with the id `parent`, which already used gRPC."""
     return Conflict(
         f"process {os.getpid()} was forked from process {parent}, which already uses gRPC, so it cannot call a cluster: start "
         'processes with multiprocessing.get_context("spawn"), or fork before the first call'

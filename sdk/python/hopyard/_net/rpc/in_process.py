@@ -1,8 +1,8 @@
 """Direct calls between services in one event loop, without a socket, for methods with one request and one response.
 
 Caller and handler see the same messages, errors, deadlines and cancellations as over gRPC. Direct calls reach only
-servers started within `nearby` (those of an embedded cluster), from callers in the same event loop. Streaming calls
-always use gRPC.
+servers started within the context `nearby` (those of an embedded cluster), from callers in the same event loop. Streaming
+calls always use gRPC.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _nearby: Final[ContextVar[bool]] = ContextVar("nearby", default=False)
 
 @contextmanager
 def nearby() -> Iterator[None]:
-    """Makes servers that are started in this context reachable by direct calls from their event loop."""
+    """Within the context, make servers that are started reachable by direct calls from the same event loop."""
     token = _nearby.set(True)
     try:
         yield
@@ -37,7 +37,7 @@ def nearby() -> Iterator[None]:
 
 
 class NearServer:
-    """The handlers of one server, by method.
+    """The handlers of one server for direct calls, by method.
 
     Generated `add_XServicer_to_server` functions accept it as a server and so register their handlers here.
     """
@@ -50,18 +50,23 @@ class NearServer:
         self._idle.set()
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Does nothing; `add_registered_method_handlers` receives the same handlers."""
+        """Do nothing; `add_registered_method_handlers` receives the same handlers."""
 
     def add_registered_method_handlers(
         self, service: str, handlers: Mapping[str, grpc.RpcMethodHandler[Any, Any]]
     ) -> None:
-        """Registers the handlers with one request and one response."""
+        """Register those handlers of a service that have one request and one response.
+
+        Args:
+            service: Full name of the service, such as "hopyard.v1.AppStatService".
+            handlers: Handlers by method name.
+        """
         for name, handler in handlers.items():
             if handler.unary_unary is not None:
                 self.methods[f"/{service}/{name}"] = handler.unary_unary
 
     async def handle(self, method: str, request: Any, seconds: float | None) -> Any:
-        """Calls the handler of a method and returns its response.
+        """Call the handler of a method and return its response.
 
         Args:
             method: Full name, such as "/hopyard.v1.AppStatService/HasBlobs".
@@ -93,7 +98,7 @@ class NearServer:
                 self._idle.set()
 
     async def finished(self, grace: float | None) -> None:
-        """Waits until no call is pending, at most `grace` seconds; None: without limit."""
+        """Wait until no direct call is pending, at most `grace` seconds (None: without a limit), and log a warning after that time."""
         try:
             async with asyncio.timeout(grace):
                 await self._idle.wait()
@@ -105,20 +110,20 @@ _servers: Final[dict[str, NearServer]] = {}
 
 
 def publish(address: str, server: NearServer) -> None:
-    """Routes calls of this event loop to `address` directly to `server`, if inside `nearby`."""
+    """From now on, let direct calls to `address` reach `server`, if this function is called within `nearby`; else do nothing."""
     if _nearby.get():
         server.loop = asyncio.get_running_loop()
         _servers[address] = server
 
 
 def withdraw(address: str, server: NearServer) -> None:
-    """Routes calls to `address` over gRPC again, if they went to `server`."""
+    """Send calls to `address` over gRPC again, if direct calls reach `server` there; else do nothing."""
     if _servers.get(address) is server:
         del _servers[address]
 
 
 def find(address: str, method: str) -> NearServer | None:
-    """Returns the server at `address` in this event loop that has `method`; None: there is none."""
+    """Return the server for a direct call of `method` at `address` from this event loop; None if the call must use gRPC."""
     server = _servers.get(address)
     if server is None or method not in server.methods or asyncio.get_running_loop() is not server.loop:
         return None
@@ -126,12 +131,19 @@ def find(address: str, method: str) -> NearServer | None:
 
 
 class NearCall:
-    """A direct call, which begins when it is awaited."""
+    """A direct call, which begins when it is awaited.
+
+    Args:
+        server: The server to call.
+        method: Full name of the method.
+        request: The request message.
+        timeout: Deadline in seconds; None: none.
+    """
 
     def __init__(self, server: NearServer, method: str, request: Any, timeout: float | None) -> None:
         self._work = (server, method, request, timeout)
 
     def __await__(self) -> Generator[None, None, Any]:
-        """Makes the call and returns the response."""
+        """Make the call and return the response; raise like `NearServer.handle`."""
         server, method, request, timeout = self._work
         return server.handle(method, request, timeout).__await__()

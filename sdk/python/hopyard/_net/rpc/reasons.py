@@ -1,4 +1,7 @@
-"""Reasons as they travel: the sentence for people, the code and the arguments for programs."""
+"""Converts reasons (why something is in its state) between Python and protobuf.
+
+A message has three fields for a reason: the sentence for people, and the code and the arguments for programs.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ REASON_CODES: Final = EnumMap(
     common_pb2.ReasonCode,
     {code: common_pb2.ReasonCode.Value(f"REASON_CODE_{code.value}") for code in ReasonCode},
 )
-"""UNSPECIFIED means that there is no reason (`reason_from_proto`): as the code of a reason it is refused."""
+"""Reason codes. UNSPECIFIED is refused; `reason_from_proto` handles it, because it means that there is no reason."""
 
 _MOST_LEVELS: Final = 16
-"""A reason that came has at most so many reasons within each other."""
+"""Maximum nesting of reasons in the arguments of a received reason."""
 
 
 _LEAST_WHOLE: Final = -(2**63)
@@ -26,18 +29,18 @@ _MOST_WHOLE: Final = 2**63 - 1
 
 
 class _HasReason(Protocol):
-    """A message with a reason."""
+    """A protobuf message with the three fields of a reason."""
 
     reason: str
     reason_code: common_pb2.ReasonCode.ValueType
 
     @property
     def reason_args(self) -> Any:
-        """The arguments by name."""
+        """The arguments by name, as a protobuf map."""
 
 
 def set_reason(message: _HasReason, reason: Reason | None) -> None:
-    """Writes a reason into a message; None: there is none."""
+    """Write a reason into the fields `reason`, `reason_code` and `reason_args` of a message; None clears them."""
     message.reason = explain(reason)
     message.reason_code = code_to_proto(reason)
     message.reason_args.clear()
@@ -45,12 +48,12 @@ def set_reason(message: _HasReason, reason: Reason | None) -> None:
 
 
 def code_to_proto(reason: Reason | None) -> common_pb2.ReasonCode.ValueType:
-    """The wire's code of a reason; UNSPECIFIED without one."""
+    """Return the protobuf code of a reason; UNSPECIFIED if it is None."""
     return REASON_CODES.to_proto(reason.code) if reason is not None else common_pb2.REASON_CODE_UNSPECIFIED
 
 
 def fill_args(args: Any, reason: Reason | None) -> None:
-    """Writes the arguments of a reason into the map of a message."""
+    """Write the arguments of a reason into the protobuf map `args`; if the reason is None, write nothing."""
     for name, value in reason.args.items() if reason is not None else ():
         found = args[name]
         if isinstance(value, Reason):
@@ -65,10 +68,15 @@ def fill_args(args: Any, reason: Reason | None) -> None:
 
 
 def reason_from_proto(code: int, args: Mapping[str, common_pb2.ReasonArgument], *, levels: int = 0) -> Reason | None:
-    """The reason that came as a code and arguments; None: UNSPECIFIED, there is none.
+    """Return the reason with a protobuf code and arguments; None if the code is UNSPECIFIED and there are no arguments.
+
+    Args:
+        code: Protobuf number of the reason's code.
+        args: The arguments by name.
+        levels: Number of reasons within whose arguments this one is nested.
 
     Raises:
-        InvalidInput: The code is not known, or the arguments are not those of the code.
+        InvalidInput: The code is unknown, the arguments are not those of the code, or reasons are nested too deeply.
     """
     if code == common_pb2.REASON_CODE_UNSPECIFIED and not args:
         return None

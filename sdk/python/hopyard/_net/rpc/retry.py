@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait before the next attempt.
+    """The times to wait between attempts: random, with a bound that grows exponentially with the number of failures.
 
     Attributes:
         first: Upper bound of the first wait in seconds (> 0).
@@ -29,17 +29,17 @@ class Backoff:
     factor: float = 2.0
 
     def __post_init__(self) -> None:
-        """Refuses values out of range."""
+        """Raise ValueError if a value is out of range."""
         if not (0 < self.first <= self.most and self.factor >= 1):
             raise ValueError(f"backoff needs 0 < first <= most and factor >= 1, found {self}")
 
     def bound(self, failures: int) -> float:
-        """Returns the upper bound in seconds of the wait after `failures` (>= 1) failures in a row."""
+        """Return the upper bound in seconds of the wait after `failures` (>= 1) consecutive failures."""
         # The exponent is limited, because the float would overflow before a client gives up.
         return min(self.most, self.first * self.factor ** min(failures - 1, 64))
 
     def wait(self, failures: int, rng: random.Random) -> float:
-        """Returns the seconds to wait after `failures` failures in a row: uniform in [0, bound] (full jitter)."""
+        """Return the seconds to wait after `failures` (>= 1) consecutive failures: uniform in [0, bound] (full jitter)."""
         return rng.uniform(0.0, self.bound(failures))
 
 
@@ -53,7 +53,7 @@ async def retry(
     rng: random.Random | None = None,
     on_failure: Callable[[Unavailable, float], object] | None = None,
 ) -> T:
-    """Repeats a call while it raises `Unavailable` and the next attempt can begin before the deadline.
+    """Repeat a call while it raises `Unavailable` and the next attempt can begin before the deadline.
 
     Args:
         call: Starts one attempt; it must be idempotent.

@@ -1,7 +1,7 @@
-"""The table between `hopyard.errors` and gRPC status codes, and the conversion in both directions.
+"""Converts between the exceptions of `hopyard.errors` and gRPC statuses.
 
 Peers in other languages see the status code. If several classes share a code, the trailing metadata `ERROR_KEY` names
-the class; without it the code's first class is raised.
+the class; without it the code's first class in `CODES` is raised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CODES: Final[Mapping[type[errors.HopyardError], grpc.StatusCode]] = {
     errors.Internal: grpc.StatusCode.INTERNAL,
 }
 
-# Codes that only gRPC itself or servers of others send.
+# Codes that Hopyard services do not send, but gRPC itself or other servers may.
 _FOREIGN: Final[Mapping[grpc.StatusCode, type[errors.HopyardError]]] = {
     # The peer cancelled the call, as a stopping server does after its grace period.
     grpc.StatusCode.CANCELLED: errors.Unavailable,
@@ -55,17 +55,17 @@ _MESSAGE_BYTES: Final = 4096
 
 
 def code_of(error: errors.HopyardError) -> grpc.StatusCode:
-    """Returns the status code of the error's class, or of its nearest base class in `CODES` (INTERNAL if there is none)."""
+    """Return the status code of the error's class, or of its nearest base class in `CODES` (INTERNAL if there is none)."""
     return CODES[_known(type(error))]
 
 
 def name_of(error: errors.HopyardError) -> str:
-    """Returns the class name to send with an error: that of its class, or of its nearest base class in `CODES`."""
+    """Return the class name to send with an error: that of its class, or of its nearest base class in `CODES`."""
     return _known(type(error)).__name__
 
 
 def message_of(error: BaseException) -> str:
-    """Returns the error's message, truncated to about 4 KiB after escaping so that it fits into a header."""
+    """Return the error's message, truncated to about 4 KiB after escaping so that it fits into a header."""
     text = str(error) or type(error).__name__
     if len(quote(text)) <= _MESSAGE_BYTES:
         return text
@@ -78,7 +78,13 @@ def message_of(error: BaseException) -> str:
 
 
 def error_from(code: grpc.StatusCode, message: str, name: str = "") -> errors.HopyardError:
-    """Returns the exception for a status code; `name` (from the trailing metadata) selects the class if it has this code."""
+    """Return the exception for a gRPC status.
+
+    Args:
+        code: The status code.
+        message: Message of the exception; empty: the name of the code.
+        name: Class name from the trailing metadata, used if this class has the code; else the first class of the code is used.
+    """
     kind = _NAMES.get(name)
     if kind is None or CODES[kind] is not code:
         kind = _CLASSES.get(code, errors.Internal)
@@ -86,7 +92,7 @@ def error_from(code: grpc.StatusCode, message: str, name: str = "") -> errors.Ho
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError) -> errors.HopyardError:
-    """Returns the exception for an error of a gRPC call."""
+    """Return the exception of `hopyard.errors` for the status of a failed gRPC call."""
     trailing = error.trailing_metadata()
     name = trailing.get(ERROR_KEY, "") if trailing is not None else ""
     return error_from(error.code(), error.details() or "", name if isinstance(name, str) else "")

@@ -1,4 +1,4 @@
-"""Converts values, hyperparameters, metrics, reports and run keys between Python and the wire."""
+"""Converts hyperparameter values, configurations, metrics, reports and run keys between Python and protobuf messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 def value_to_proto(value: object, path: str = "value") -> common_pb2.Value:
-    """Converts None, bool, int, float, str, and lists, tuples and string-keyed mappings of these. Ints and floats stay distinct.
+    """Convert None, bool, int, float, str, and lists, tuples and string-keyed mappings of these to a message.
+
+    Ints and floats stay distinct.
+
+    Args:
+        value: The value.
+        path: Name of the value in error messages.
 
     Raises:
         InvalidInput: The value has another type, an int beyond 64 bits, a key that is not a str, a str with a lone
@@ -26,7 +32,7 @@ def value_to_proto(value: object, path: str = "value") -> common_pb2.Value:
 
 
 def value_from_proto(message: common_pb2.Value) -> Any:
-    """Converts a value to None, bool, int, float, str, list or dict."""
+    """Convert a message to None, bool, int, float, str, list or dict, the inverse of `value_to_proto`."""
     kind = message.WhichOneof("kind")
     if kind is None:
         return None
@@ -38,29 +44,29 @@ def value_from_proto(message: common_pb2.Value) -> Any:
 
 
 def hyperparameters_to_proto(values: Mapping[str, Any], path: str = "hyperparameters") -> common_pb2.Hyperparameters:
-    """Converts a configuration to a message; raises `InvalidInput` like `value_to_proto`."""
+    """Convert a configuration (hyperparameter values by name) to a message; raise `InvalidInput` like `value_to_proto`."""
     message = common_pb2.Hyperparameters()
     _fill_map(message.values, values, path, 0)
     return message
 
 
 def hyperparameters_from_proto(message: common_pb2.Hyperparameters) -> dict[str, Any]:
-    """Converts a message to a configuration, sorted by name because maps on the wire have no order."""
+    """Convert a message to a configuration, sorted by name because protobuf maps have no order."""
     return _map_from_proto(message.values)
 
 
 def metrics_from_proto(values: Mapping[str, float]) -> dict[str, float]:
-    """Returns the metrics of a message as a dict, sorted by name because maps on the wire have no order."""
+    """Return the metrics of a message as a dict, sorted by name because protobuf maps have no order."""
     return {name: values[name] for name in sorted(values)}
 
 
 def report_to_proto(report: Report, *, at: float = 0.0, in_force: Mapping[str, Any] | None = None) -> common_pb2.Report:
-    """Converts a report to a message.
+    """Convert a report to a message.
 
     Args:
         report: The report.
-        at: Time of the report in seconds since the epoch.
-        in_force: The hyperparameters in force, for the first report of a run.
+        at: Time of the report in seconds since the epoch; 0: unknown.
+        in_force: The hyperparameters that the trainer uses, for the first report of a run; None: not sent.
     """
     message = common_pb2.Report()
     fill_report(message, report, at=at)
@@ -70,7 +76,13 @@ def report_to_proto(report: Report, *, at: float = 0.0, in_force: Mapping[str, A
 
 
 def fill_report(message: common_pb2.Report, report: Report, *, at: float) -> None:
-    """Writes a report with its time `at`, in seconds since the epoch, into an empty message, which may be part of another one."""
+    """Write a report into an empty message, which may be part of another one.
+
+    Args:
+        message: The message.
+        report: The report.
+        at: Time of the report in seconds since the epoch.
+    """
     message.position = report.position
     message.metrics.update(report.metrics)
     message.seconds = report.seconds
@@ -87,7 +99,7 @@ def fill_report(message: common_pb2.Report, report: Report, *, at: float) -> Non
 
 
 def report_from_proto(message: common_pb2.Report) -> Report:
-    """Converts a message to a report, without the message's `at` and `in_force`.
+    """Convert a message to a report, without the message's `at` and `in_force`.
 
     Raises:
         InvalidInput: The position, seconds or examples are negative.
@@ -100,10 +112,11 @@ def report_from_proto(message: common_pb2.Report) -> Report:
 
 
 def check_report(message: common_pb2.Report, path: str = "report") -> None:
-    """Checks the ranges of a report's fields.
+    """Raise InvalidInput if the position, seconds or examples of a report are negative.
 
-    Raises:
-        InvalidInput: The position, seconds or examples are negative. The message begins with `path`.
+    Args:
+        message: The report.
+        path: Name of the report in the error message.
     """
     position, seconds, examples = message.position, message.seconds, message.examples
     if not (position >= 0 and seconds >= 0 and examples >= 0):
@@ -113,12 +126,12 @@ def check_report(message: common_pb2.Report, path: str = "report") -> None:
 
 
 def run_key_from_proto(message: common_pb2.RunRef) -> RunKey:
-    """Converts a message to a run key."""
+    """Convert a message to a run key: stream, job, attempt and rank."""
     return RunKey(StreamId(message.experiment), message.job, message.attempt, message.rank)
 
 
 def run_key_to_proto(key: RunKey) -> common_pb2.RunRef:
-    """Converts a run key to a message."""
+    """Convert a run key (stream, job, attempt and rank) to a message."""
     return common_pb2.RunRef(experiment=key.stream, job=key.job, attempt=key.attempt, rank=key.rank)
 
 

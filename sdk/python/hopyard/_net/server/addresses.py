@@ -1,4 +1,4 @@
-"""The addresses of a service: listening address, address file, and checks of hosts."""
+"""Addresses of services: checks of the address to listen on, and the address file, by which clients find a service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopyard.errors import Conflict, InvalidInput, NotFound
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only processes on this host can connect to `host`."""
+    """Return whether `host` is a loopback address, to which only processes on this host can connect; False for other host names."""
     if host == "localhost":
         return True
     try:
@@ -21,13 +21,13 @@ def is_loopback(host: str) -> bool:
 
 
 def join(host: str, port: int) -> str:
-    """Returns HOST:PORT, with brackets around an IPv6 address."""
+    """Return HOST:PORT, with brackets around an IPv6 address."""
     bare = host.strip("[]")
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
 
 
 def check_bind(host: str, *, insecure: bool) -> None:
-    """Refuses to listen on an address that other hosts can reach, unless `insecure` is set.
+    """Raise an error if a server that listens on `host` would be reachable from other hosts, unless `insecure` is set.
 
     Raises:
         Conflict: The host is not loopback and `insecure` is False.
@@ -41,17 +41,17 @@ def check_bind(host: str, *, insecure: bool) -> None:
 
 
 def reachable(host: str) -> str:
-    """Returns the address by which processes on this host reach a server that listens on `host`."""
+    """Return the address by which processes on this host reach a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host.strip("[]"), host)  # noqa: S104
 
 
 def address_file(data: Path, name: str) -> Path:
-    """Returns the path of the file with the address of the service `name` that uses the data folder `data`."""
+    """Return the path of the file that contains the address of the service `name` with the data folder `data`."""
     return data / f"{name}.address"
 
 
 def read_address(data: Path, name: str) -> str:
-    """Returns the address of the service `name` that uses the data folder `data`, as HOST:PORT.
+    """Return the address, HOST:PORT, of the service `name` that uses the data folder `data`.
 
     Raises:
         NotFound: No such service runs, or it has not written its address yet.
@@ -64,7 +64,7 @@ def read_address(data: Path, name: str) -> str:
 
 
 def write_address(data: Path, name: str, address: str) -> None:
-    """Writes the address file of the service `name` in the folder `data` atomically; creates the folder if it is missing."""
+    """Write the address file of the service `name` in the folder `data` atomically; create the folder if it is missing."""
     data.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=data, prefix=f".{name}.address.")
     try:
@@ -77,7 +77,10 @@ def write_address(data: Path, name: str, address: str) -> None:
 
 
 def remove_address(data: Path, name: str, address: str) -> None:
-    """Deletes the address file of the service `name` if it still contains `address`; the file of a later service is kept."""
+    """Delete the address file of the service `name` in the folder `data` if it still contains `address`.
+
+    If a later service has replaced the file, it stays.
+    """
     path = address_file(data, name)
     try:
         if path.read_text(encoding="utf-8").strip() == address:
@@ -87,7 +90,7 @@ def remove_address(data: Path, name: str, address: str) -> None:
 
 
 def check_host(host: str) -> None:
-    """Refuses a wildcard address as a host's own address, because other hosts could not connect to it.
+    """Raise an error if a host's own address is a wildcard, because other hosts could not connect to it.
 
     Raises:
         InvalidInput: `host` is 0.0.0.0, :: or empty.

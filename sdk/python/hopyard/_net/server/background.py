@@ -1,4 +1,4 @@
-"""Background tasks of a service, whose failures end the service."""
+"""Background tasks (asyncio) of a service, whose failures end the service."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class Background:
     If a task raises, `wait` and `stop` raise the same error, so that the service ends. An error that is not a
     `HopyardError` is logged immediately, with the task's name and traceback. As a context manager it stops its tasks on
     exit.
+
+    Args:
+        name: Name of the service, for log entries.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,11 +41,15 @@ class Background:
 
     @property
     def stopping(self) -> bool:
-        """Whether the stop has begun, after which no task can be started."""
+        """Whether `stop` was called, after which no task can be started."""
         return self._stopping
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Runs a coroutine as a background task and returns the task. If it raises, `wait` and `stop` raise the error.
+        """Run a coroutine as a background task, and return the task. If it raises, `wait` and `stop` raise the error.
+
+        Args:
+            work: The coroutine.
+            name: Name of the task in log entries.
 
         Raises:
             RuntimeError: The service is stopping.
@@ -56,7 +63,7 @@ class Background:
         return task
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Waits until `stop` is set; raises the error of a task as soon as one fails."""
+        """Wait until `stop` is set, or raise the error of a task as soon as one fails."""
         waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._failed.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -66,7 +73,7 @@ class Background:
         self._raise()
 
     async def stop(self) -> None:
-        """Cancels the tasks one by one, newest first, awaiting each; then raises the error of the first failed task, if any.
+        """Cancel the tasks one by one, newest first, and await each; then raise the error of the first failed task, if any.
 
         Safe to call twice.
         """
@@ -79,13 +86,13 @@ class Background:
         self._raise()
 
     async def __aenter__(self) -> Self:
-        """Returns this object."""
+        """Return this object."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stops the tasks. If the context raised an error, an error of a task does not replace it."""
+        """Stop the tasks. If the context raised an error, an error of a task does not replace it."""
         try:
             await self.stop()
         except BaseException as failure:

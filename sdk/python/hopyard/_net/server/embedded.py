@@ -24,26 +24,26 @@ SYNCHRONOUS: Final = ("normal", "full")
 
 
 class EmbeddedService(Protocol):
-    """The interface of a service."""
+    """The interface of the services that an embedded cluster runs: AppStat, generators and scheduler."""
 
     async def start(self) -> str:
-        """Starts to listen and returns the address."""
+        """Start to listen, and return the address as HOST:PORT."""
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Waits until `stop` is set; raises the error that ended the service earlier."""
+        """Wait until `stop` is set, or raise the error of the service as soon as it fails."""
 
     async def stop(self) -> None:
-        """Stops the service in order; safe to call twice."""
+        """Stop the service in order; safe to call twice."""
 
 
 class Embedded:
-    """The three services of a directory, started in the order of their dependencies and stopped in reverse.
+    """AppStat, generators and scheduler of one cluster in this process, started in the order of their dependencies, stopped in reverse.
 
     Args:
-        data: The directory.
-        lease_seconds: Passed to the scheduler.
-        heartbeat_seconds: Passed to the scheduler.
-        synchronous: Passed to AppStat: when SQLite waits for the disk, one of `SYNCHRONOUS`.
+        data: The cluster's directory; created if missing.
+        lease_seconds: Lease of agents, passed to the scheduler: seconds after which a silent agent loses its runs.
+        heartbeat_seconds: Seconds between messages of an agent, passed to the scheduler.
+        synchronous: When SQLite waits for the disk, one of `SYNCHRONOUS`; passed to AppStat.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Embedded:
         self._running: list[EmbeddedService] = []
 
     async def start(self) -> str:
-        """Starts all services and returns the scheduler's address."""
+        """Start all services, and return the scheduler's address as HOST:PORT."""
         self._data.mkdir(parents=True, exist_ok=True)
         with nearby():
             appstat = await self._start("appstat", synchronous=self._synchronous)
@@ -69,7 +69,7 @@ class Embedded:
         return await service.start()
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Waits until `stop` is set; raises the error of a service as soon as one fails."""
+        """Wait until `stop` is set, or raise the error of a service as soon as one fails."""
         waits = [asyncio.create_task(service.wait(stop)) for service in self._running]
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_EXCEPTION)
@@ -81,7 +81,7 @@ class Embedded:
             wait.result()
 
     async def stop(self) -> None:
-        """Stops all services, the scheduler first; then raises the first error, if any."""
+        """Stop all services, the scheduler first; then raise the first error, if any."""
         failures: list[Exception] = []
         while self._running:
             try:
@@ -93,7 +93,7 @@ class Embedded:
 
 
 def main() -> int:
-    """Runs the services of an embedded cluster until a signal stops them; returns the exit code."""
+    """Run the services of an embedded cluster until a signal stops them; return the exit code, as `run_service` does."""
     parser = argparse.ArgumentParser(prog="python -m hopyard._net.server.embedded", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the cluster's directory")
     parser.add_argument("--lease", type=float, default=10.0, help="seconds after which a silent agent loses its runs")

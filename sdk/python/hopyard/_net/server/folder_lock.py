@@ -1,4 +1,4 @@
-"""Ensures that only one service of a kind uses a data folder."""
+"""A lock that ensures that only one service of a kind uses a data folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FolderLock:
         self._handle: int | None = None
 
     def take(self) -> None:
-        """Takes the lock.
+        """Acquire the lock without waiting.
 
         Raises:
             Conflict: Another process has the lock; the message names its process id.
@@ -45,7 +45,7 @@ class FolderLock:
         self._handle = handle
 
     def give_back(self) -> None:
-        """Releases the lock; safe to call twice."""
+        """Release the lock; safe to call twice."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -1,4 +1,4 @@
-"""Converts exceptions of handlers to gRPC statuses."""
+"""A server interceptor that converts exceptions of handlers to gRPC statuses."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _Handler = Callable[[Any, Any], Any]
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Ends a call whose handler raised: a `HopyardError` with its status, any other exception with INTERNAL and a log entry.
+    """Ends a call whose handler raised with a gRPC status.
 
-    It handles all four kinds of calls. Handlers are coroutine functions, or async generator functions for streamed
-    responses. A generator is closed when its call ends, so that its `finally` blocks run then.
+    A `HopyardError` becomes its status, any other exception becomes INTERNAL and is logged with its traceback. All four kinds of
+    calls are handled. Handlers are coroutine functions, or async generator functions for streamed responses. A generator is closed
+    when its call ends, so that its `finally` blocks run then.
     """
 
     async def intercept_service(
@@ -31,7 +32,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Returns the handler of a method, wrapped to convert exceptions."""
+        """Return the handler of a method, wrapped to convert exceptions; None if the server has no such method."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 
 class LogFormat(enum.StrEnum):
-    """The format of log entries."""
+    """The format of log entries: text, or one JSON object per line."""
 
     TEXT = "text"
     JSON = "json"
@@ -51,7 +51,7 @@ class _JsonFormatter(logging.Formatter):
 def set_up_logging(
     service: str, *, format: LogFormat = LogFormat.TEXT, level: str = "INFO", stream: TextIO | None = None
 ) -> None:
-    """Sends this process's log to `stream`, replacing the earlier setup.
+    """Send this process's log to a stream, replacing the earlier configuration.
 
     Args:
         service: Name of the process in each entry.

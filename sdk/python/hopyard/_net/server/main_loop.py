@@ -1,4 +1,4 @@
-"""Runs a service as a process: signals, exit codes, logging."""
+"""Runs a service as a process: handles signals, sets up logging, and determines the exit code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT, log_level: str = "INFO") -> int:
-    """Runs a service until it ends or a signal stops it.
+    """Run a service until it ends or a signal stops it.
 
     The first SIGTERM or SIGINT sets the event that `main` waits for. The second cancels `main`; when `main` has ended,
     the process exits with 130, without waiting for the rest of a stop in progress.

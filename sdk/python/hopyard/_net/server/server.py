@@ -45,12 +45,14 @@ S = TypeVar("S")
 class Server:
     """A gRPC server with health checks, reflection, error mapping, an address file and an ordered stop.
 
+    Add the servicers with `add`, then call `start`, and `stop` at the end.
+
     Args:
         name: Name of the service, used for the address file and in the log.
         host: Address to listen on; any other than loopback requires `insecure`.
         port: Port to listen on; 0 selects a free one.
         data: Data folder for the address file `<name>.address`; None: no file.
-        insecure: Allows connections from other hosts without encryption.
+        insecure: Allow connections from other hosts without encryption.
         interceptors: Further interceptors, called inside the one that maps errors.
 
     Raises:
@@ -89,12 +91,12 @@ class Server:
         return self._address
 
     def add(self, register: Callable[[S, grpc.aio.Server], None], servicer: S, service: str) -> None:
-        """Adds a servicer. Call it before `start`.
+        """Add a servicer (the implementation of a gRPC service). Call this before `start`.
 
         Args:
             register: The generated `add_XServicer_to_server`.
             servicer: The servicer.
-            service: Full name, such as "hopyard.v1.AppStatService", for health checks and reflection.
+            service: Full name of the service, such as "hopyard.v1.AppStatService", for health checks and reflection.
 
         Raises:
             RuntimeError: The server has started.
@@ -106,7 +108,7 @@ class Server:
         self._services.append(service)
 
     async def start(self, *, ready: bool = True) -> str:
-        """Starts to listen, writes the address file, and returns the address (HOST:PORT).
+        """Start to listen, write the address file, and return the address (HOST:PORT).
 
         Args:
             ready: Whether health checks report SERVING now; False: only after `set_ready(True)`.
@@ -138,16 +140,20 @@ class Server:
         return self._address
 
     async def set_ready(self, ready: bool) -> None:
-        """Sets whether health checks report SERVING or NOT_SERVING; ignored after the stop has begun."""
+        """Set whether health checks report SERVING or NOT_SERVING; ignored after the stop has begun."""
         status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *self._services):
             await self._health.set(service, status)
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
-        """Stops the server in order; safe to call twice, and before `start`.
+        """Stop the server in order; safe to call twice, and before `start`.
 
-        Health checks report NOT_SERVING, the address file is deleted, new calls are refused, and pending calls are
-        cancelled after `grace` seconds.
+        Health checks report NOT_SERVING, the address file is deleted, new calls are refused, and calls over gRPC that are still pending
+        after `grace` seconds are cancelled.
+
+        Args:
+            grace: Seconds that pending calls have to finish; None: calls over gRPC are cancelled at once, and direct calls
+                (`in_process`) may take any time.
         """
         if self._stopped is None:
             self._stopped = asyncio.get_running_loop().create_task(self._stop(grace), name=f"{self._name}.stop")

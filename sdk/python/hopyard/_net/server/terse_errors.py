@@ -1,4 +1,4 @@
-"""Identifies errors whose message is sufficient, so that they are logged without a traceback."""
+"""Identifies errors whose message is sufficient, so that services log them without a traceback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENVIRONMENT: Final = frozenset(
 
 
 def explained(error: BaseException) -> str:
-    """Returns the message of an error that needs no traceback; empty: the traceback is needed."""
+    """Return the message of an error that can be logged without a traceback; empty if the traceback is needed."""
     if isinstance(error, HopyardError) and not isinstance(error, Internal):
         return str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno in _ENVIRONMENT:

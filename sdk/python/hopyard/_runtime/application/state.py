@@ -1,4 +1,4 @@
-"""Saves and loads snapshots for programs that leave packing, hashing and verification to their agent."""
+"""Saves and loads snapshots for training programs that leave packing, hashing and verification to their agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopyard.errors import DataLoss, InvalidInput, NotFound
 
 
 def named(snapshot: Path) -> SnapshotFileInfo:
-    """Returns the present hash and size of a snapshot, which is a folder or a packed file.
+    """Return the hash and size of a snapshot, a folder or a packed file, computed from its present contents.
 
     Raises:
         SnapshotFileError, OSError: The snapshot cannot be read.
@@ -28,7 +28,15 @@ def named(snapshot: Path) -> SnapshotFileInfo:
 
 
 def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotFileInfo:
-    """Stores bytes as a snapshot in the folder `snapshots` under their hash; returns hash and size."""
+    """Store bytes as a snapshot file, named by its hash, and return the hash and size.
+
+    Args:
+        chunks: The bytes in order.
+        snapshots: Folder of the snapshots.
+
+    Raises:
+        OSError: Writing failed.
+    """
     partial = snapshots / f".{uuid.uuid4().hex}.saving"
     try:
         with partial.open("xb") as file:
@@ -41,9 +49,13 @@ def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotFileInfo:
 
 
 def save_entry(entry: Path, snapshots: Path) -> SnapshotFileInfo:
-    """Packs a file or folder into the folder `snapshots` under the hash of the archive; returns hash and size.
+    """Pack a file or folder as a snapshot file, named by its hash, and return the hash and size.
 
-    It does not flush to disk, like a process that packs itself (`hopyard._runtime.runner.boundary`).
+    The file is not flushed to disk, as with programs that pack by themselves (`hopyard._runtime.runner.boundary`).
+
+    Args:
+        entry: File or folder to pack.
+        snapshots: Folder of the snapshots.
 
     Raises:
         InvalidInput: The path is not absolute, or contains something that a snapshot may not contain.
@@ -65,11 +77,15 @@ def save_entry(entry: Path, snapshots: Path) -> SnapshotFileInfo:
 
 
 def load_folder(snapshot: Path, sha256: str, folder: Path) -> None:
-    """Verifies a snapshot and writes its contents to `folder`, which must not exist yet.
+    """Verify a snapshot and write its contents to a new folder.
+
+    Args:
+        snapshot: The snapshot, a folder or a packed file.
+        sha256: Hash of the snapshot.
+        folder: Absolute path of the target, which must not exist; its parent must.
 
     Raises:
-        InvalidInput: The path of the folder is not absolute, exists, or has no parent folder; or the snapshot cannot be
-            unpacked.
+        InvalidInput: `folder` is not absolute, exists or has no parent folder; or the snapshot cannot be unpacked.
         NotFound: The snapshot is no longer on this node.
         DataLoss: The snapshot is damaged.
     """

@@ -1,4 +1,4 @@
-"""Process snapshots: dumps any process with CRIU, packs the dump, and restores it on another node (docs/process-snapshots.md)."""
+"""Process snapshots: dumps of any process with CRIU, packed into a file and restored on another node (docs/process-snapshots.md)."""
 
 from typing import Final
 

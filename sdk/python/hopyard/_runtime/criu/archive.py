@@ -1,9 +1,8 @@
 """A process snapshot as one file: a zstd-compressed tar of a manifest, the CRIU images and the folder of the process.
 
-Packing and unpacking stream through memory in one pass and compute the hash on the way. Unpacked data is not used
-before the hash of the whole file is verified. Packing runs in parallel, because a slot stays occupied until it ends:
-blocks are compressed by several threads, each as a separate zstd frame, while further blocks are read and finished ones
-are hashed and written.
+`pack` and `unpack` process the data in one pass and compute the hash at the same time. Unpacked data is not used before the
+hash of the whole file is verified. Packing runs in parallel, because a slot stays occupied until it ends: several threads
+compress blocks, each as a separate zstd frame, while further blocks are read and finished ones are hashed and written.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LARGEST_MANIFEST: Final = 16 * 1024 * 1024
 
 
 class _Verifying:
-    """A file that hashes what is read from it."""
+    """A readable file that computes the SHA-256 and the number of the bytes read from it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -53,7 +52,7 @@ class _Verifying:
 
 
 class _Packing:
-    """A writable stream that compresses what it receives in other threads and writes it to a file.
+    """A writable stream that compresses data in other threads, writes it to a file and computes the hash of the compressed bytes.
 
     Args:
         file: The file, open and empty.
@@ -71,7 +70,7 @@ class _Packing:
         self._waiting: deque[Future[None]] = deque()
 
     def write(self, data: bytes) -> int:
-        """Queues data for compression. Waits if the queue is full.
+        """Queue data for compression, and return its length. Waits while the queue is full.
 
         Raises:
             OSError: Earlier data could not be written.
@@ -90,14 +89,18 @@ class _Packing:
         return self._taken
 
     def finish(self) -> SnapshotFileInfo:
-        """Waits until all data is written, and returns the hash and the size of the file."""
+        """Wait until all data is written, and return the hash and the size of the file.
+
+        Raises:
+            OSError: Data could not be written.
+        """
         self._flush()
         while self._waiting:
             self._waiting.popleft().result()
         return SnapshotFileInfo(self._hash.hexdigest(), self._written)
 
     def close(self) -> None:
-        """Cancels queued work and waits until the threads have ended."""
+        """Cancel queued work and wait until the threads have ended."""
         for pool in (self._compressors, self._writer):
             pool.shutdown(cancel_futures=True)
 
@@ -132,14 +135,14 @@ def pack(
     instead: Mapping[str, bytes],
     threads: int = 1,
 ) -> SnapshotFileInfo:
-    """Writes a snapshot atomically to `file`.
+    """Write a process snapshot to `file`, and return its hash and size. If this fails, `file` is deleted.
 
     Args:
-        file: Path of the snapshot; deleted if packing fails.
-        manifest: Data to be stored as JSON.
-        images: Folder of CRIU's images; None: no process is left.
+        file: Path of the snapshot; an existing file is overwritten.
+        manifest: Metadata, which is stored as JSON.
+        images: Folder of CRIU's images; None: the snapshot contains no process, because the program has ended.
         folder: Working folder of the process.
-        instead: Contents by file name that replace files at the top of `folder`.
+        instead: File names at the top of `folder` with the contents to store in place of these files.
         threads: Number of threads that compress.
 
     Raises:
@@ -166,13 +169,13 @@ def pack(
 
 
 def unpack(file: Path, sha256: str, images: Path, folder: Path) -> dict[str, Any]:
-    """Unpacks a snapshot file and returns its manifest. If it fails, `images` and `folder` are deleted.
+    """Unpack a process snapshot and return its manifest. If this fails, `images` and `folder` are deleted.
 
     Args:
         file: The snapshot file.
-        sha256: Its hash.
+        sha256: Expected hash of the file.
         images: Target for CRIU's images; must not exist.
-        folder: Target for the process's folder; must not exist.
+        folder: Target for the working folder of the process; must not exist.
 
     Raises:
         SnapshotCorruptError: The bytes do not match the hash.
@@ -235,7 +238,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def _without(names: set[str]) -> Callable[[tarfile.TarInfo], tarfile.TarInfo | None]:
-    """Returns a tar filter that excludes these names, sockets and devices, which cannot be unpacked."""
+    """Return a tar filter that excludes the members with these names, and sockets and devices, which cannot be unpacked."""
 
     def chosen(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if member.name in names or (member.isdev() and not member.isfifo()) else member

@@ -1,4 +1,4 @@
-"""Finds the CRIU program, checks that it works, and explains its errors."""
+"""Finds the CRIU program, checks that it works, and explains its error output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MOST_ERRORS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Criu:
-    """An installed CRIU.
+    """An installed CRIU program.
 
     Attributes:
         path: Path of the program.
@@ -59,14 +59,14 @@ class Criu:
 
     @property
     def shown(self) -> str:
-        """The version as text."""
+        """The version as text, such as "4.2.1"."""
         return ".".join(map(str, self.version))
 
     def check(self) -> None:
-        """Checks with `criu check` whether CRIU works on this host.
+        """Check with `criu check` that CRIU works on this host, and that this process may restore processes.
 
         Raises:
-            CriuUnavailableError: It does not work; the message says why.
+            CriuUnavailableError: CRIU does not work, or this process lacks the rights; the message says why.
         """
         if not _may_restore():
             raise CriuUnavailableError(
@@ -79,9 +79,14 @@ class Criu:
 
 
 def find(named: str = "", environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Returns the path of the CRIU to use; None: there is none.
+    """Return the path of the CRIU program to use; None if there is none.
 
-    The order is: `named`, the environment variable `VARIABLE`, PATH, `PRIVATE`. The name "off" means none.
+    The sources are, in this order: `named`, the environment variable HOPYARD_CRIU, the PATH, and the path `PRIVATE`, where Hopyard's
+    installation script puts CRIU. The name "off" means none.
+
+    Args:
+        named: Path from the configuration; empty: not configured.
+        environment: Environment variables.
     """
     named = named or environment.get(VARIABLE, "")
     if named:
@@ -91,12 +96,20 @@ def find(named: str = "", environment: Mapping[str, str] = os.environ) -> Path |
 
 
 def switched_off(named: str = "", environment: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether the argument or the environment disables CRIU; `find` then returns None."""
+    """Return whether CRIU is disabled by the value "off" of `named` or of the environment variable HOPYARD_CRIU.
+
+    Args:
+        named: Path from the configuration; empty: the environment variable decides.
+        environment: Environment variables.
+    """
     return (named or environment.get(VARIABLE, "")) == OFF
 
 
 def look(path: Path | None) -> Criu:
-    """Returns the CRIU at a path after checking its version.
+    """Return the CRIU program at a path after checking its version.
+
+    Args:
+        path: Path of the program; None: no program was found.
 
     Raises:
         CriuUnavailableError: The program is missing, not CRIU, or too old.
@@ -115,7 +128,7 @@ def look(path: Path | None) -> Criu:
 
 
 def explain(log: str) -> str:
-    """Returns the first errors in CRIU's output, with their meaning if it is known."""
+    """Return the first errors in CRIU's output `log` as one line, preceded by their meaning if it is known."""
     log = "\n".join(line for line in log.splitlines() if not any(harmless in line for harmless in _HARMLESS))
     errors = [line.partition("Error ")[2] for line in log.splitlines() if "Error (" in line]
     said = "; ".join(re.sub(r"^\([^)]*\): ", "", line).strip() for line in errors[:_MOST_ERRORS])
@@ -127,7 +140,7 @@ def explain(log: str) -> str:
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str] | None:
-    """Runs a program and returns its output; None: the program could not be started or exceeded the time limit."""
+    """Run a program and return its output; return None if it could not be started or exceeded the time limit `_SECONDS`."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

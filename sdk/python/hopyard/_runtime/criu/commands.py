@@ -1,4 +1,4 @@
-"""Runs CRIU, one call at a time. A call can be killed at any time; a failed call leaves no processes behind."""
+"""Runs CRIU, one call at a time. A call can be killed at any time; a failed call leaves no CRIU processes behind."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _LOG_BYTES: Final = 256 * 1024
 
 
 class Calls:
-    """The CRIU calls of one job."""
+    """Runs the CRIU calls of one job, one at a time."""
 
     def __init__(self) -> None:
         self._tool: subprocess.Popen[bytes] | None = None
 
     def end(self) -> None:
-        """Kills the running call, if any; safe to call at any time."""
+        """Kill the running CRIU call, if any; safe to call at any time from any thread."""
         if self._tool is not None:
             procfs.kill([self._tool.pid])
 
     def run(self, command: list[str], log: Path, seconds: float) -> None:
-        """Runs CRIU.
+        """Run CRIU and wait for its end.
 
         Args:
             command: Program and arguments.
-            log: CRIU's log file; its other output goes to the file `said` in the same folder.
+            log: CRIU's log file; its other output is written to the file `said` in the same folder.
             seconds: Time limit.
 
         Raises:

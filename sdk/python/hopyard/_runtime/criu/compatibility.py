@@ -1,4 +1,4 @@
-"""The requirements of a process image on its host: recorded at the dump, checked before a restore."""
+"""The requirements of a process snapshot on its host: recorded at the dump, checked before a restore."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ _SHOWN: Final = 4
 
 
 def needs(pids: Iterable[int], mount: str) -> dict[str, Any]:
-    """Returns the requirements of processes: architecture, CPU instruction sets, and size of each program and library used.
+    """Return the requirements of processes: architecture, CPU instruction sets, and size of each program and library in use.
 
-    Files inside `mount` are omitted, because the snapshot contains them.
+    Args:
+        pids: Process ids.
+        mount: Folder whose files are omitted, because the snapshot contains them.
+
+    Returns:
+        A JSON object for `check`.
     """
     files = sorted({file for pid in pids for file in programs(pid) if not file.startswith(f"{mount}/")})
     return {
@@ -35,7 +40,11 @@ def needs(pids: Iterable[int], mount: str) -> dict[str, Any]:
 
 
 def instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """Returns those instruction sets of this host's CPU for which programs have separate code."""
+    """Return the optional instruction sets of a CPU that programs may use, such as `avx2`, by their names in /proc/cpuinfo.
+
+    Args:
+        cpuinfo: File to read.
+    """
     for line in cpuinfo.read_text().splitlines():
         if line.startswith(("flags", "Features")):
             return {word for word in line.partition(":")[2].split() if _INSTRUCTIONS.fullmatch(word)}
@@ -43,11 +52,11 @@ def instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
 
 
 def check(needed: Mapping[str, Any], have: set[str] | None = None) -> None:
-    """Checks whether this host meets the requirements of an image.
+    """Check that this host meets the requirements of a process snapshot.
 
     Args:
-        needed: Result of `needs`.
-        have: The CPU's instruction sets; None: those of this host.
+        needed: Result of `needs` at the dump.
+        have: Instruction sets of the CPU; None: read them from this host.
 
     Raises:
         RestoreMismatchError: The host lacks a requirement; the message names it.

@@ -1,7 +1,7 @@
-"""Suspends processes that use GPUs: moves their GPU memory into main memory and back, so that they can be dumped.
+"""Suspends processes that use GPUs: moves their GPU memory into main memory and back, so that CRIU can dump them.
 
 The CUDA driver (R570 or newer) does this for one process at a time; a job has several. A process is first locked (its
-CUDA calls block), then checkpointed (its memory is moved and the GPU released). In reverse, it is restored, which
+CUDA calls block), then checkpointed (its memory is moved and the GPU released). To resume, it is restored, which
 leaves it locked, and then unlocked. All processes are locked before the first is checkpointed, so that none waits for a
 GPU that another has released.
 """
@@ -23,19 +23,23 @@ _DEVICE: Final = "/dev/nvidia"
 
 
 class CudaProcess(Protocol):
-    """One process in the CUDA driver's interface; each method raises the driver's errors."""
+    """One process in the CUDA driver's checkpoint interface; each method raises the driver's errors."""
 
     def lock(self, timeout_ms: int = 0) -> None:
-        """Blocks the CUDA calls of the process, after waiting up to `timeout_ms` for pending GPU work."""
+        """Block the CUDA calls of the process, after waiting for pending GPU work.
+
+        Args:
+            timeout_ms: Maximum time to wait in milliseconds; 0: unlimited.
+        """
 
     def checkpoint(self) -> None:
-        """Moves the GPU memory of the locked process into main memory and releases the GPU."""
+        """Move the GPU memory of the locked process into main memory and release the GPU."""
 
     def restore(self) -> None:
-        """Acquires a GPU again and moves the memory back; the process stays locked."""
+        """Acquire a GPU again and move the memory back; the process stays locked."""
 
     def unlock(self) -> None:
-        """Unblocks the CUDA calls of the process."""
+        """Unblock the CUDA calls of the process."""
 
 
 Driver = Callable[[int], CudaProcess]
@@ -43,14 +47,14 @@ Driver = Callable[[int], CudaProcess]
 
 
 class GpuLostError(ProcessSnapshotError):
-    """A process could not get its GPU back and is unusable; end the job."""
+    """Raised if a process could not get its GPU back; it is unusable, and the caller should end the job."""
 
 
 def driver() -> Driver:
-    """Returns the CUDA driver of this host.
+    """Return a function that gives access to a process by its id through this host's CUDA driver.
 
     Raises:
-        DumpRefusedError: cuda-core or its bindings are not installed.
+        DumpRefusedError: The package cuda-core or its bindings are not installed.
     """
     try:
         checkpoint = need("cuda.core.checkpoint", "gpu")
@@ -61,24 +65,24 @@ def driver() -> Driver:
 
 
 def users(pids: Iterable[int]) -> list[int]:
-    """Returns those of the processes that have a GPU open."""
+    """Return the ids in `pids` of processes that have an Nvidia GPU device file open."""
     return [pid for pid in pids if any(file.startswith(_DEVICE) for file in open_files(pid))]
 
 
 class GpuSuspension:
-    """The CUDA processes of one job, which can release their GPUs and get them back."""
+    """The processes of one job that use GPUs; they can be made to release their GPUs and to continue."""
 
     def __init__(self, pids: Sequence[int], driver: Driver) -> None:
-        """Takes the ids of running processes and the driver."""
+        """Take the ids of running processes and the CUDA driver, as `driver` returns it."""
         self.pids = tuple(pids)
         self._processes = [driver(pid) for pid in pids]
 
     def suspend(self) -> None:
-        """Makes all processes release their GPUs; if this fails for one, all continue as before.
+        """Make all processes release their GPUs; if this fails for one, all continue as before.
 
         Raises:
             DumpFailedError: The driver refused for a process, which the message names.
-            GpuLostError: The driver refused for a process and then did not give another one its GPU back.
+            GpuLostError: The driver refused for a process and then could not give another process its GPU back.
         """
         done: list[tuple[int, Callable[[], None]]] = []
         pid = 0
@@ -94,7 +98,7 @@ class GpuSuspension:
             raise DumpFailedError(f"{name(pid)} cannot release its GPU: {error}") from error
 
     def resume(self) -> None:
-        """Gives the processes their GPUs back and lets them continue.
+        """Give all processes their GPUs back and unblock their CUDA calls.
 
         Raises:
             GpuLostError: The driver refused for a process, which the message names.
@@ -106,7 +110,14 @@ class GpuSuspension:
 
 
 def _undo(done: list[tuple[int, Callable[[], None]]]) -> None:
-    """Executes and removes the steps, last one first."""
+    """Remove and execute the steps in reverse order.
+
+    Args:
+        done: Pairs of a process id and the step for this process.
+
+    Raises:
+        GpuLostError: A step failed; the steps before it in the list were not executed.
+    """
     while done:
         pid, step = done.pop()
         try:

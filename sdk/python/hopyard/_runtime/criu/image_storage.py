@@ -1,4 +1,4 @@
-"""Folders for images during dump and restore: in memory within a budget, else on disk."""
+"""Temporary folders for CRIU's images during a dump or restore: in memory within a budget, else on disk."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MARGIN: Final = 1.2
 
 
 class Rooms:
-    """Creates and deletes folders for images.
+    """Creates and deletes the temporary folders for CRIU's images of one job.
 
     Args:
-        memory: A folder on a tmpfs, which may be shared; None: none.
+        memory: A folder on a tmpfs, which may be shared with other jobs; None: use only the disk.
         budget: Maximum bytes of all files in `memory` together.
         disk: A folder on a disk.
     """
@@ -31,22 +31,28 @@ class Rooms:
         self._taken: set[Path] = set()
 
     def choices(self, size: int) -> Iterator[Path]:
-        """Yields new empty folders for an image of about `size` bytes, best first. The caller must free each with `free`."""
+        """Yield new empty folders for images of about `size` bytes: first one in memory if there is space, then one on disk.
+
+        The caller tries them in this order and must free each with `free`.
+        """
         if self._memory is not None and self._fits(self._memory, size):
             yield self._take(self._memory)
         yield self._take(self._disk)
 
     def lasting(self, size: int) -> Path | None:
-        """Returns a path in memory for a file of at most `size` bytes that `close` does not delete; None: there is no room."""
+        """Return a new path in memory for a file of at most `size` bytes; None if there is no space.
+
+        `close` does not delete the file.
+        """
         return self._memory / f"{uuid.uuid4().hex}.packed" if self._memory and self._fits(self._memory, size) else None
 
     def free(self, folder: Path) -> None:
-        """Deletes a folder and its contents."""
+        """Delete a folder that `choices` yielded, with its contents."""
         shutil.rmtree(folder, ignore_errors=True)
         self._taken.discard(folder)
 
     def close(self) -> None:
-        """Deletes all folders that were not freed."""
+        """Delete all folders that were not freed."""
         for folder in list(self._taken):
             self.free(folder)
 

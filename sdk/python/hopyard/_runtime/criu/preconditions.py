@@ -1,4 +1,4 @@
-"""Checks before a dump that processes have nothing that cannot be dumped."""
+"""Checks before a dump that the processes use nothing that CRIU cannot dump."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LISTENING: Final = "0A"
 
 
 def refuse(pids: Iterable[int], criu: Criu) -> list[int]:
-    """Checks processes before a dump and returns the ids of those that use a GPU.
+    """Check processes before a dump, and return the ids of those that use a GPU.
 
     Args:
         pids: Process ids.
-        criu: The CRIU that will dump them, whose version determines what it supports.
+        criu: The CRIU that will dump them; its version determines what it supports.
 
     Raises:
         DumpRefusedError: A process cannot be dumped; the message names the process, the reason and a remedy.
@@ -41,7 +41,7 @@ def refuse(pids: Iterable[int], criu: Criu) -> list[int]:
 
 
 def _connected(pid: int) -> set[str]:
-    """Returns the inode numbers of the TCP sockets in a process's network namespace, without listening ones."""
+    """Return the inode numbers of the TCP sockets in a process's network namespace that do not listen."""
     found = set()
     for kind in ("tcp", "tcp6"):
         try:

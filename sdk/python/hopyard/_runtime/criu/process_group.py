@@ -1,4 +1,4 @@
-"""The processes of a job, started in a way that allows dumping them and restoring them on another host.
+"""The processes of a job, started so that they can be dumped and restored on another host.
 
 The program is process 1 of a separate PID namespace: its process ids are free on each host, and all its child processes
 end with it. It sees its folder at `MOUNT` on each host, through a mount that is visible only to its processes and to
@@ -28,10 +28,10 @@ from hopyard._runtime.criu.preconditions import refuse
 from hopyard._runtime.snapshot_file import SnapshotFileInfo
 
 MOUNT: Final = "/run/hopyard/job"
-"""Path at which a job's processes see their folder."""
+"""Path at which a job's processes see their working folder."""
 
 OUTPUT: Final = "output"
-"""Name of the file in that folder to which the program's output is appended."""
+"""Name of the file in the working folder to which the program's output is appended."""
 
 _FLAGS: Final = ("--tcp-close", "--ext-unix-sk", "--file-locks", "--link-remap")
 _GHOSTS: Final = ("--ghost-limit", str(1 << 30))
@@ -52,7 +52,10 @@ _SHRINKS: Final = 4
 
 @dataclass(slots=True)
 class Timings:
-    """Durations of the last dump or restore in seconds; size of its images (`raw`) and of the snapshot (`packed`) in bytes."""
+    """Durations of the last dump or restore in seconds; size of its images (`raw`) and of the snapshot (`packed`) in bytes.
+
+    `dump` and `pack` are set by a dump, `unpack` and `restore` by a restore; `restore` includes the GPUs.
+    """
 
     dump: float = 0.0
     pack: float = 0.0
@@ -63,11 +66,11 @@ class Timings:
 
 
 class DumpableJob:
-    """The processes of one run.
+    """The processes of one run, which can be started, dumped into a snapshot and restored from one with CRIU.
 
     Args:
-        criu: The CRIU that dumps and restores them.
-        folder: Their folder on this host; its name must be unique. `restore` creates it.
+        criu: The CRIU program to use.
+        folder: Working folder of the processes on this host; its name must be unique. `restore` creates it.
         rooms: Provides folders for images before they are packed or while they are restored.
         driver: Driver of the GPUs; None: the host's driver, if a GPU is used.
     """
@@ -86,12 +89,12 @@ class DumpableJob:
         """The processes that are stopped and whose GPUs were released; None: there are none."""
 
     def start(self, command: Sequence[str], working: str, environment: Mapping[str, str]) -> None:
-        """Starts the program.
+        """Start the program as the first process of the job.
 
         Args:
             command: Program and arguments.
             working: Working folder: an absolute path, usually `MOUNT` or below it.
-            environment: The program's whole environment.
+            environment: All environment variables of the program.
 
         Raises:
             OSError: A required system tool is missing.
@@ -107,7 +110,7 @@ class DumpableJob:
         )
 
     def poll(self) -> int | None:
-        """Returns the exit code of the program, negative for a signal; None: it has not ended."""
+        """Return the exit code of the program, negative for a signal; None if it has not ended."""
         if self._code is None:
             if self._restored:
                 with suppress(ChildProcessError):
@@ -118,25 +121,25 @@ class DumpableJob:
         return self._code
 
     def pid(self) -> int:
-        """Returns the program's process id on this host; 0: it does not run."""
+        """Return the program's process id on this host; 0 if it does not run."""
         if self._restored or self._starter is None:
             return self._restored
         below = procfs.tree(self._starter.pid)[1:]
         return below[0] if below else 0
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal to the program and all its descendants."""
+        """Send a signal to the program and all its descendants."""
         if self.poll() is None and (pid := self.pid()):
             procfs.kill(procfs.tree(pid), number)
 
     def kill(self) -> None:
-        """Kills the program, all its descendants, and a running dump or restore; safe to call at any time."""
+        """Kill the program, all its descendants, and a running dump or restore; safe to call at any time."""
         self._calls.end()
         marker = self.folder.name
         procfs.end(lambda: procfs.mounted(MOUNT, marker), _END_SECONDS)
 
     def close(self) -> None:
-        """Kills the program and all its descendants, waits for their end, and deletes image folders.
+        """Kill the program and all its descendants, wait for their end, and delete image folders.
 
         The kernel reports the end of the first process of a PID namespace only after all others have ended, so no
         search is needed.
@@ -151,20 +154,20 @@ class DumpableJob:
     def dump(
         self, file: Path, kept: Mapping[str, Any], *, stopped: bool, pending: Mapping[str, int]
     ) -> SnapshotFileInfo:
-        """Writes a snapshot of the processes to a file; afterwards they are stopped and without GPUs until `proceed`.
+        """Write a snapshot of the processes to a file, and return its hash and size.
 
-        If it fails, the surviving processes are in the same state as before. If the program has already ended, the
-        snapshot contains its exit code and folder.
+        Afterwards the processes are stopped and have no GPUs until `proceed`. If the dump fails, the surviving processes are in
+        the same state as before. If the program has already ended, the snapshot contains its exit code and folder.
 
         Args:
-            file: Path of the snapshot. If memory has room, it becomes a link to a file there, to avoid waiting for a
+            file: Path of the snapshot. If there is space in memory, it becomes a link to a file there, to avoid waiting for a
                 disk.
             kept: Data that `restore` returns.
             stopped: Whether the processes are already stopped.
-            pending: Offset by file name: of these files in the folder, only the part after the offset is stored.
+            pending: Offset in bytes by file name: of these files in the folder, only the part after the offset is stored.
 
         Raises:
-            DumpRefusedError: The processes have something that cannot be dumped.
+            DumpRefusedError: The processes use something that cannot be dumped.
             DumpFailedError: The dump failed; the message says why.
             GpuLostError: The dump failed and the processes are unusable.
         """
@@ -202,7 +205,17 @@ class DumpableJob:
     def _pack(
         self, file: Path, manifest: Mapping[str, Any], images: Path | None, pending: Mapping[str, int]
     ) -> SnapshotFileInfo:
-        """Packs a snapshot into memory and links `file` to it, or packs it into `file` if memory has no room."""
+        """Pack a snapshot into a file in memory and make `file` a link to it; if memory has no space, pack it into `file`.
+
+        Args:
+            file: Path of the snapshot.
+            manifest: Metadata to store in the snapshot.
+            images: Folder of CRIU's images; None: the program has ended.
+            pending: As for `dump`.
+
+        Returns:
+            Hash and size of the snapshot.
+        """
         instead = {name: _from(self.folder / name, offset) for name, offset in pending.items()}
         threads = min(os.cpu_count() or 1, _MOST_THREADS)
         memory = self._rooms.lasting(self.timings.raw) if images is not None else None
@@ -215,7 +228,7 @@ class DumpableJob:
         return archive.pack(file, manifest, images, self.folder, instead=instead, threads=threads)
 
     def proceed(self) -> None:
-        """Lets stopped processes continue, with their GPUs.
+        """Let stopped processes continue, with their GPUs.
 
         Raises:
             GpuLostError: A process did not get its GPU back; the processes are unusable.
@@ -228,18 +241,21 @@ class DumpableJob:
     def restore(
         self, file: Path, sha256: str, accept: Callable[[Mapping[str, Any]], None] = lambda kept: None
     ) -> tuple[dict[str, Any], bool]:
-        """Restores the folder and the processes of a snapshot; returns the kept data and whether the processes are stopped.
+        """Restore the folder and the processes of a snapshot.
 
         Args:
             file: The snapshot.
-            sha256: Its hash.
+            sha256: Expected hash of the file.
             accept: Called with the kept data before the restore; may raise to refuse it.
+
+        Returns:
+            The `kept` data of the dump, and whether the processes are stopped, as they were at the dump.
 
         Raises:
             SnapshotFileError: The file is damaged or not a process snapshot.
-            RestoreMismatchError: This host lacks a requirement.
-            RestoreFailedError: The restore failed; no process of it remains.
-            OSError: There is no room.
+            RestoreMismatchError: This host lacks a requirement of the snapshot.
+            RestoreFailedError: The restore failed; none of the restored processes remains.
+            OSError: There is no space for the images.
         """
         os.makedirs(MOUNT, exist_ok=True)
         began = time.monotonic()
@@ -265,7 +281,7 @@ class DumpableJob:
         return manifest["kept"], bool(manifest["stopped"])
 
     def _unpack(self, file: Path, sha256: str) -> tuple[Path, dict[str, Any]]:
-        """Unpacks a snapshot's images into memory, or to the disk if memory has no room."""
+        """Unpack a snapshot's images into memory, or to the disk if memory has no space; return their folder and the manifest."""
         full: OSError | None = None
         for images in self._rooms.choices(_SHRINKS * file.stat().st_size):
             images.rmdir()
@@ -280,7 +296,15 @@ class DumpableJob:
         raise full or RestoreFailedError("there is no room for an image")
 
     def _dump(self, manifest: dict[str, Any]) -> Path:
-        """Dumps the running processes, adds their requirements to the manifest, and returns the folder of the images."""
+        """Dump the running processes, and return the folder of the images.
+
+        Args:
+            manifest: Metadata of the snapshot, to which the requirements and ids of the processes are added.
+
+        Raises:
+            DumpRefusedError: The processes use something that cannot be dumped.
+            DumpFailedError: The dump failed, or the program does not run.
+        """
         pid = self.pid()
         if not pid:
             raise DumpFailedError("the program has not begun, or just ended")
@@ -303,7 +327,7 @@ class DumpableJob:
         return images
 
     def _images(self, pid: int, size: int) -> Path:
-        """Dumps the process `pid` and its descendants into memory, or to the disk if memory has no room.
+        """Dump the process `pid` and its descendants into memory, or to the disk if memory has no space.
 
         Args:
             pid: Process id on this host.
@@ -313,7 +337,7 @@ class DumpableJob:
             The folder of the images.
 
         Raises:
-            DumpFailedError: The dump failed in all places.
+            DumpFailedError: The dump failed in memory and on the disk.
         """
         error: DumpFailedError | None = None
         for images in self._rooms.choices(size):
@@ -338,7 +362,11 @@ class DumpableJob:
         raise error or DumpFailedError("there is no room for an image")
 
     def _restore(self, images: Path) -> int:
-        """Restores processes from images and returns the program's process id."""
+        """Restore processes from images, and return the program's process id.
+
+        Raises:
+            RestoreFailedError: CRIU failed; none of the restored processes remains.
+        """
         number = images.with_name(f"{images.name}.pid")  # CRIU fails if the file exists.
         command = [_system("unshare"), *_PRIVATE, "--", "/bin/sh", "-c", _AGAIN, "sh", _system("mount")]
         command += [str(self.folder), MOUNT, str(self._criu.path), "restore", "-D", str(images), *_FLAGS]
@@ -355,7 +383,10 @@ class DumpableJob:
             number.unlink(missing_ok=True)
 
     def _need(self, processes: Mapping[str, str]) -> None:
-        """Checks that all restored processes exist: CRIU does not report a process that ended right after the restore.
+        """Check that all restored processes exist, because CRIU does not report a process that ended right after the restore.
+
+        Args:
+            processes: Command name by process id in the PID namespace, as recorded at the dump.
 
         Raises:
             RestoreFailedError: A process is missing.
@@ -367,7 +398,11 @@ class DumpableJob:
             raise RestoreFailedError(f"the process could not be restored: {', '.join(missing)} {are} missing")
 
     def _take_gpus(self, numbers: Sequence[int]) -> None:
-        """Finds the restored processes that need their GPUs back, by their ids in the PID namespace."""
+        """Record which restored processes need their GPUs back; `proceed` then returns them.
+
+        Args:
+            numbers: Their process ids in the PID namespace.
+        """
         if numbers:
             by_number = {procfs.namespace_pid(pid): pid for pid in procfs.tree(self._restored)}
             pids = [by_number[number] for number in numbers if number in by_number]
@@ -379,7 +414,7 @@ def _system(tool: str) -> str:
 
 
 def _reap(pids: Iterable[int]) -> None:
-    """Reaps processes that a restore started and that have ended: they are children of this process."""
+    """Reap those of the processes that have ended; a restore started them as children of this process."""
     for pid in pids:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)

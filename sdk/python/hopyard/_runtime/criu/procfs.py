@@ -1,4 +1,4 @@
-"""Information about processes from /proc, and signals to them."""
+"""Reads information about processes from /proc, and sends signals to processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_SECONDS: Final = 0.01
 
 
 def tree(pid: int) -> list[int]:
-    """Returns a process id and those of all its descendants, parents first."""
+    """Return `pid` and the process ids of all its descendants, parents first."""
     found = [pid]
     for one in found:
         with suppress(*_GONE):
@@ -25,7 +25,7 @@ def tree(pid: int) -> list[int]:
 
 
 def running(pid: int) -> bool:
-    """Returns whether a process exists and is not a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except _GONE:
@@ -33,7 +33,7 @@ def running(pid: int) -> bool:
 
 
 def name(pid: int) -> str:
-    """Returns a text with the id and the command name of a process."""
+    """Return a text for messages with the id of a process and, if it exists, its command name."""
     try:
         return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
     except _GONE:
@@ -41,12 +41,12 @@ def name(pid: int) -> str:
 
 
 def namespace_pid(pid: int) -> int:
-    """Returns the id of a process in its PID namespace; 0: the process has ended."""
+    """Return the id of a process in its own PID namespace; 0 if the process has ended."""
     return int(_status(pid, "NSpid").split()[-1] or 0) if _status(pid, "NSpid") else 0
 
 
 def members(pid: int) -> dict[str, str]:
-    """Returns the running processes among a process and its descendants: command name by id in the PID namespace."""
+    """Return the running processes among `pid` and its descendants: command names by id in the PID namespace."""
     found = {}
     for one in filter(running, tree(pid)):
         with suppress(*_GONE):
@@ -55,13 +55,13 @@ def members(pid: int) -> dict[str, str]:
 
 
 def own_bytes(pids: Iterable[int]) -> int:
-    """Returns the approximate size in bytes of an image of these processes: their anonymous and shared memory."""
+    """Return the approximate size in bytes of a CRIU image of these processes: their anonymous and shared memory."""
     fields = ("RssAnon", "RssShmem")
     return sum(int((_status(pid, field) or "0").split()[0]) * 1024 for pid in pids for field in fields)
 
 
 def open_files(pid: int) -> list[str]:
-    """Returns the open files of a process, by the names that the kernel gives them."""
+    """Return the link targets of a process's open file descriptors, such as a path or "socket:[INODE]"; empty if it has ended."""
     found = []
     with suppress(*_GONE):
         for handle in os.listdir(f"/proc/{pid}/fd"):
@@ -71,7 +71,7 @@ def open_files(pid: int) -> list[str]:
 
 
 def programs(pid: int) -> set[str]:
-    """Returns the files from which a process executes code: its program and libraries."""
+    """Return the paths of the files from which a process executes code: its program and libraries."""
     found = set()
     with suppress(*_GONE):
         for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines():
@@ -82,7 +82,7 @@ def programs(pid: int) -> set[str]:
 
 
 def mounted(mount: str, marker: str) -> list[int]:
-    """Returns all processes that see a folder whose path contains `marker` at the mount point `mount`.
+    """Return the ids of all processes that see, at the mount point `mount`, a folder whose path contains `marker`.
 
     It also finds processes whose parents have ended.
     """
@@ -96,14 +96,18 @@ def mounted(mount: str, marker: str) -> list[int]:
 
 
 def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
-    """Sends a signal to processes, ignoring those that have ended."""
+    """Send a signal (default: SIGKILL) to processes, ignoring those that have ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def end(find: Callable[[], Iterable[int]], seconds: float) -> list[int]:
-    """Kills the processes that `find` returns until none of them runs; returns those still running after `seconds`."""
+    """Kill the processes that `find` returns, repeatedly, until none of them runs or `seconds` have passed.
+
+    Returns:
+        The ids of the processes that still run.
+    """
     until = time.monotonic() + seconds
     while left := [pid for pid in find() if running(pid)]:
         kill(left)

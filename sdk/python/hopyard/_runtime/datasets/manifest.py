@@ -1,4 +1,7 @@
-"""The manifest that `hopyard data split` writes next to the partitions; for a URL it says which partitions are there."""
+"""The manifest of partitioned data: a JSON file that `hopyard data split` writes next to the partitions and that lists them.
+
+If the folder is read through a URL, the manifest tells which partitions exist.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _MAX_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class MadePartition:
-    """A partition that `split` wrote: name, file name, size in bytes, hash, and number of examples."""
+    """A partition file that `split` wrote: partition name, file name, size in bytes, SHA-256, and number of examples."""
 
     name: str
     file: str
@@ -31,7 +34,7 @@ class MadePartition:
 
 
 def write_manifest(folder: Path, made: Sequence[MadePartition]) -> Path:
-    """Writes the manifest of a folder atomically and returns its path."""
+    """Write the manifest of the partitions `made` into `folder` atomically, and return its path."""
     target = folder / FILE
     partial = target.with_name(f".{FILE}.part")
     document = {"format": _FORMAT, "partitions": [asdict(one) for one in made]}
@@ -41,11 +44,11 @@ def write_manifest(folder: Path, made: Sequence[MadePartition]) -> Path:
 
 
 def read_manifest(text: str, place: str) -> list[MadePartition]:
-    """Returns the partitions in a manifest, ordered by `names.order`.
+    """Return the partitions in a manifest: training partitions first, then by number.
 
     Args:
         text: Content of the manifest.
-        place: Path or URL of the manifest, for messages.
+        place: Path or URL of the manifest, for error messages.
 
     Raises:
         InvalidInput: The text is not a manifest.
@@ -73,7 +76,15 @@ def read_manifest(text: str, place: str) -> list[MadePartition]:
 
 
 def _made(one: Any, place: str) -> MadePartition:
-    """Returns a partition from its entry in a manifest; raises `ValueError` with its place if it is invalid."""
+    """Return the partition that a manifest's list element describes.
+
+    Args:
+        one: The element, as parsed from JSON.
+        place: Position of the element in the manifest, for error messages.
+
+    Raises:
+        ValueError: The element is invalid.
+    """
     if not isinstance(one, dict):
         raise ValueError(f"{place}: needs an object, found {one!r:.80}")
     for field, kind in (("name", str), ("file", str), ("size_bytes", int), ("sha256", str), ("examples", int)):
@@ -84,13 +95,16 @@ def _made(one: Any, place: str) -> MadePartition:
 
 
 def manifest_at(url: str) -> list[MadePartition]:
-    """Reads the manifest at the URL of a folder that `hopyard data split` wrote; credentials come from the environment.
+    """Read the manifest in a folder that `hopyard data split` wrote, and return its partitions.
+
+    Args:
+        url: URL of the folder. Credentials for the store come from environment variables.
 
     Raises:
         NotFound: The manifest does not exist.
-        InvalidInput: The file is not a manifest, or the URL has no known store.
+        InvalidInput: The file is not a manifest, or no store supports the URL.
         Unavailable: The store failed.
-        Unsupported: obstore is not installed.
+        Unsupported: The package obstore is not installed.
     """
     place = f"{url.rstrip('/')}/{FILE}"
     store, exceptions = store_at(url.rstrip("/")), need("obstore.exceptions", "data")
@@ -108,12 +122,12 @@ def manifest_at(url: str) -> list[MadePartition]:
 
 
 def store_at(url: str) -> Any:
-    """Returns the obstore store for the URL of a folder.
+    """Return the obstore store for the URL of a folder.
 
     Raises:
         NotFound: The URL names a folder on this host that does not exist.
-        InvalidInput: The URL has no known store.
-        Unsupported: obstore is not installed.
+        InvalidInput: No store supports the URL.
+        Unsupported: The package obstore is not installed.
     """
     stores, exceptions = need("obstore.store", "data"), need("obstore.exceptions", "data")
     try:

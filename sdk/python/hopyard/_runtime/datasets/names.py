@@ -1,4 +1,4 @@
-"""Names of data sets and partitions, and their rules."""
+"""Rules for the names of data sets and partitions, and for the URLs of partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTITION: Final = re.compile(r"(train|eval)/(0|[1-9][0-9]{0,5})")
 
 
 def check_data_name(name: str) -> str:
-    """Returns the name of a data set if it is valid: 1 to 64 letters, digits and ._- that begin with a letter or digit.
+    """Return `name` if it is a valid name of a data set: 1 to 64 letters, digits and ._- that begin with a letter or digit.
 
     Raises:
         ValueError: The name is invalid.
@@ -32,12 +32,12 @@ def check_data_name(name: str) -> str:
 
 
 def partition_name(split: Split, number: int) -> str:
-    """Returns the name of a partition, such as "train/3"."""
+    """Return the name of a partition from its split ("train" or "eval") and number, such as "train/3"."""
     return f"{split}/{number}"
 
 
 def parse_partition(name: str) -> tuple[Split, int]:
-    """Returns split and number from the name of a partition.
+    """Return the split ("train" or "eval") and the number from the name of a partition, such as "train/3".
 
     Raises:
         ValueError: The name is invalid.
@@ -49,21 +49,25 @@ def parse_partition(name: str) -> tuple[Split, int]:
 
 
 def order(name: str) -> tuple[bool, int]:
-    """Returns the sort key of a partition's name: training partitions first, then by number."""
+    """Return the sort key for a partition's name: training partitions first, then by number.
+
+    Raises:
+        ValueError: The name is invalid.
+    """
     split, number = parse_partition(name)
     return split != TRAIN, number
 
 
 def is_url(place: str) -> bool:
-    """Returns whether a place is a URL and not a path."""
+    """Return whether a location is a URL and not a path."""
     return "://" in place
 
 
 def check_url(url: str) -> str:
-    """Returns the URL if nodes can get a partition from it.
+    """Return `url` if it is a valid location of a partition that nodes can download.
 
     Raises:
-        ValueError: The URL does not name an object, or it may contain a secret, which must not enter the catalog.
+        ValueError: The URL does not name an object, or it may contain a secret, which must not be stored in the catalog.
     """
     parts = urlsplit(url)
     if not parts.scheme or parts.path.endswith("/") or not parts.path.strip("/"):

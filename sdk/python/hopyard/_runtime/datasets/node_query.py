@@ -1,4 +1,4 @@
-"""Queries about paths on a node, and the answers: the JSON of questions of the kind "inspect"."""
+"""Questions of the scheduler to a node about data at paths and URLs, and the answers, as JSON; their kind is "inspect"."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 INSPECT: Final = "inspect"
-"""Kind of the questions to a node about places on it."""
+"""Kind of the questions to a node about data at paths and URLs."""
 
 LOOK_AGAIN: Final = "data"
-"""Ticket of an unsolicited answer, which says that the data on the node has changed."""
+"""Ticket of an unsolicited answer, with which a node announces that its data has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathQuery:
-    """A query about one place.
+    """A query about the data at one path or URL.
 
     Attributes:
-        place: An absolute path, or a URL whose copy on the node is wanted.
-        sha256: Expected hash; required for a URL unless `fetch` is set.
-        fetch: Whether to download a URL of which the node has no copy.
+        place: An absolute path on the node, or a URL; for a URL, the query is about the node's copy of it.
+        sha256: Expected hash of the data; required for a URL unless `fetch` is set.
+        fetch: Whether the node downloads the URL if it has no copy.
     """
 
     place: str
@@ -31,13 +31,13 @@ class PathQuery:
 
 @dataclass(frozen=True, slots=True)
 class FoundPath:
-    """The answer about one place.
+    """The answer of a node to one `PathQuery`.
 
     Attributes:
-        size: Size in bytes.
-        sha256: Hash of the content; empty with an error.
+        size: Size of the data in bytes.
+        sha256: Hash of the data; empty with an error.
         examples: Number of examples; None: unknown.
-        error: Why the content cannot be read; empty: it can be read.
+        error: Why the data cannot be read; empty: it can be read.
     """
 
     size: int = 0
@@ -47,29 +47,33 @@ class FoundPath:
 
 
 def question(wanted: Sequence[PathQuery]) -> str:
-    """Returns the queries as JSON."""
+    """Return the JSON text of a question that consists of these queries."""
     return json.dumps([asdict(one) for one in wanted], separators=(",", ":"))
 
 
 def asked(text: str) -> list[PathQuery]:
-    """Returns the queries in the JSON text of a question.
+    """Return the queries in the JSON text of a question, the inverse of `question`.
 
     Raises:
-        ValueError: The text is not such a question.
+        ValueError: The text is not a JSON list of queries.
     """
     return [PathQuery(**one) for one in _rows(text, ("place", "sha256", "fetch"))]
 
 
 def answer(found: Sequence[FoundPath]) -> str:
-    """Returns the answers as JSON, in the order of the queries."""
+    """Return the JSON text of an answer; `found` has one element for each query, in the same order."""
     return json.dumps([asdict(one) for one in found], separators=(",", ":"))
 
 
 def answered(text: str, expected: int) -> list[FoundPath]:
-    """Returns the answers in the JSON text of an answer about `expected` places.
+    """Return the elements of an answer, the inverse of `answer`.
+
+    Args:
+        text: JSON text of the answer.
+        expected: Number of queries in the question.
 
     Raises:
-        ValueError: The text is not such an answer, or has another number of places.
+        ValueError: The text is not a JSON list of answers, or has another number of elements.
     """
     rows = _rows(text, ("size", "sha256", "examples", "error"))
     if len(rows) != expected:
@@ -78,7 +82,7 @@ def answered(text: str, expected: int) -> list[FoundPath]:
 
 
 def _rows(text: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Parses a JSON list of objects and returns each object reduced to the members `names`.
+    """Parse a JSON list of objects, and return each object reduced to the members `names`.
 
     Raises:
         ValueError: The text is not such a list, or an object lacks a member.

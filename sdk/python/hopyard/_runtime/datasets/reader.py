@@ -1,4 +1,4 @@
-"""Reads a partition as bytes: size, hash, and number of examples if its format tells it."""
+"""Reads a partition, a file or folder, and determines its size, hash and, if the format allows it, its number of examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Content of a file or folder: `size` in bytes, `sha256`, and number of `examples` or None."""
+    """Properties of the data in a file or folder: size in bytes, SHA-256, and number of examples (None: unknown)."""
 
     size: int
     sha256: str
@@ -30,7 +30,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 def stamp(path: Path) -> Stamp:
-    """Returns the stamp of a file or folder, without reading its content.
+    """Return the stamp of a file or folder, which changes if the data changes, without reading the data.
 
     Raises:
         NotFound: The path does not exist.
@@ -40,11 +40,13 @@ def stamp(path: Path) -> Stamp:
 
 
 def content(path: Path, give_up: Callable[[], bool] = lambda: False) -> Content:
-    """Reads a file or folder. The hash of a folder covers the names and hashes of its files, sorted by name.
+    """Read a file or folder, and return its size, hash and number of examples.
+
+    The hash of a folder is computed from the names and hashes of its files, sorted by name.
 
     Args:
         path: File or folder.
-        give_up: Called before each block; True cancels the reading.
+        give_up: Called before each block is hashed; if it returns True, the reading is cancelled.
 
     Raises:
         NotFound: The path does not exist.
@@ -64,9 +66,9 @@ def content(path: Path, give_up: Callable[[], bool] = lambda: False) -> Content:
 
 
 def examples_in(path: Path) -> int | None:
-    """Returns the number of examples in a file; None: unknown.
+    """Return the number of examples in a file; None if unknown.
 
-    For Parquet it is the number of rows, for npz the first dimension, if that is the same for all arrays.
+    For Parquet it is the number of rows, for npz the first dimension if it is the same for all arrays; for other formats it is unknown.
     """
     if path.suffix == ".npz":
         return _examples_in_npz(path)
@@ -76,7 +78,12 @@ def examples_in(path: Path) -> int | None:
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
-    """Returns the files of a folder by relative name, or a single file under an empty name."""
+    """Return pairs of a relative name and a path: all files of a folder, sorted, or a single file with an empty name.
+
+    Raises:
+        NotFound: The path does not exist.
+        InvalidInput: The path is neither a regular file nor a non-empty folder of regular files.
+    """
     if path.is_file():
         return [("", path)]
     if not path.exists():
@@ -115,7 +122,7 @@ def _hash(file: Path, give_up: Callable[[], bool]) -> tuple[int, str]:
 
 
 def first_lengths(path: Path) -> dict[str, int]:
-    """Returns the first dimension of each array of an npz, read from the array headers; -1: a scalar.
+    """Return the first dimension of each array in an npz file by array name, read from the array headers; -1 for a scalar.
 
     Raises:
         ValueError: The file is not an npz, or has arrays of Python objects, which are not unpickled.
@@ -150,7 +157,7 @@ def _examples_in_npz(path: Path) -> int | None:
 
 
 def _examples_in_parquet(path: Path) -> int | None:
-    """Returns the number of rows; None: pyarrow is not installed or cannot read the file."""
+    """Return the number of rows in a Parquet file; None if pyarrow is not installed or cannot read the file."""
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ModuleNotFoundError:

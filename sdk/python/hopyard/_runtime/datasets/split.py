@@ -25,14 +25,15 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """How to split a file.
+    """Parameters for splitting a file into training and evaluation partitions.
 
     Attributes:
         into: Number of training partitions (>= 1).
         seed: Seed of the shuffle (>= 0).
-        speeds: Relative speed for each training partition, so that all take equally long; empty: equal sizes.
+        speeds: Relative speed of the host for each training partition (> 0), to which the partition's size is proportional, so
+            that all hosts take equally long; empty: equal sizes.
         eval_fraction: Fraction of the examples for evaluation, in [0, 1).
-        eval_into: Number of evaluation partitions (>= 1).
+        eval_into: Number of evaluation partitions (>= 1); ignored if `eval_fraction` is 0.
     """
 
     into: int
@@ -42,7 +43,7 @@ class SplitPlan:
     eval_into: int = 1
 
     def check(self) -> None:
-        """Raises `InvalidInput` if a value is out of range."""
+        """Raise `InvalidInput` if a value is out of range."""
         if not (self.into >= 1 and self.eval_into >= 1 and self.into + self.eval_into <= MAX_PARTITIONS):
             raise InvalidInput(
                 f"partitions: found {self.into} to train on and {self.eval_into} to evaluate on, allowed are 1 or more of each and "
@@ -59,7 +60,7 @@ class SplitPlan:
 
 
 def sizes(total: int, weights: Sequence[float]) -> list[int]:
-    """Divides a number into integer parts in proportion to weights.
+    """Divide an integer into integer parts in proportion to weights.
 
     Each part differs from its exact share by less than one, except that no part is 0 if `total` suffices for all.
 
@@ -83,7 +84,11 @@ def sizes(total: int, weights: Sequence[float]) -> list[int]:
 
 
 def rows_of(total: int, plan: SplitPlan) -> dict[str, Rows]:
-    """Returns the example indices of each partition, by partition name; each of the `total` examples is in exactly one.
+    """Return the example indices of each partition by partition name, shuffled; each example is in exactly one partition.
+
+    Args:
+        total: Number of examples.
+        plan: How to split.
 
     Raises:
         InvalidInput: The plan is invalid, or there are too few examples for it.
@@ -106,9 +111,9 @@ def rows_of(total: int, plan: SplitPlan) -> dict[str, Rows]:
 
 
 def split(file: Path, folder: Path, plan: SplitPlan) -> list[MadePartition]:
-    """Splits a file into partitions `train-0`, ... in a folder, and writes their manifest there.
+    """Split a file into partition files, such as `train-0.npz`, in a folder, and write their manifest there.
 
-    If it fails, the partitions are deleted.
+    If this fails, the partition files are deleted.
 
     Args:
         file: An npz whose arrays have the same first dimension, or a Parquet file.
@@ -169,7 +174,19 @@ def _made(name: str, path: Path, examples: int) -> MadePartition:
 
 
 def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mapping[str, Rows]:
-    """Splits an npz one array at a time, so that only the largest array must fit into memory; returns the rows by partition."""
+    """Split an npz file one array at a time, so that only the largest array must fit into memory.
+
+    Args:
+        file: The npz file.
+        plan: How to split.
+        place: Returns the path of the file for a partition name.
+
+    Returns:
+        The indices of the chosen examples by partition name.
+
+    Raises:
+        InvalidInput: The file cannot be split, or the plan is invalid.
+    """
     try:
         lengths = first_lengths(file)
     except (OSError, ValueError) as error:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Bytes of data on nodes.
+    """The bytes that partitioned data uses on nodes, compared with full copies.
 
     Attributes:
         data: Size of all partitions, each counted once.
         held: Size of all replicas, which is what the nodes store.
-        copies: Size if each node had all partitions, as task parallelism needs.
+        copies: Size if each node had a copy of all partitions, as without partitioned training.
         nodes: Number of nodes.
     """
 
@@ -24,11 +24,11 @@ class Storage:
 
 
 def storage(partitions: Iterable[tuple[int, Collection[str]]], used: Iterable[str] = ()) -> Storage:
-    """Returns the storage that partitions use on nodes.
+    """Return the storage that partitions use on nodes.
 
     Args:
-        partitions: Size in bytes of each partition, and the nodes that have it.
-        used: Nodes to count even if they have no partition.
+        partitions: For each partition its size in bytes and the names of the nodes that have a replica.
+        used: Nodes to count even if they have no replica.
     """
     known = [(size, frozenset(nodes)) for size, nodes in partitions]
     data = sum(size for size, _ in known)

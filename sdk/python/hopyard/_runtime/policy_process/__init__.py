@@ -1,1 +1,1 @@
-"""Policies in separate processes: message conversion, the policy's view of the experiment, and the process that serves it."""
+"""Policies in separate processes: message conversion, the policy's view of the experiment, and the process that runs the policy."""

@@ -1,7 +1,8 @@
-"""A policy process that the scheduler starts: `python -P -m hopyard._runtime.policy_process POLICY SOCKET PARENT FOLDER...`.
+"""Main of a policy process that the scheduler starts: `python -P -m hopyard._runtime.policy_process POLICY SOCKET PARENT FOLDER...`.
 
-It serves one experiment over the socket that it inherits, and ends with the process that has started it. The policy's module is looked
-for where Python looks, and then in the folders.
+The process runs the policy POLICY for one experiment. It communicates with the scheduler over the inherited socket with the file
+descriptor SOCKET, and ends with the process whose id is PARENT. The policy's module is searched in Python's search path, and then
+in the folders.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hopyard.v1 import policy_pb2 as pb
 
 
 def main() -> None:
-    """See the module."""
+    """Run the policy process that the command line describes, until the scheduler closes the socket."""
     policy, number, parent, folders = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     die_with(parent)
     logging.basicConfig(format="%(levelname)s %(message)s")
@@ -37,17 +38,17 @@ def main() -> None:
 
 
 def add_to_search_path(folders: Iterable[str]) -> None:
-    """Has Python look in these folders at last: a file of the user's hides nothing that is installed."""
+    """Append folders to Python's search path, so that files in them do not hide installed modules."""
     sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
 
 
 def serve(line: socket.socket, name: str, make: Make) -> None:
-    """Answers what comes over a socket until the other side ends it.
+    """Answer the scheduler's messages on a socket until the scheduler closes it.
 
     Args:
         line: Connected to the scheduler.
-        name: What the scheduler calls the policy.
-        make: Makes it.
+        name: The scheduler's name for the policy.
+        make: Creates the policy from its parameters.
     """
     instance = Instance(make)
     _send(line, pb.DriveRequest(hello=instance.hello(name)))

@@ -1,4 +1,4 @@
-"""Converts up-calls between Python and the wire."""
+"""Converts up-calls (calls of the engine to a policy) between Python objects and protobuf messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from hopyard.v1 import policy_pb2 as pb
 
 
 def fill_call(message: pb.UpCall, call: Call) -> None:
-    """Writes an up-call into a message."""
+    """Write the up-call `call` into `message`."""
     match call:
         case AllocateJobs():
             message.allocate_jobs.SetInParent()
@@ -96,7 +96,7 @@ def fill_call(message: pb.UpCall, call: Call) -> None:
 
 
 def call_from_proto(message: pb.UpCall) -> Call:
-    """Returns the up-call in a message.
+    """Return the up-call in a message.
 
     Raises:
         InvalidInput: The message contains no up-call, or one unknown to this version.

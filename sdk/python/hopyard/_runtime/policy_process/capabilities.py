@@ -1,4 +1,4 @@
-"""Converts the capabilities of a policy between Python and the wire."""
+"""Converts a policy's capabilities (what it supports and requires) between Python objects and protobuf messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hopyard.v1 import policy_pb2 as pb
 
 
 def capabilities_to_proto(capabilities: PolicyCapabilities, note: str = "") -> pb.PolicyReviewed:
-    """Returns the response of a policy that accepts an experiment; `note` is a text for the user."""
+    """Return the message with which a policy accepts an experiment, with its capabilities and a text for the user (`note`)."""
     return pb.PolicyReviewed(note=note, **asdict(capabilities))
 
 
 def capabilities_from_proto(message: pb.PolicyReviewed) -> PolicyCapabilities:
-    """Returns the capabilities from a response without an error.
+    """Return the capabilities in the message with which a policy accepts an experiment.
 
     Raises:
         InvalidInput: `ship_every` is negative.

@@ -1,4 +1,7 @@
-"""Converts commands and answers between Python and the wire. A 0 or empty field that means "none" becomes None, and vice versa."""
+"""Converts a policy's commands, answers and verdicts between Python objects and protobuf messages.
+
+A 0 or empty field that means "none" becomes None, and vice versa. A verdict is the engine's reply to a command: whether it accepts it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ from hopyard.v1 import policy_pb2 as pb
 
 
 def command_to_proto(command: Command) -> pb.Command:
-    """Returns the message of a command.
+    """Return the message for a command of a policy.
 
     Raises:
         InvalidInput, TypeError, ValueError: A value cannot be converted.
@@ -112,7 +115,10 @@ def command_to_proto(command: Command) -> pb.Command:
 
 
 def _check_integers(command: Command) -> None:
-    """Refuses what a message would turn into an integer, such as 5.0: the journal has what the policy said."""
+    """Raise TypeError if an integer field of a command has a value of another type, such as 5.0.
+
+    A message would convert such a value silently, and the journal must record the value that the policy gave.
+    """
     kind: type = type(command)
     for name in _integers(kind):
         found = getattr(command, name)
@@ -123,7 +129,7 @@ def _check_integers(command: Command) -> None:
 
 @functools.cache
 def _integers(kind: type) -> tuple[str, ...]:
-    """The fields of a command that are integers."""
+    """Return the names of the integer fields of a command class."""
     return tuple(one.name for one in fields(kind) if one.type in ("int", "int | None", "tuple[int, ...]"))
 
 
@@ -145,7 +151,7 @@ def _start(command: StartJob) -> pb.StartJobCommand:
 
 
 def command_from_proto(message: pb.Command) -> Command:
-    """Returns the command in a message.
+    """Return the command of a policy in a message.
 
     Raises:
         InvalidInput: The message contains no command, one unknown to this version, or an invalid value.
@@ -216,7 +222,7 @@ def _started(start: pb.StartJobCommand) -> StartJob:
 
 
 def answer_to_proto(said: UpCallResult) -> pb.Answer:
-    """Returns the message of an answer; raises like `command_to_proto`."""
+    """Return the message for the policy's answer to an up-call; raises like `command_to_proto`."""
     answer, message = said.answer, pb.Answer(number=said.answer.number, gang=said.gang, nodes=said.nodes)
     if answer.decision is not None:
         message.decision = DECISIONS.to_proto(answer.decision.kind)
@@ -228,7 +234,7 @@ def answer_to_proto(said: UpCallResult) -> pb.Answer:
 
 
 def answer_from_proto(message: pb.Answer) -> UpCallResult:
-    """Returns the answer in a message that is not an error.
+    """Return the policy's answer to an up-call in a message without an error.
 
     Raises:
         InvalidInput: A value is invalid.
@@ -246,23 +252,31 @@ def answer_from_proto(message: pb.Answer) -> UpCallResult:
 
 
 def verdict_to_proto(verdict: Verdict) -> pb.Verdict:
-    """Returns the message of a verdict."""
+    """Return the message for the engine's verdict on a command: whether it was accepted, and the reason if not."""
     message = pb.Verdict(accepted=verdict.accepted, command=command_to_proto(verdict.command))
     set_reason(message, verdict.reason)
     return message
 
 
 def verdict_from_proto(message: pb.Verdict) -> Verdict:
-    """Returns the verdict in a message."""
+    """Return the engine's verdict on a command (whether it was accepted, and the reason if not) from a message.
+
+    Raises:
+        InvalidInput: The command in the message is invalid.
+    """
     reason = reason_from_proto(message.reason_code, message.reason_args)
     return Verdict(command_from_proto(message.command), message.accepted, reason)
 
 
 def plain(text: str, field: str) -> Any:
-    """Returns the value of a JSON text.
+    """Return the value of a JSON text.
+
+    Args:
+        text: The JSON text.
+        field: Name of the message field with the text, for the error message.
 
     Raises:
-        InvalidInput: The text is not JSON; the message names `field`.
+        InvalidInput: The text is not JSON.
     """
     try:
         return json.loads(text)

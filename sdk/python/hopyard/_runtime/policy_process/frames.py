@@ -1,4 +1,4 @@
-"""Messages on a stream socket: four bytes of length, big-endian, then the message."""
+"""Frames on a stream socket: each message is preceded by its length in bytes, as four bytes, big-endian."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _CHUNK: Final = 1 << 18
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it travels.
+    """Return a message as a frame: its length, then the message.
 
     Raises:
-        InvalidInput: It is larger than a message may be.
+        InvalidInput: The message is larger than `MAX_MESSAGE_BYTES`.
     """
     _check(len(message))
     return len(message).to_bytes(_HEAD, "big") + message
 
 
 class Frames:
-    """Takes bytes as they come and gives whole messages back."""
+    """Splits a stream of bytes into messages: pass received bytes to `feed`, which yields the complete messages."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The messages that are whole with these bytes.
+        """Append received bytes, and yield the messages that are complete now.
 
         Raises:
-            InvalidInput: One is larger than a message may be.
+            InvalidInput: A message is larger than `MAX_MESSAGE_BYTES`.
         """
         self._bytes += data
         while len(self._bytes) >= _HEAD:
@@ -46,10 +46,10 @@ class Frames:
 
 
 def received(line: socket.socket) -> Iterator[bytes]:
-    """The messages that come, until the other side ends.
+    """Yield the messages received from a socket until the peer closes it.
 
     Raises:
-        InvalidInput: One is larger than a message may be.
+        InvalidInput: A message is larger than `MAX_MESSAGE_BYTES`.
     """
     frames = Frames()
     while data := line.recv(_CHUNK):

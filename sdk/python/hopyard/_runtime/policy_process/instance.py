@@ -1,4 +1,4 @@
-"""The policy of one experiment in a policy process: answers each message of its stream."""
+"""The policy of one experiment in a policy process: answers the scheduler's messages with the policy."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ Make = Callable[[Mapping[str, Any]], Policy]
 
 
 class Instance:
-    """The policy of one experiment with its state. It is kept when its stream breaks.
+    """The policy of one experiment with its state, in a policy process.
+
+    It outlives the stream to the scheduler, so that the policy can continue on a new stream.
 
     Args:
-        make: Creates the policy.
+        make: Creates the policy from its parameters.
 
     Attributes:
         experiment: Id of the experiment; empty: none has been assigned yet.
-        state: State of the experiment, as received.
+        state: Copy of the experiment's state, as received from the scheduler.
     """
 
     def __init__(self, make: Make) -> None:
@@ -45,12 +47,20 @@ class Instance:
         self.experiment = ""
 
     def hello(self, name: str) -> pb.PolicyHello:
-        """Returns the first message of a stream, for the policy of this name."""
+        """Return the first message to the scheduler on a new stream.
+
+        Args:
+            name: Name of the policy.
+        """
         answered = self._answer.number if self._answer is not None else 0
         return pb.PolicyHello(policy=name, experiment=self.experiment, memory=self._memory, answered=answered)
 
     def welcome(self, message: pb.PolicyWelcome) -> None:
-        """Assigns an experiment to the instance; creates a new policy unless the scheduler continues with the present one."""
+        """Process the scheduler's reply to hello, which assigns an experiment.
+
+        If `message.answered` is 0, create a new policy with empty state; otherwise continue with the present one. An error of the
+        policy's constructor is stored and returned with each answer.
+        """
         self.experiment, self._memory = message.experiment, message.memory
         if message.answered:
             return
@@ -64,7 +74,10 @@ class Instance:
             _LOG.exception("experiment %s: its policy cannot be made", self.experiment)
 
     def answer(self, message: pb.UpCall) -> pb.Answer:
-        """Makes an up-call on the policy and returns the answer. A repeated up-call gets the same answer again."""
+        """Make an up-call on the policy, and return the answer; an error of the policy becomes an answer with `error`.
+
+        An up-call with the same number as the last one is not repeated: its stored answer is returned.
+        """
         if self._answer is None or self._answer.number != message.number:
             self._answer = self._answered(message)
         return self._answer
@@ -94,11 +107,11 @@ class Instance:
 
 
 def reviewed(make: Make, message: pb.PolicyReview, label: str = "") -> pb.PolicyReviewed:
-    """Creates a policy, calls its `review` on an experiment's settings, and returns the result or the error as a message.
+    """Create a policy, call its `review` with an experiment's settings, and return the result or the error as a message.
 
     Args:
-        make: Creates the policy.
-        message: The settings.
+        make: Creates the policy from its parameters.
+        message: The settings of the experiment and the parameters of the policy.
         label: Prefix of the error of a failed review, such as "policy mine: ".
     """
     try:
@@ -117,7 +130,7 @@ def reviewed(make: Make, message: pb.PolicyReview, label: str = "") -> pb.Policy
 
 
 def _text_of(error: Exception) -> str:
-    """Returns the message of an exception, with its type unless it says what a value has to be."""
+    """Return the message of an exception, preceded by its type unless it is a ValueError."""
     text = text_of(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
 

@@ -1,4 +1,7 @@
-"""The policy process: connects to the scheduler with one stream for each experiment, and one that waits for the next."""
+"""The server loop of a policy process that connects to the scheduler itself.
+
+It has one stream to the scheduler for each experiment that it serves, and one more that waits for the next experiment.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +43,13 @@ _STOP: Final = 0
 
 
 class PolicyServer:
-    """Serves a policy until it is stopped. Each experiment has a separate thread and policy object.
+    """Serves a policy to the scheduler until it is stopped. Each experiment has a separate thread and policy object.
 
     Args:
         name: NAME in the setting `policy: remote:NAME` of experiments.
-        make: Creates the policy.
-        server: Returns the present address of the scheduler, HOST:PORT; called for each new stream.
+        make: Creates a policy from its parameters.
+        server: Returns the present address of the scheduler, HOST:PORT; called for each new stream; raises `Unavailable` if it
+            is unknown.
     """
 
     def __init__(self, name: str, make: Make, server: Callable[[], str]) -> None:
@@ -63,7 +67,7 @@ class PolicyServer:
         self._failure: Exception | None = None
 
     def run(self) -> None:
-        """Serves until `stop`.
+        """Serve experiments until `stop` is called or a signal of `stop_on` arrives.
 
         Raises:
             InvalidInput: The scheduler refused this process.
@@ -82,19 +86,23 @@ class PolicyServer:
             raise self._failure
 
     def stop(self) -> None:
-        """Ends all streams; may be called from any thread."""
+        """End all streams and make `run` return; may be called from any thread."""
         with suppress(OSError):  # The server is already stopping: the buffer is full or the socket closed.
             self._wake.send(bytes([_STOP]))
 
     def stop_on(self, *signals: signal.Signals) -> None:
-        """Makes these signals stop the server. Call it in the main thread, which must then call `run`."""
+        """Make these signals stop the server. Call it in the main thread, which must then call `run`."""
         self._stops.update(signals)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         for number in signals:
             signal.signal(number, _no_action)
 
     def _stub(self) -> policy_pb2_grpc.PolicyServiceStub:
-        """Returns a stub for the present address of the scheduler, with one cached channel for each address."""
+        """Return a stub for the present address of the scheduler; channels are cached by address.
+
+        Raises:
+            Unavailable: The address is unknown.
+        """
         address = self._server()
         with self._lock:
             if address not in self._channels:
@@ -102,11 +110,11 @@ class PolicyServer:
             return policy_pb2_grpc.PolicyServiceStub(self._channels[address])
 
     def _begin(self) -> None:
-        """Starts a thread whose stream waits for an experiment."""
+        """Start a thread whose stream waits for an experiment and serves it."""
         threading.Thread(target=self._serve, name=f"policy {self._name}", daemon=True).start()
 
     def _serve(self) -> None:
-        """Waits for an experiment and serves it until it ends."""
+        """Wait for an experiment and serve it until it ends, with a new stream after each broken one."""
         instance, failures, rng, backoff = Instance(self._make), 0, random.Random(), Backoff(most=2.0)
         while not self._stopping.is_set():
             try:
@@ -125,9 +133,14 @@ class PolicyServer:
                 return
 
     def _goes_on(self, instance: Instance, ended: grpc.Call, failures: int) -> bool:
-        """Returns whether to connect again after a stream that ended with an error, after `failures` failures in a row.
+        """Return whether to connect again after a stream that ended with an error.
 
-        If the scheduler refused this process, stops the server and keeps the error for `run`.
+        If the scheduler refused this process, stop the server; `run` then raises the error.
+
+        Args:
+            instance: The policy instance of the stream.
+            ended: The ended call, with its status.
+            failures: Number of consecutive failures before this one.
         """
         code, text = ended.code(), ended.details() or ""
         if self._stopping.is_set():
@@ -146,7 +159,10 @@ class PolicyServer:
         return False
 
     def _stream(self, instance: Instance) -> tuple[bool, grpc.Call | None]:
-        """Serves one stream until it ends; returns whether any message arrived, and the error that ended the stream.
+        """Serve one stream until it ends.
+
+        Returns:
+            Whether any message arrived, and the error that ended the stream (None: the scheduler ended it without an error).
 
         Raises:
             Unavailable: The address of the scheduler is unknown.
@@ -178,12 +194,12 @@ class PolicyServer:
 
 
 def _loudness(failures: int) -> int:
-    """Returns the log level of a failure after `failures` in a row: only the first is logged as information."""
+    """Return the log level for a connection failure after `failures` consecutive earlier ones: INFO if there were none, else DEBUG."""
     return logging.INFO if failures == 0 else logging.DEBUG
 
 
 def _no_action(number: int, frame: FrameType | None) -> None:
-    """Does nothing, as the handler of a signal: Python writes the signal's byte only if a handler is set."""
+    """Do nothing. Python writes the byte of a signal to the wake-up socket only if the signal has a handler."""
 
 
 def _until_none(said: queue.SimpleQueue[pb.DriveRequest | None]) -> Iterator[pb.DriveRequest]:

@@ -1,4 +1,4 @@
-"""The state of an experiment in a policy process, built from the changes that up-calls carry."""
+"""A policy process's copy of an experiment's state, built from the changes that arrive with up-calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopyard.v1 import policy_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrialState:
-    """The results of earlier experiments for one configuration."""
+    """The results of one configuration from earlier experiments: the job, its learning curve, and the positions of its snapshots."""
 
     job: JobView
     points: tuple[CurvePoint, ...]
@@ -25,27 +25,27 @@ class EarlierTrialState:
 
 
 class MirroredState:
-    """The state of one experiment or group of experiments.
+    """A copy of the state of one experiment or group of experiments, kept current by `apply`.
 
     Attributes:
         made: Number of jobs created so far.
-        share: Number of slots that it may use.
+        share: Number of slots that the experiment or group may use now.
         jobs: Jobs by id, in order of creation.
         states: Number of jobs in each state.
         live: Ids of jobs with a run.
         open: Ids of jobs that have not ended.
-        queued: Place in the queue of idle jobs, by id.
-        snapshots: Positions of each job's own snapshots.
-        curves: Learning curve of each job, by position.
+        queued: Place in the queue of idle jobs by job id; smaller is earlier.
+        snapshots: Positions of each job's own snapshots, by job id.
+        curves: Learning curve of each job by job id: points by position.
         slots: Slots by id.
         reserved: Ids of slots that the policy reserved.
-        draining: Ids of slots that will leave when their runs end.
-        experiments: Experiments by id, in the order in which they joined.
+        draining: Ids of slots that leave when their runs end.
+        experiments: Experiments by id, in the order in which they joined the group.
         over: Ids of experiments that have ended.
-        incumbent: The best result so far.
-        data: The partitioned data set.
-        earlier: Results of earlier experiments, by id.
-        scaling: Seconds per unit, by hardware and number of slots.
+        incumbent: The best result so far; None: there is no result.
+        data: The partitioned data set; None: the experiment has none.
+        earlier: Results of earlier experiments, by the id under which the policy refers to them.
+        scaling: Seconds per unit of training, by hardware and number of slots.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class MirroredState:
         self._spaces: dict[str, Space] = {}
 
     def apply(self, changes: Iterable[pb.StateChange]) -> None:
-        """Applies changes. Kinds of changes that are unknown to this version are ignored."""
+        """Apply changes in order. Kinds of changes that are unknown to this version are ignored."""
         for change in changes:
             match change.WhichOneof("change"):
                 case "job":
@@ -172,7 +172,7 @@ class MirroredState:
         (self.over.add if message.over else self.over.discard)(message.id)
 
     def _space(self, message: pb.PolicyExperiment) -> Space | None:
-        """Returns the search space of an experiment, which is parsed once because it never changes."""
+        """Return the search space of an experiment, or None if the message has none; it is parsed once because it never changes."""
         if message.space_json and message.id not in self._spaces:
             written = Space.from_dict(json.loads(message.space_json))
             self._spaces[message.id] = written.constrained(list(message.constraints))

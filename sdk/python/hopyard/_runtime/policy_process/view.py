@@ -1,4 +1,4 @@
-"""The view of a policy in a separate process: the received state, adjusted for the commands of the present answer."""
+"""The view that a policy in a separate process has of its experiment: the received state plus the commands of the present answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from hopyard.policy.vocabulary import CreateJob, Data, JobState
 
 
 class RemoteView(CollectingView):
-    """The view during one up-call, on the state at that time."""
+    """The view of its experiment that a policy has during one up-call, in a policy process.
+
+    It answers the policy's queries from the received state. Commands that the policy has given in this up-call are taken into account:
+    for example, a started job is no longer idle.
+
+    Args:
+        state: Copy of the experiment's state.
+        number: Number of the up-call.
+        at: Time of the up-call.
+        seed: Seed of the random numbers that the policy may draw in this up-call.
+    """
 
     def __init__(self, state: MirroredState, number: int, at: float, seed: int) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""`python -m hopyard._runtime.runner`: started by node agents only."""
+"""Main of the runner process, which only node agents start: `python -m hopyard._runtime.runner`."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from hopyard._runtime.runner.watchdog import die_with
 
 
 def main() -> int:
-    """Serves the agent that started this process; returns the exit code."""
+    """Make the runs that the agent sends until there are no more; return the exit code (2: no agent started this process)."""
     try:
         parent = int(os.environ["HOPYARD_AGENT_PID"])
     except KeyError as error:

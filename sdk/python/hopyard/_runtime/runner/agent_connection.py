@@ -1,4 +1,4 @@
-"""The connection of a process to its agent: sends messages, receives commands, and ends the process if the agent is gone."""
+"""The connection of a training process to its agent: sends messages, receives commands, and ends the process if the agent is gone."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ _START_SECONDS: Final = 60.0
 
 
 class Assignment(Protocol):
-    """The run that the process makes."""
+    """The run that the process makes at present, as an `Attachment` needs it."""
 
     @property
     def boundary(self) -> Boundary:
-        """The object that receives commands."""
+        """The object that receives the agent's commands for the run."""
 
     def trouble(self, now: float) -> Leaving | None:
-        """Returns why the process must end immediately; None: it need not. `now` is monotonic."""
+        """Return why the process must end immediately, or None if it need not. `now` is in monotonic seconds."""
 
     def forsake(self) -> None:
-        """Ends everything that would outlive the process, which is about to exit; may be called from any thread."""
+        """End everything that would outlive the process, which is about to exit; may be called from any thread."""
 
 
 class Attachment:
-    """The connection of one process to its agent (the stream `Attach`).
+    """The connection of one process to its agent (the stream `Attach`). If it breaks, the process exits.
 
     Args:
         agent: HOST:PORT of the agent.
         token: Token that the agent gave this process.
-        take: Called in a thread of the attachment for each new run; sets `run` before the run begins.
-        leave: Called when no further run will come.
+        take: Called in a thread of the attachment with the start message of each new run; it sets `run` before the run begins.
+        leave: Called in a thread of the attachment when no further run will come.
         refused: Called if the agent refuses the process; None: the process then exits.
-        awaits_snapshots: Whether a run may arrive before its snapshot.
+        awaits_snapshots: Whether this process accepts a run before the snapshot to resume from has arrived on the node.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Attachment:
         self._closing = False
 
     def open(self) -> None:
-        """Connects and sends `hello`; sets the environment variable `SPEAKER` for child processes."""
+        """Connect and send `hello`; set the environment variable `SPEAKER` for child processes and remove the token."""
         if self._refused is not None:
             self._watch.renew(_START_SECONDS, time.monotonic())
         os.environ.pop("HOPYARD_TOKEN", None)
@@ -95,14 +95,14 @@ class Attachment:
         threading.Thread(target=self._keep_watch, name="watch", daemon=True).start()
 
     def close(self) -> None:
-        """Waits until the agent has read all messages and ended the stream, then closes the connection. Safe to call twice."""
+        """Wait until the agent has read all messages and ended the stream, then close the connection. Safe to call twice."""
         self._closing = True
         self.outbox.close()
         self._receiver.join(_GOODBYE_SECONDS)
         self._channel.close()
 
     def _receive(self) -> None:
-        """Reads the agent's messages; if the stream ends, ends the process regardless of its other threads."""
+        """Read and dispatch the agent's messages; if the stream ends unexpectedly, end the process."""
         stub = application_pb2_grpc.ApplicationServiceStub(self._channel)
         metadata = (("authorization", f"Bearer {self._token}"),)
         try:
@@ -149,7 +149,7 @@ class Attachment:
                 self._end(leaving)
 
     def _end(self, leaving: Leaving) -> NoReturn:
-        """Ends the process immediately, from any thread."""
+        """End the process immediately, from any thread, with the exit code of `leaving`; its reason is written to standard error."""
         if (run := self.run) is not None:
             run.forsake()
         os.write(2, f"hopyard: process {os.getpid()} ends: {leaving.reason}\n".encode())

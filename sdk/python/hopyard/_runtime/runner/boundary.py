@@ -1,4 +1,4 @@
-"""The boundaries of one run, where training meets the agent's commands: reporting, saving, waiting and ending."""
+"""The boundaries of one run: points after a report, at which the run saves, waits for the agent's commands, or ends."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ PROVIDER: Final = "framework"
 
 
 class Boundary:
-    """The common part of all kinds of runs. One thread trains, another one delivers the agent's commands."""
+    """Connects the training thread of a run with the agent: reports positions and applies the agent's commands.
+
+    All kinds of runs use it. The training thread calls `next` for its next action and `report` after each iteration; another thread
+    calls `decide`, `amend` and `snapshot_came` with the agent's messages. The actions follow from `control.RunControl`.
+    """
 
     def __init__(self, start: wire.ApplicationStart, outbox: Outbox, plan: RunPlan | None = None) -> None:
-        """Starts to accept commands for a run.
+        """Start to accept commands for a run.
 
         Args:
             start: Start message of the run.
             outbox: Queue of messages to the agent.
-            plan: Replaces the plan in `start`; None: as `start` says.
+            plan: Settings of the run (`control.RunPlan`); None: those of `start`.
         """
         self._start = start
         self._outbox = outbox
@@ -46,23 +50,23 @@ class Boundary:
 
     @property
     def position(self) -> int:
-        """The last position reached."""
+        """The last position that the run has reached."""
         return self._control.position
 
     @property
     def free(self) -> int:
-        """The position below which reports need not wait at present."""
+        """The position below which reports need not wait for a command, by the commands received so far."""
         with self._changed:
             return self._control.free
 
     def decide(self, command: resource_manager_pb2.DecideRun) -> None:
-        """Applies a decision and wakes the training thread."""
+        """Apply a decision of the agent and wake the training thread."""
         with self._changed:
             self._control.decide(DECISIONS.from_proto(command.decision), command.position, command.allowed)
             self._changed.notify_all()
 
     def amend(self, command: resource_manager_pb2.AmendRun) -> None:
-        """Applies an amendment and replies whether it was in time."""
+        """Apply an amendment, a change of the run's end or save points, and reply to the agent whether it was in time."""
         with self._changed:
             amended = self._control.amend(command.until, command.snapshot_at)
             # The lock keeps the order of the reply and the reports.
@@ -70,23 +74,23 @@ class Boundary:
             self._changed.notify_all()
 
     def notice(self) -> None:
-        """Wakes a waiting training thread, so that it checks its conditions again."""
+        """Wake a waiting training thread, so that it evaluates its conditions again."""
         with self._changed:
             self._changed.notify_all()
 
     def snapshot_came(self, arrival: wire.SnapshotArrival) -> None:
-        """Records whether the snapshot that the run resumes from has arrived, and wakes the training thread."""
+        """Record whether the snapshot that the run resumes from has arrived, and wake the training thread."""
         with self._changed:
             self._arrival = arrival
             self._changed.notify_all()
 
     def wait_for_snapshot(self) -> bool:
-        """Waits until the snapshot that the run resumes from is at the path in `start`.
+        """Wait until the snapshot that the run resumes from is at the path in the start message.
 
-        Returns immediately if it was there at the start.
+        It returns immediately if the snapshot was there at the start.
 
         Returns:
-            Whether the agent has just verified its hash.
+            Whether the agent has just verified the snapshot's hash.
 
         Raises:
             SnapshotStateError: The snapshot could not be fetched.
@@ -101,12 +105,17 @@ class Boundary:
         return arrival.verified
 
     def hung(self, now: float) -> bool:
-        """Returns whether the present iteration exceeds the run's time limit; `now` is monotonic."""
+        """Return whether the present iteration exceeds the run's time limit. `now` is in monotonic seconds."""
         began, limit = self.iteration_began, self._start.start.iteration_timeout
         return began is not None and 0 < limit < now - began
 
     def started(self, position: int, *, finished: bool) -> None:
-        """Reports that the state is loaded. `finished`: nothing is left to train."""
+        """Report to the agent that the run's state is loaded.
+
+        Args:
+            position: Start position of the run.
+            finished: Whether nothing is left to train.
+        """
         with self._changed:
             self._control.started(finished=finished)
         self._outbox.send(wire.AttachRequest(started=resource_manager_pb2.RunStarted(position=position)))
@@ -117,7 +126,7 @@ class Boundary:
         waiting: Callable[[], None] | None = None,
         committed: Callable[[Train], int | None] | None = None,
     ) -> Train | Restate | Save | EndRun:
-        """Returns the next action, after waiting as long as the run must wait. With `Train`, the next iteration has begun.
+        """Return the next action, after waiting for decisions if the run must wait. With `Train`, the next iteration has begun.
 
         Args:
             waiting: Called before each wait; an exception from it ends the wait.
@@ -136,7 +145,7 @@ class Boundary:
             return action
 
     def report(self, report: IterationReport, *, savable: bool = True, only_leaving: bool = False) -> None:
-        """Reports a position. Blocks while the outbox is full.
+        """Report a position to the agent. Blocks while the outbox is full.
 
         Args:
             report: The report.
@@ -152,13 +161,13 @@ class Boundary:
             self._outbox.send(said, patient=isinstance(self._control.next(), Train))
 
     def follow(self, report: IterationReport) -> None:
-        """Records a position that another rank reports."""
+        """Record, without reporting it, that an iteration has ended: on ranks other than 0, whose positions rank 0 reports."""
         with self._changed:
             self._control.began()
             self._control.reached(report.position, finished=report.finished)
 
     def save(self, keep: Callable[[Path], SnapshotFileInfo], provider: str = PROVIDER) -> None:
-        """Takes a snapshot of the present position and announces it to the agent.
+        """Take a snapshot of the present position and announce it to the agent.
 
         The snapshot is not flushed to disk: the hash reveals damage by a power failure, and the store, which does
         flush, soon has a copy.
@@ -166,6 +175,9 @@ class Boundary:
         Args:
             keep: Writes the snapshot, a folder or a packed file, to the given path and returns its hash and size.
             provider: Snapshot provider that can load it.
+
+        Raises:
+            Exception: `keep` failed; nothing is announced.
         """
         partial = Path(self._start.snapshot_folder) / f".{os.getpid()}.saving"
         remove(partial)
@@ -184,12 +196,16 @@ class Boundary:
             self._outbox.send(wire.AttachRequest(snapshot_taken=taken))
 
     def unsaved(self, *, again: bool = True) -> None:
-        """Records that the snapshot failed: the run continues without it. `again`: try again at the next boundary."""
+        """Record that the snapshot at this boundary failed: the run continues without it.
+
+        Args:
+            again: Whether to try again at the next boundary.
+        """
         with self._changed:
             self._control.unsaved(again=again)
 
     def ended(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
-        """Returns the message about the end of the run.
+        """Return the message about the end of the run.
 
         Args:
             reason: Why it ends.

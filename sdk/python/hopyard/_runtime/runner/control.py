@@ -12,8 +12,9 @@ iteration ended, a snapshot was taken, a decision or an amendment arrived) and r
   the run there, unless `until` has been moved. PARK keeps it waiting, and a later move of `until` lets it continue
   without a decision.
 - SUSPEND and TERMINATE take effect at the next boundary, whatever position they name, and cannot be revoked.
-- Save points are served right after their report, before any wait. A save point or an `until` inside an iteration is
-  served at the first boundary after it.
+- A save point is a position at which the run must take a snapshot. Snapshots are taken right after the report, before any
+  wait. A save point or an `until` inside an iteration takes effect at the first boundary after it.
+- An amendment moves `until` or adds save points while the run is in progress.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class RunPlan:
     Attributes:
         position: Start position (>= 0): that of its snapshot, 0 from scratch.
         until: Position at which the run parks; 0: none.
-        allowed: Reports below this position need no decision.
+        allowed: Position up to which the run trains without a decision: only reports at or beyond it wait.
         snapshot_at: Positions at which the run saves and continues.
-        snapshot_every: Saves whenever this many units have passed since the last snapshot; 0: never.
-        evaluate: Evaluates (or profiles) once at `position`; keeps no training and saves nothing.
-        completes: Saves and ends at `until` (or when the trainer has finished) without a decision; an `until` that was
+        snapshot_every: The run saves whenever this many units have passed since its last snapshot; 0: never.
+        evaluate: The run evaluates (or profiles) once at `position`; it discards its training and saves nothing.
+        completes: The run saves and ends at `until` (or when the trainer has finished) without a decision; an `until` that was
             moved needs one.
     """
 
@@ -53,13 +54,13 @@ class RunPlan:
 
     @classmethod
     def of(cls, options: object, *, position: int, evaluate: bool, **changes: Any) -> RunPlan:
-        """The plan of a run.
+        """Return the plan of a run from an object with its options.
 
         Args:
             options: Has the options of the run as attributes: a `StartRun`, or the engine's `Start`.
-            position: As in the class.
-            evaluate: As in the class.
-            changes: Options with other values.
+            position: Start position: that of the snapshot to resume from, 0 from scratch.
+            evaluate: Whether the run evaluates or profiles instead of training.
+            changes: Options that replace those of `options`, by name.
         """
         names = {field.name for field in fields(cls)} - {"position", "evaluate"} - set(changes)
         named = {name: getattr(options, name) for name in names} | changes
@@ -68,14 +69,14 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """The action: train one iteration, which should not pass `limit` (None: no limit)."""
+    """The action: train one iteration, which should not end beyond the position `limit` (None: no limit)."""
 
     limit: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Restate:
-    """The action: report the present position, because there is nothing to train."""
+    """The action: report the present position without metrics, because there is nothing to train."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class EndRun:
-    """The action: end the run. With `snapshot`, the snapshot taken at this position is its final state."""
+    """The action: end the run for `reason`. With `snapshot`, the snapshot taken at this position is its final state."""
 
     reason: RunEndReason
     snapshot: bool
@@ -101,21 +102,24 @@ Action = Train | Restate | Save | Wait | EndRun
 
 @dataclass(frozen=True, slots=True)
 class AmendAnswer:
-    """The reply to an amendment: whether it was in time, and the position up to which amendments are too late."""
+    """The reply to an amendment: whether it was in time, and the run's position.
+
+    If it was too late, `position` is the one that an amendment must exceed.
+    """
 
     accepted: bool
     position: int
 
 
 class RunControlError(Exception):
-    """The training loop called methods in the wrong order: a bug of the runner, not of the user's code."""
+    """Raised if the training loop calls methods of `RunControl` in the wrong order: a bug of the runner, not of the user's code."""
 
 
 class RunControl:
-    """The control of one run. Not thread-safe; the caller must hold a lock."""
+    """The state machine of one run: records events and returns the next action. Not thread-safe; the caller must hold a lock."""
 
     def __init__(self, plan: RunPlan) -> None:
-        """Starts at the plan's position, before the first iteration."""
+        """Create the state at the plan's position, before the first iteration."""
         self._plan = plan
         self._position = plan.position
         self._until = plan.until
@@ -139,20 +143,24 @@ class RunControl:
 
     @property
     def position(self) -> int:
-        """The last position reached."""
+        """The last position that the run has reached."""
         return self._position
 
     @property
     def parked(self) -> bool:
-        """Whether the run is at its `until` (or finished) and has not been released."""
+        """Whether the run is at its `until` (or has finished) and must wait for a decision or a moved `until`."""
         return self._parked
 
     def started(self, *, finished: bool) -> None:
-        """Records that the state is loaded. `finished`: nothing is left to train."""
+        """Record that the run's state is loaded.
+
+        Args:
+            finished: Whether nothing is left to train.
+        """
         self._finished = finished
 
     def next(self) -> Action:
-        """Returns the action at this boundary. Call it again after each `saved`, decision or amendment.
+        """Return the action at this boundary. Call it again after each `saved`, decision or amendment.
 
         Raises:
             RunControlError: An iteration is in progress.
@@ -175,7 +183,10 @@ class RunControl:
         return Train(self._limit())
 
     def began(self, *, committed: int | None = None) -> None:
-        """Records that an iteration began. `committed`: where it will end, if the trainer stops exactly at its limit.
+        """Record that an iteration began.
+
+        Args:
+            committed: Position at which the iteration will end, if the trainer stops exactly at its limit; None: unknown.
 
         Raises:
             RunControlError: An iteration is already in progress.
@@ -187,7 +198,7 @@ class RunControl:
         self._committed = self._position if committed is None else committed - 1
 
     def reached(self, position: int, *, finished: bool, savable: bool = True, only_leaving: bool = False) -> bool:
-        """Records that an iteration ended at `position` (or that the run restates it); returns `at_until` for the report.
+        """Record that an iteration ended at `position`, or that the run reports its present position again.
 
         Args:
             position: The position reached.
@@ -196,6 +207,9 @@ class RunControl:
                 here has no snapshot.
             only_leaving: True: a snapshot is taken only if the run ends here and the job continues later. Save points
                 move to the next boundary.
+
+        Returns:
+            Whether the run is now parked; the report's field `at_until` has this value.
 
         Raises:
             RunControlError: The iteration did not increase the position.
@@ -214,23 +228,26 @@ class RunControl:
         return self._parked
 
     def saved(self) -> None:
-        """Records that a snapshot of the present position was taken."""
+        """Record that a snapshot of the present position was taken."""
         self._saved_at = self._last_snapshot = self._position
         self._unsaved = 0
         self._points = {point for point in self._points if point > self._position}
 
     def unsaved(self, *, again: bool = True) -> None:
-        """Records that the snapshot failed, so that there is none at this boundary.
+        """Record that a snapshot of the present position could not be taken.
 
         Save points move to the next boundary. A run to be suspended trains until there and tries again; after `_TRIES`
-        failures, or if another attempt is useless (`again` False), it ends without a snapshot.
+        failures it ends without a snapshot.
+
+        Args:
+            again: False: another attempt is useless; a run to be suspended ends without a snapshot.
         """
         self._savable = False
         self._unsaved = self._unsaved + 1 if again else _TRIES
 
     @property
     def free(self) -> int:
-        """The position below which reports need not wait at present."""
+        """The position below which reports need not wait for a command, by the events so far."""
         if self._stop is not None:
             return self._position
         every = 0 if self._only_leaving else self._plan.snapshot_every
@@ -238,7 +255,14 @@ class RunControl:
         return min(stop for stop in ahead if stop is not None)
 
     def decide(self, decision: DecisionKind, position: int, allowed: int) -> None:
-        """Applies a decision. `allowed` increases to the given value; a smaller one, such as 0, does not change it."""
+        """Apply a decision on the report of `position`.
+
+        Args:
+            decision: The decision.
+            position: The reported position to which it refers.
+            allowed: New position up to which the run trains without a decision; a value smaller than the present one, such as 0, does
+                not change it.
+        """
         self._allowed = max(self._allowed, allowed)
         if decision is DecisionKind.TERMINATE:
             self._stop = decision
@@ -250,7 +274,15 @@ class RunControl:
             self._proceed(position)
 
     def amend(self, until: int, snapshot_at: Iterable[int]) -> AmendAnswer:
-        """Moves `until` (0: unchanged) and adds save points; if any of it is too late, nothing changes."""
+        """Apply an amendment; if any part of it is too late, nothing changes.
+
+        Args:
+            until: New position at which the run parks; 0: unchanged.
+            snapshot_at: Further save points.
+
+        Returns:
+            Whether it was accepted, and the position that too late amendments must exceed.
+        """
         points = set(snapshot_at)
         passed = max(self._position, self._committed)
         until_ok = until == 0 or until > passed or (until == self._position and self._parked)

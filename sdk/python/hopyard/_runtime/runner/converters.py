@@ -1,4 +1,4 @@
-"""Converts between the runner's types and the wire."""
+"""Converts between the runner's types and protobuf messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopyard.v1 import common_pb2, resource_manager_pb2
 
 
 def plan(message: wire.ApplicationStart) -> RunPlan:
-    """Returns the plan of a run from its start message."""
+    """Return the settings of a run from its start message."""
     start = message.start
     position = start.snapshot.position if start.HasField("snapshot") else 0
     return RunPlan.of(start, position=position, evaluate=stays(start))
@@ -31,12 +31,12 @@ _MODES: Final[Mapping[RunMode, Literal["train", "evaluate", "profile"]]] = {
 
 
 def stays(start: resource_manager_pb2.StartRun) -> bool:
-    """Returns whether a run evaluates or profiles, and so keeps its position and training state."""
+    """Return whether a run evaluates or profiles; such a run does not change its position and training state."""
     return RUN_MODES.from_proto(start.mode) is not RunMode.TRAIN
 
 
 def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangPlace | None) -> TrainerContext:
-    """Returns the trainer's context.
+    """Return the context that a trainer receives at the start of a run.
 
     Args:
         start: Start message of the run.
@@ -57,14 +57,14 @@ def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangP
 
 
 def data_budget(program: resource_manager_pb2.RunProgram) -> int:
-    """Returns the maximum bytes of data that a trainer's process caches for later runs."""
+    """Return the maximum bytes of data that a trainer's process may cache for later runs."""
     if program.HasField("data_cache_bytes"):
         return program.data_cache_bytes
     return default_budget(program.memory_bytes, threads=program.threads)
 
 
 def rendezvous(place: common_pb2.GangPlace) -> str:
-    """Returns the HOST:PORT that a gang reserves for the training program's rendezvous."""
+    """Return the HOST:PORT at which the ranks of a gang's training program meet; the gang reserves the port."""
     host = f"[{place.host}]" if ":" in place.host else place.host
     return f"{host}:{place.rendezvous_port}"
 
@@ -72,7 +72,7 @@ def rendezvous(place: common_pb2.GangPlace) -> str:
 def report(
     report: IterationReport, start: resource_manager_pb2.StartRun, *, at_until: bool, at: float
 ) -> common_pb2.Report:
-    """Returns the message of a report.
+    """Return the protobuf message for a report.
 
     Args:
         report: The report.
@@ -96,12 +96,17 @@ def report(
 
 
 def restatement(position: int, *, finished: bool) -> IterationReport:
-    """Returns the report of a run that has nothing to train: its position without metrics."""
+    """Return the report of a run that has nothing to train: its position without metrics.
+
+    Args:
+        position: Position of the run.
+        finished: Whether the trainer has finished.
+    """
     return IterationReport(position=position, metrics={}, seconds=0.0, finished=finished)
 
 
 def amended(ticket: str, answer: AmendAnswer) -> wire.AttachRequest:
-    """Returns the message that replies to the amendment `ticket`."""
+    """Return the message that replies to the amendment with the id `ticket`."""
     return wire.AttachRequest(
         amended=resource_manager_pb2.RunAmended(ticket=ticket, accepted=answer.accepted, position=answer.position)
     )

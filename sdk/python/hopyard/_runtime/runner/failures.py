@@ -36,13 +36,13 @@ _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """Error numbers of an OSError caused by the host's disk and not by user code, even if user code raised it."""
 
 _FULL_BYTES: Final = 1024 * 1024
-"""Free space in bytes below which a disk counts as full."""
+"""Free space in bytes below which a disk is treated as full."""
 
 
 def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple[RunEnded, bool]:
-    """Returns the end of a run that raised an error, and whether its process must not be used for another run.
+    """Return the message about the end of a run that raised an error, and whether its process must not be used for another run.
 
-    Errors of user code end it as FAILED, others as LOST, after which the job resumes from its last snapshot.
+    Errors of user code end the run as FAILED, others as LOST, after which the job resumes from its last snapshot.
 
     Args:
         error: The error.
@@ -81,7 +81,12 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
 
 
 def _disk_trouble(error: UserCodeError, disk: Path | None) -> str:
-    """Returns the problem of the host's disk that made user code fail; empty: the disk is not the cause."""
+    """Return the disk problem of the host that made user code fail; empty if the disk is not the cause.
+
+    Args:
+        error: The error of the user code.
+        disk: A folder on the disk to which snapshots are saved; None: unknown.
+    """
     moving = error.phase in (TrainerPhase.SAVE, TrainerPhase.LOAD)
     for cause in _causes(error):
         if isinstance(cause, OSError) and (cause.errno in _DISK_ERRORS or (moving and cause.errno == errno.EROFS)):
@@ -102,7 +107,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _sendable(message: str) -> str:
-    """Returns a message truncated and with lone surrogates escaped, so that it can be encoded."""
+    """Return a message truncated and with lone surrogates escaped, so that it can be encoded as UTF-8."""
     return message[:_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""The queue of a runner's messages to its agent, between the threads that create them and the stream that sends them."""
+"""The queue of a process's messages to its agent, between the threads that create them and the stream that sends them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 1024 * 1024
 
 
 class Outbox:
-    """A thread-safe queue, read by the request stream of the attachment."""
+    """A thread-safe queue of messages to the agent; the request stream of the attachment (`requests`) sends them."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class Outbox:
         company_seconds: float = _COMPANY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Creates an empty queue.
+        """Create an empty queue.
 
         Args:
             most: Number of queued messages at which `wait_for_room` blocks.
-            heartbeat_seconds: Silence after which a heartbeat is sent.
-            company_seconds: Minimum interval between messages with reports that may be delayed.
+            heartbeat_seconds: Seconds without a message after which a heartbeat is sent.
+            company_seconds: Minimum seconds between two messages with reports that may be delayed.
             clock: Returns monotonic seconds.
         """
         self._most = most
@@ -57,23 +57,23 @@ class Outbox:
         """Whether the stream has taken a message that may not have been sent yet."""
 
     def wait_for_room(self) -> None:
-        """Blocks while the queue is full. Only for the training loop: replies to commands must never wait."""
+        """Block while the queue is full. Only for the training loop: replies to commands must never wait."""
         if len(self._waiting) < self._most:
             return
         with self._changed:
             self._changed.wait_for(lambda: len(self._waiting) < self._most or self._closed)
 
     def wait_until_sent(self, seconds: float) -> bool:
-        """Waits until all queued messages have been sent or the outbox is closed; returns False if `seconds` pass before."""
+        """Wait until all queued messages have been sent or the outbox is closed; return False if `seconds` pass before that."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closed or not (self._waiting or self._leaving), seconds)
 
     def send(self, request: wire.AttachRequest | common_pb2.Report, *, patient: bool = False) -> None:
-        """Queues a message without blocking. Consecutive queued reports are sent in one message.
+        """Queue a message without blocking. Consecutive queued reports are sent in one message.
 
         Args:
             request: The message.
-            patient: Whether it may be delayed by some milliseconds to be sent with others.
+            patient: Whether it may be delayed by some milliseconds to be sent together with later reports.
         """
         with self._changed:
             alone = not self._waiting
@@ -83,13 +83,13 @@ class Outbox:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends the stream after the queued messages."""
+        """End the stream after the queued messages."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def requests(self) -> Iterator[wire.AttachRequest]:
-        """Yields the messages in order, and a heartbeat after `heartbeat_seconds` of silence; ends after `close`."""
+        """Yield the messages in order, and a heartbeat after `heartbeat_seconds` without one; end after `close`."""
         while True:
             with self._changed:
                 self._leaving = False  # gRPC requests the next message after it has sent the previous one.

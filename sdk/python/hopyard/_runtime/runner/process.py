@@ -1,4 +1,4 @@
-"""The runner process: one connection to the agent, and one run after another in the main thread."""
+"""The runner process: has one connection to the agent, and makes one run after another in the main thread."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hopyard.v1 import application_pb2 as wire
 
 
 class RunnerProcess:
-    """The state of the process that outlives single runs."""
+    """The runner process: its connection to the agent, and the runs that wait to be made."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Reads the agent's address, token and process id from `environment`.
+        """Read the agent's address, token and process id from `environment`.
 
         Raises:
             KeyError: A variable is missing: no agent started the process.
@@ -37,7 +37,7 @@ class RunnerProcess:
         )
 
     def serve(self) -> None:
-        """Makes one run after another until the agent sends no more, or a run leaves the process unusable."""
+        """Make one run after another until the agent sends no more, or a run leaves the process unusable."""
         attachment = self._attachment
         attachment.open()
         programs = ProgramLoader()
@@ -67,7 +67,11 @@ class RunnerProcess:
 
 
 def _redirect_output(log_file: str) -> None:
-    """Redirects stdout and stderr of this process to the run's log."""
+    """Redirect stdout and stderr of this process to the file `log_file`, appending.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
     handle = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     _flush()
     os.dup2(handle, 1)
@@ -82,7 +86,7 @@ def _restore_output(own: tuple[int, int]) -> None:
 
 
 def _flush() -> None:
-    """Flushes stdout and stderr; on an error, such as a full disk, the data stays buffered."""
+    """Flush stdout and stderr; on an error, such as a full disk, the data stays buffered."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

@@ -1,4 +1,4 @@
-"""Loads the trainer class: "file.py:Class" in a code bundle, or "package.module:Class"."""
+"""Loads a trainer class by its name: "file.py:Class" in a code bundle, or "package.module:Class"."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hopyard.trainer import Trainer, data_cache
 
 
 class ProgramError(Exception):
-    """The trainer could not be loaded from the experiment's code: an error of the user.
+    """Raised if the trainer could not be loaded from the experiment's code: an error of the user.
 
     Attributes:
         name: The trainer as the experiment names it.
     """
 
     def __init__(self, name: str, reason: str) -> None:
-        """Takes the name of the trainer and the reason."""
+        """Take the name of the trainer and the reason of the failure."""
         super().__init__(f"import of {name}: {reason}")
         self.name = name
 
@@ -30,19 +30,23 @@ class ProgramError(Exception):
 
 
 class ProgramLoader:
-    """Loads trainer classes. The last class stays imported, so that the next run of the same code starts without an import."""
+    """Loads trainer classes. It keeps the last class, so that the next run of the same code starts without an import."""
 
     def __init__(self) -> None:
-        """Starts without a class."""
+        """Create a loader that has not loaded a class."""
         self._loaded: tuple[Path, str] | None = None
         self._class: type[Trainer] | None = None
 
     def load(self, folder: Path, name: str, working: Path | None = None) -> type[Trainer]:
-        """Returns the class, after importing its module unless it was loaded last.
+        """Return a trainer class, after importing its module unless it was loaded last.
 
-        The bundle's folder is first on the import path, and the working directory is `working` or else that folder.
-        "file.py:Class" names a file of the bundle; "package.module:Class" names a module in the bundle or an installed
-        one.
+        The bundle's folder is first on the import path. Modules and cached data of another bundle are dropped.
+
+        Args:
+            folder: Folder of the code bundle.
+            name: "file.py:Class" with a file of the bundle, or "package.module:Class" with a module in the bundle or an installed
+                one.
+            working: Working directory to change to; None: `folder`.
 
         Raises:
             ProgramError: The name is malformed, the file is missing, the import failed, or the module does not define
@@ -98,7 +102,16 @@ def _places(folder: Path) -> str:
 
 
 def _module_of_file(folder: Path, file_name: str, name: str) -> str:
-    """Returns the import name of a file in the bundle, after adding its folder to the import path."""
+    """Return the import name of a file in the bundle, after adding its folder to the import path.
+
+    Args:
+        folder: Folder of the code bundle.
+        file_name: Path of the file, relative to `folder`.
+        name: Name of the trainer, for error messages.
+
+    Raises:
+        ProgramError: The file does not exist, is outside the bundle, or has the name of a module that is already loaded.
+    """
     file = folder / file_name
     if not file.resolve().is_relative_to(folder.resolve()):
         raise ProgramError(name, f"{file_name} leads out of the experiment's code")
@@ -114,7 +127,7 @@ def _module_of_file(folder: Path, file_name: str, name: str) -> str:
 
 
 def _module_name(folder: Path, file: Path) -> str:
-    """Returns the import name of a file, including the packages that contain it."""
+    """Return the import name of a file in the bundle, including the packages that contain it."""
     parts = [file.stem]
     parent = file.parent
     while parent != folder and (parent / "__init__.py").is_file():
@@ -135,7 +148,7 @@ def _lies_in(module: object, folder: Path) -> bool:
 
 
 def _forget(folder: Path) -> None:
-    """Removes the modules and import paths of a bundle."""
+    """Remove the modules and import paths of the bundle in `folder` from this process."""
     for module_name in [name for name, module in list(sys.modules.items()) if _lies_in(module, folder)]:
         del sys.modules[module_name]
     sys.path[:] = [path for path in sys.path if not Path(path).is_relative_to(folder)]

@@ -1,4 +1,4 @@
-"""One run of a trainer in this process, from boundary to boundary."""
+"""One run of a trainer in the runner process."""
 
 from __future__ import annotations
 
@@ -30,10 +30,15 @@ _SENT_SECONDS: Final = 5.0
 
 
 class TrainingRun:
-    """A run of a trainer. The main thread executes it; another one delivers commands."""
+    """A run of a trainer in this process. The main thread calls `execute`; another thread delivers the agent's commands."""
 
     def __init__(self, start: wire.ApplicationStart, outbox: Outbox) -> None:
-        """Starts to accept commands for the run."""
+        """Start to accept commands for the run.
+
+        Args:
+            start: Start message of the run.
+            outbox: Queue of messages to the agent.
+        """
         self.boundary = Boundary(start, outbox)
         self._start = start
         self._outbox = outbox
@@ -45,7 +50,10 @@ class TrainingRun:
         """Whether the process must not be used for another run."""
 
     def trouble(self, now: float) -> Leaving | None:
-        """Returns why the process must end immediately, regardless of its training code; None: it need not. `now` is monotonic."""
+        """Return why the process must end immediately, even if its training code hangs, or None if it need not.
+
+        `now` is in monotonic seconds.
+        """
         if self.boundary.hung(now):
             return Leaving(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
         if self._gang is not None and self._gang.abandoned(now):
@@ -53,10 +61,14 @@ class TrainingRun:
         return None
 
     def forsake(self) -> None:
-        """Does nothing: no part of the run outlives the process."""
+        """Do nothing: no part of the run outlives the process."""
 
     def execute(self, programs: ProgramLoader) -> resource_manager_pb2.RunEnded:
-        """Makes the run and returns how it ended; errors become part of the result."""
+        """Make the run, and return the message about its end; an error becomes an end with a failure.
+
+        Args:
+            programs: Loads the trainer class.
+        """
         driver: TrainerDriver | None = None
         try:
             self._gang = gang = self._open_gang()
@@ -89,7 +101,7 @@ class TrainingRun:
                 self._gang.close()
 
     def _open_gang(self) -> Leader | Follower | None:
-        """Returns this process's side of its gang; None: the run has one rank."""
+        """Return this process's side of its gang; None if the run has one rank."""
         start = self._start
         if not start.HasField("gang"):
             return None
@@ -144,7 +156,11 @@ class TrainingRun:
                     return boundary.ended(reason, with_snapshot)
 
     def _follow(self, driver: TrainerDriver, gang: Follower) -> resource_manager_pb2.RunEnded:
-        """Trains the iterations that rank 0 orders, without reporting."""
+        """Train the iterations that rank 0 orders, without reporting, and return the message about the end of the run.
+
+        Raises:
+            GangBrokenError: The gang broke, or this rank is at another position than rank 0.
+        """
         while not isinstance(order := gang.next(), Leave):
             if order.position != driver.position:
                 raise GangBrokenError(
@@ -164,7 +180,7 @@ class TrainingRun:
         return report
 
     def _tidy(self) -> None:
-        """Deletes temporary files while the agent does not wait for this run. The agent deletes those that remain at the end."""
+        """Delete temporary files while the agent does not wait for this run. The agent deletes those that remain at the end."""
         while self._done_with:
             remove(self._done_with.pop())
 
@@ -177,12 +193,15 @@ class TrainingRun:
 
 
 def _committed(driver: TrainerDriver, action: Train) -> int | None:
-    """Returns where the iteration will end, if the trainer guarantees it; amendments before that position are then refused."""
+    """Return the position at which the iteration will end, or None if the trainer does not guarantee one.
+
+    Amendments that name an earlier position are then refused.
+    """
     return driver.committed(action.limit)
 
 
 def _close(driver: TrainerDriver) -> None:
-    """Closes the trainer. An error cannot affect what was trained and saved, so it is only printed."""
+    """Close the trainer. An error of its code is only printed, because it cannot affect what was trained and saved."""
     try:
         driver.close()
     except UserCodeError as error:

@@ -19,7 +19,7 @@ EXIT_GANG_BROKEN: Final = 77
 """Exit code: another rank of the gang is gone, and the training code did not notice."""
 
 CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
-"""Signals that a process causes itself."""
+"""Signals that end a process because of its own error, such as an invalid memory access."""
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -35,12 +35,12 @@ class LeaseWatch:
     """Detects that the agent has been silent for longer than its lease; a thread calls `expired` every `tick_seconds`.
 
     All times are monotonic seconds. A process that was stopped itself (by a debugger, a loaded host, or C code that
-    holds the interpreter lock) could not receive messages. After a late tick, the agent therefore gets a full lease
+    holds the interpreter lock) could not receive messages. After a late call of `expired`, the agent therefore gets a full lease
     again.
     """
 
     def __init__(self, now: float) -> None:
-        """Starts without a lease; the first run brings one."""
+        """Start without a lease, which `renew` sets; until then `expired` returns False."""
         self._lease = math.inf
         self._heard = now
         self._ticked = now
@@ -51,16 +51,16 @@ class LeaseWatch:
         return min(1.0, self._lease / 8)
 
     def renew(self, lease_seconds: float, now: float) -> None:
-        """Sets the lease in seconds (> 0) and starts it at `now`."""
+        """Set the lease to `lease_seconds` (> 0), and record a message of the agent at `now`."""
         self._lease = lease_seconds
         self.heard(now)
 
     def heard(self, now: float) -> None:
-        """Records that a message of the agent arrived at `now`."""
+        """Record that a message of the agent arrived at `now`."""
         self._heard = now
 
     def expired(self, now: float) -> bool:
-        """Returns whether the agent was silent for longer than the lease; counts as a tick."""
+        """Return whether the agent was silent for longer than the lease at `now`; call it every `tick_seconds`."""
         stalled = now - self._ticked > 3 * self.tick_seconds
         self._ticked = now
         if stalled:
@@ -69,12 +69,12 @@ class LeaseWatch:
 
 
 def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Makes the kernel send a signal to this process when its parent dies.
+    """Make the kernel send a signal to this process when its parent dies; exit at once if it is already dead.
 
     Only on Linux; on other systems the lease detects the death a little later.
 
     Args:
-        parent: Process id of the agent.
+        parent: Process id of the parent, which is the agent.
         by: The signal.
 
     Raises:

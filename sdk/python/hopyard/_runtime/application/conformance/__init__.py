@@ -1,4 +1,4 @@
-"""Conformance tests for training programs: run them as processes with a simulated agent and check the protocol.
+"""Conformance tests for training programs: start them as processes with a simulated agent and check the protocol.
 
 The command line is `hopyard conformance app -- COMMAND`. The command must train the task described in docs/protocol.md.
 """

@@ -1,4 +1,4 @@
-"""The simulated agent: a gRPC server on loopback, like that of a node agent, for the processes of one case."""
+"""The simulated agent of a conformance case: a gRPC server on loopback with the application service of a node agent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _THREADS: Final = 16
 
 
 class ProcessRecord:
-    """The agent's state of one process: its conversation, its run, and the messages to send to it."""
+    """The simulated agent's state of one client process: the recorded messages, the assigned run, and the messages to send."""
 
     def __init__(self) -> None:
         self.conversation = Conversation()
@@ -36,18 +36,18 @@ class ProcessRecord:
         self._answers: queue.SimpleQueue[wire.AttachResponse | None] = queue.SimpleQueue()
 
     def tell(self, response: wire.AttachResponse) -> None:
-        """Queues a message, which is sent once the process has attached."""
+        """Queue a message to the process; it is sent once the process has attached."""
         if response.HasField("start"):
             self.start = response.start
         self.conversation.tell(response)
         self._answers.put(response)
 
     def hang_up(self) -> None:
-        """Ends the stream."""
+        """End the stream to the process after the queued messages."""
         self._answers.put(None)
 
     def answers(self) -> Iterator[wire.AttachResponse]:
-        """Yields the messages to the process, with a heartbeat each second, until `hang_up`."""
+        """Yield the messages to the process as they are queued, and a heartbeat after each second without one, until `hang_up`."""
         while True:
             try:
                 answer = self._answers.get(timeout=_BEAT_SECONDS)
@@ -60,21 +60,28 @@ class ProcessRecord:
 
 
 class PlayedAgent(application_pb2_grpc.ApplicationServiceServicer):
-    """Serves the processes of one case, which it identifies by their tokens."""
+    """A simulated agent: serves the client processes of one conformance case, which it identifies by their tokens.
+
+    `places` maps tokens to the state of their processes; a caller with another token is refused.
+    """
 
     def __init__(self, snapshots: Path) -> None:
-        """Starts to listen. Processes save state into the folder `snapshots`, which must exist."""
+        """Start to listen on a free port of loopback.
+
+        Args:
+            snapshots: Existing folder into which processes save state.
+        """
         self.snapshots = snapshots
         self.places: dict[str, ProcessRecord] = {}
         self.refused = ""
-        """What a caller without a known token sent instead; empty: there was none."""
+        """What a caller without a known token sent instead of it; empty: there was no such caller."""
         self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=(("grpc.so_reuseport", 0),))
         application_pb2_grpc.add_ApplicationServiceServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
 
     def stop(self) -> None:
-        """Ends all streams and stops listening, like an agent that crashed."""
+        """End all streams and stop listening, like an agent that crashed."""
         for place in self.places.values():
             place.hang_up()
         self._server.stop(grace=None).wait()

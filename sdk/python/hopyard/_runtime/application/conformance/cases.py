@@ -1,4 +1,8 @@
-"""Test cases for clients of the protocol: training, saving, waiting, commands. `snapshot_cases`, `failure_cases`: others."""
+"""Conformance cases about training, saving, waiting and commands. `snapshot_cases` and `failure_cases` have the others.
+
+Each case function starts runs of the client with a `RunFixture` and raises `Unmet` if the client violates the protocol.
+The first line of its docstring is the case's title: what the client must do.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,12 @@ _SILENCE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test case of a client.
+    """One conformance case: a test of one requirement of docs/protocol.md.
 
     Attributes:
         name: Name of the case.
         section: The anchor of the section of docs/protocol.md that the case tests.
-        needs: Cases that must pass before this one can run.
+        needs: Names of the cases that must pass before this one can run.
         title: What a client must do, in one line.
         try_out: Runs the case; raises `Unmet` if the client does not behave as required.
     """
@@ -48,7 +52,7 @@ CASES: Final[dict[str, Case]] = {}
 def case(
     name: str, section: str, *needs: str
 ) -> Callable[[Callable[[RunFixture], None]], Callable[[RunFixture], None]]:
-    """Returns a decorator that registers a function as a case; the first line of its docstring is the title.
+    """Return a decorator that registers a function in `CASES`; the first line of the function's docstring is the title.
 
     Args:
         name: Name of the case.
@@ -66,7 +70,11 @@ def case(
 
 @case("attach", "attaching")
 def attach(bench: RunFixture) -> None:
-    """Attaches with its token and sends hello first."""
+    """Attaches with its token and sends hello first.
+
+    Raise `Unmet` unless the client calls Attach with the metadata `authorization: Bearer TOKEN`, its first message is a hello that
+    names its library, and a report follows.
+    """
     run = bench.begin({"lr": 1.0}, allowed=FAR, until=1)
     run.until(lambda: bool(run.heard.first) or bool(bench.agent.refused), "a call of Attach, with hello first")
     if bench.agent.refused:
@@ -81,7 +89,10 @@ def attach(bench: RunFixture) -> None:
 
 @case("series", "reports", "attach")
 def series(bench: RunFixture) -> None:
-    """Reports each position once and in order, with the exact value, and does not wait at positions below allowed."""
+    """Reports each position once and in order, with the exact value, and does not wait at positions below allowed.
+
+    Start a run that may train up to position 6 without a decision, and raise `Unmet` unless it reports positions 1 to 6.
+    """
     run = bench.begin({"lr": 0.1}, allowed=6)
     for position in range(1, 7):
         run.reported(position)
@@ -89,7 +100,10 @@ def series(bench: RunFixture) -> None:
 
 @case("hyperparameters", "hyperparameters", "series")
 def hyperparameters(bench: RunFixture) -> None:
-    """Reads whole numbers, floats, text, booleans, groups and lists, and ignores unknown names."""
+    """Reads whole numbers, floats, text, booleans, groups and lists, and ignores unknown names.
+
+    Start runs with hyperparameters of these kinds, and raise `Unmet` unless the reported metric values are those that follow from them.
+    """
     given = {"lr": 1, "start": {"x": 2.5}, "sign": "minus", "twice": True}
     strange = {"layers": [64, 0.5, "x"], "none": None, "größe": {"a": {"b": False}}}
     run = bench.begin({**given, **strange}, allowed=3)
@@ -101,7 +115,10 @@ def hyperparameters(bench: RunFixture) -> None:
 
 @case("nan", "reports", "series")
 def nan(bench: RunFixture) -> None:
-    """Reports a metric that is not a number as NaN and continues training."""
+    """Reports a metric that is not a number as NaN and continues training.
+
+    Start a run whose metric is NaN at position 2, and raise `Unmet` unless it reports this and position 3.
+    """
     run = bench.begin({"lr": 0.5, "nan_at": 2}, allowed=3)
     for position in range(1, 4):
         run.reported(position)
@@ -109,7 +126,11 @@ def nan(bench: RunFixture) -> None:
 
 @case("waiting", "waiting", "series")
 def waiting(bench: RunFixture) -> None:
-    """Waits for a decision on the reported position at allowed and beyond, and nowhere else."""
+    """Waits for a decision on the reported position at allowed and beyond, and nowhere else.
+
+    `allowed` is the position up to which a run may train without a decision. Raise `Unmet` if the client reports more before the
+    decision arrives, or does not continue after it.
+    """
     run = bench.begin({"lr": 0.5}, allowed=2)
     run.reported(2)
     run.quiet("the report at allowed waits for a decision")
@@ -123,7 +144,11 @@ def waiting(bench: RunFixture) -> None:
 
 @case("late-decision", "waiting", "waiting")
 def late_decision(bench: RunFixture) -> None:
-    """Keeps waiting after a decision on an earlier position, and never lowers allowed."""
+    """Keeps waiting after a decision on an earlier position, and never lowers allowed.
+
+    Send a decision on position 1 to a run that waits at 2, which must keep waiting. Then send two decisions on position 2, with
+    `allowed` 5 and 1. Raise `Unmet` unless the run then trains to position 5 without waiting.
+    """
     run = bench.begin({"lr": 0.5, "seconds": 0.3}, allowed=2)
     run.reported(2)
     run.decide("CONTINUE", 1)
@@ -135,7 +160,10 @@ def late_decision(bench: RunFixture) -> None:
 
 @case("snapshots", "saving", "waiting")
 def snapshots(bench: RunFixture) -> None:
-    """Saves at the requested positions, right after their reports, with the correct hash and size."""
+    """Saves at the requested positions, right after their reports, with the correct hash and size.
+
+    Start a run that must take snapshots at positions 2 and 4, and raise `Unmet` if messages are missing, out of order or wrong.
+    """
     run = bench.begin({"lr": LR}, allowed=5, snapshot_at=[2, 4])
     run.reported(5)
     run.took(2)
@@ -148,7 +176,11 @@ def snapshots(bench: RunFixture) -> None:
 
 @case("until", "until", "snapshots")
 def until(bench: RunFixture) -> None:
-    """Parks at until, regardless of allowed; CONTINUE there makes it save and end the run."""
+    """Parks at until, regardless of allowed; CONTINUE there makes it save and end the run.
+
+    `until` is the position at which a run ends; to park is to wait there for a decision. Raise `Unmet` if the client ends or
+    trains before the decision, or does not save and end after it.
+    """
     run = bench.begin({"lr": 0.1}, until=3, allowed=FAR)
     run.reported(2)
     run.reported(3, at_until=True)
@@ -159,7 +191,10 @@ def until(bench: RunFixture) -> None:
 
 @case("completes", "until", "until")
 def completes(bench: RunFixture) -> None:
-    """Saves and ends at until without a decision if completes is set."""
+    """Saves and ends at until without a decision if completes is set.
+
+    `completes` is a field of the start message. Raise `Unmet` unless the run saves at position 2 and then ends.
+    """
     run = bench.begin({"lr": 0.1}, until=2, allowed=FAR, completes=True)
     run.reported(2, at_until=True)
     run.saved(run.ended("UNTIL", 2, saved=True))
@@ -167,7 +202,11 @@ def completes(bench: RunFixture) -> None:
 
 @case("amend", "amendments", "until")
 def amend(bench: RunFixture) -> None:
-    """Moves until if the amendment is in time, refuses it if it is late, and still waits for the decision."""
+    """Moves until if the amendment is in time, refuses it if it is late, and still waits for the decision.
+
+    An amendment is a message that changes `until` or the snapshot positions of a run that has started; it is late if it names a
+    position that the run has passed. Raise `Unmet` if a reply, a position or the end differs.
+    """
     run = bench.begin({"lr": 0.5}, until=3, allowed=FAR)
     run.reported(3, at_until=True)
     run.amend("too late", until=2)
@@ -189,7 +228,10 @@ def amend(bench: RunFixture) -> None:
 
 @case("amend-running", "amendments", "amend")
 def amend_running(bench: RunFixture) -> None:
-    """Accepts amendments while it trains, not only while it waits."""
+    """Accepts amendments while it trains, not only while it waits.
+
+    Send an amendment during a slow iteration, and raise `Unmet` unless it is accepted within two iterations and followed.
+    """
     run = bench.begin({"lr": 0.5, "seconds": 0.4}, until=FAR, allowed=3)
     run.reported(1)
     run.amend("far", until=6, snapshot_at=(4,))
@@ -206,7 +248,11 @@ def amend_running(bench: RunFixture) -> None:
 
 @case("park", "until", "amend")
 def park(bench: RunFixture) -> None:
-    """Continues by itself when until is moved after a PARK decision."""
+    """Continues by itself when until is moved after a PARK decision.
+
+    PARK orders a run at its `until` to wait until this position is moved. Raise `Unmet` if the run trains before, does not train up to
+    the new `until`, or does not wait there.
+    """
     run = bench.begin({"lr": 0.5}, until=2, allowed=FAR)
     run.reported(2, at_until=True)
     run.decide("PARK", 2)
@@ -221,7 +267,10 @@ def park(bench: RunFixture) -> None:
 
 @case("terminate", "suspend-and-terminate", "until")
 def terminate(bench: RunFixture) -> None:
-    """Ends without a snapshot when it is terminated, while waiting and while training."""
+    """Ends without a snapshot when it is terminated, while waiting and while training.
+
+    Raise `Unmet` if the client does not end its run at the next boundary after a TERMINATE decision, or saves.
+    """
     run = bench.begin({"lr": 0.5}, allowed=2)
     run.reported(2)
     run.decide("TERMINATE", 2)
@@ -234,7 +283,11 @@ def terminate(bench: RunFixture) -> None:
 
 @case("finished", "the-end", "until")
 def finished(bench: RunFixture) -> None:
-    """Ends its job by itself at the position where nothing is left to train."""
+    """Ends its job by itself at the position where nothing is left to train.
+
+    The task ends at position 3. Raise `Unmet` unless the client says `finished` in its report or at the end of its run, or exits
+    with code 0, after three reports.
+    """
     run = bench.begin({"lr": 0.5, "last": 3}, allowed=FAR)
     run.reported(2)
     report = run.reported(3)
@@ -255,7 +308,10 @@ def finished(bench: RunFixture) -> None:
 
 @case("unfamiliar", "versions", "waiting")
 def unfamiliar(bench: RunFixture) -> None:
-    """Ignores messages and fields that it does not know."""
+    """Ignores messages and fields that it does not know.
+
+    Send unknown messages and fields before and during a run, and raise `Unmet` unless it trains as usual.
+    """
 
     def strange(run: ProcessRun) -> None:
         unknown = wire.AttachResponse()
@@ -283,7 +339,10 @@ _UNKNOWN: Final = b"\xc0\x3e\x01\xca\x3e\x03abc"
 
 @case("heartbeats", "signs-of-life", "waiting")
 def heartbeats(bench: RunFixture) -> None:
-    """Sends a message each second, during a long iteration and while it waits."""
+    """Sends a message each second, during a long iteration and while it waits.
+
+    Raise `Unmet` if more than `_SILENCE_SECONDS` pass between two messages.
+    """
     run = bench.begin({"lr": 0.5, "seconds": 4.0}, allowed=1)
     run.reported(1)
     run.quiet("the run waits", seconds=4.0)
@@ -293,17 +352,20 @@ def heartbeats(bench: RunFixture) -> None:
 
 
 def soon(run: ProcessRun, position: int) -> None:
-    """Checks that a run with slow iterations ended at `position` 1 to 3, which is soon enough after a command at position 1."""
+    """Raise `Unmet` unless a run with slow iterations ended at `position` 1 to 3, soon enough after a command at position 1."""
     if not 1 <= position <= 3:
         raise Unmet("the end at the next boundary, position 2", f"the end at position {position}")
 
 
 def failure(run: ProcessRun, *, user: bool) -> str:
-    """Waits until the run reports its end as a failure (message `ended`); returns the error message.
+    """Wait until the run reports its end as a failure (message `ended`), and return the error message.
 
     Args:
         run: The run.
-        user: Whether the expected failure is one of user code (FAILED) or of the infrastructure (LOST).
+        user: True: the failure must be one of user code (FAILED). False: it must be one of the infrastructure (LOST).
+
+    Raises:
+        Unmet: The run ended differently, without an error message, or not in time.
     """
     reason = common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST
     kind = common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE
@@ -317,12 +379,14 @@ def failure(run: ProcessRun, *, user: bool) -> str:
 
 
 def failed(bench: RunFixture, run: ProcessRun, reason: str) -> None:
-    """Waits for the exit of a process that has reported the failure of its run; its exit code must not be 0.
+    """Wait for the exit of a process that has reported the failure of its run, and raise `Unmet` if its exit code is 0.
+
+    Code 0 is allowed for a client that makes several runs in one process.
 
     Args:
         bench: The fixture of the case.
         run: The run.
-        reason: Reason of the end, such as FAILED, for the error.
+        reason: Reason of the end, such as FAILED, for the error message.
     """
     run.tell(exit=wire.ApplicationExit(reason="the run is over"))
     # A process that makes several runs does not exit because one of them failed.

@@ -1,4 +1,4 @@
-"""Test cases of failures: a lost agent, hanging iterations, invalid values."""
+"""Conformance cases about failures: a lost agent, hanging iterations, invalid values. See `cases` for the form of a case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _LONG: Final = 600.0
 
 @case("kill", "the-end", "waiting")
 def kill(bench: RunFixture) -> None:
-    """Leaves no process behind when it is killed."""
+    """Leaves no process behind when it is killed.
+
+    Kill the process group of a client, and raise `Unmet` if other processes that the client started still run after some seconds.
+    """
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
     assert run.process is not None
@@ -29,7 +32,10 @@ def kill(bench: RunFixture) -> None:
 
 @case("agent-gone", "when-the-agent-is-gone", "waiting")
 def agent_gone(bench: RunFixture) -> None:
-    """Exits with code 75 when its agent crashes or ends the stream, while training and while waiting."""
+    """Exits with code 75 when its agent crashes or ends the stream, while training and while waiting.
+
+    Raise `Unmet` if the client does not exit within `_SOON_SECONDS` or exits with another code.
+    """
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
     run.place.hang_up()
@@ -41,7 +47,11 @@ def agent_gone(bench: RunFixture) -> None:
 
 @case("agent-silent", "when-the-agent-is-gone", "waiting")
 def agent_silent(bench: RunFixture) -> None:
-    """Exits with code 75 when its agent has been silent for longer than the lease, and not before."""
+    """Exits with code 75 when its agent has been silent for longer than the lease, and not before.
+
+    The lease is the time without a message, given in the start message, after which a client must regard its agent as lost. Raise
+    `Unmet` if the client exits earlier, later or with another code.
+    """
     run = bench.begin({"lr": 0.5}, lease=3.0, allowed=1)
     run.reported(1)
     run.quiet("the agent gives a sign of life each second", seconds=4.0)
@@ -53,7 +63,10 @@ def agent_silent(bench: RunFixture) -> None:
 
 @case("refused", "attaching", "attach")
 def refused(bench: RunFixture) -> None:
-    """Exits with a message and a nonzero exit code when the agent refuses it."""
+    """Exits with a message and a nonzero exit code when the agent refuses it.
+
+    Start a client with a token that the agent does not know, and raise `Unmet` if it exits with code 0 or prints nothing.
+    """
     run = bench.begin({"lr": 0.5}, allowed=FAR, known=False)
     assert run.process is not None
     code = run.exits(None, "when the agent answers PERMISSION_DENIED")
@@ -63,7 +76,10 @@ def refused(bench: RunFixture) -> None:
 
 @case("iteration-timeout", "signs-of-life", "waiting")
 def iteration_timeout(bench: RunFixture) -> None:
-    """Exits with code 76 when an iteration exceeds its time limit; waiting does not count."""
+    """Exits with code 76 when an iteration exceeds its time limit; waiting does not count.
+
+    Raise `Unmet` if the client exits while it waits for a decision, or does not exit with code 76 in an iteration that hangs.
+    """
     run = bench.begin({"lr": 0.5}, allowed=1, iteration_timeout=2.0)
     run.reported(1)
     run.quiet("the run waits, which may take as long as it likes", seconds=3.0)
@@ -75,7 +91,11 @@ def iteration_timeout(bench: RunFixture) -> None:
 
 @case("bad-hyperparameters", "failures", "attach")
 def bad_hyperparameters(bench: RunFixture) -> None:
-    """Fails with a message that names the hyperparameter that it cannot use."""
+    """Fails with a message that names the hyperparameter that it cannot use.
+
+    Start a run whose learning rate is a text, and raise `Unmet` unless the client reports a failure of user code or exits with a
+    nonzero code, before any report, and names `lr`.
+    """
     run = bench.begin({"lr": "fast"}, allowed=FAR)
     assert run.process is not None
     expected = "ended FAILED with a message that names lr; or an exit code other than 0, 75, 76 and 77, with lr in what it printed"
@@ -96,7 +116,12 @@ def bad_hyperparameters(bench: RunFixture) -> None:
 
 
 def _training(bench: RunFixture, iteration_timeout: float = 0.0) -> ProcessRun:
-    """Returns a run inside its first iteration, which does not end."""
+    """Start a run with an endless first iteration, and return it once the client has attached.
+
+    Args:
+        bench: The fixture of the case.
+        iteration_timeout: Maximum duration of an iteration in seconds, as sent to the client; 0: unlimited.
+    """
     run = bench.begin({"lr": 0.5, "seconds": _LONG}, allowed=FAR, iteration_timeout=iteration_timeout)
     run.until(lambda: bool(run.heard.said), "hello")
     run.heard.wait(lambda: run.heard.closed, QUIET_SECONDS)

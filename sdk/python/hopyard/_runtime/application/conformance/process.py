@@ -1,4 +1,4 @@
-"""The process of a client under test, started and ended like a real agent does it."""
+"""The process of a client under test, which is started and ended as a real agent does it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _LAST_BYTES: Final = 4000
 
 
 class CannotStart(Exception):
-    """The client cannot be started; the message says why."""
+    """Raised if the client's command cannot be started; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientUnderTest:
-    """The client to test.
+    """The program whose conformance is tested.
 
     Attributes:
-        command: The program and its arguments, with `{name}` for values of hyperparameters, as in an experiment file.
+        command: The program and its arguments; `{name}` is replaced by a hyperparameter's value, as in an experiment file.
         folder: Folder in which it is started.
-        trainer: Trainer in the start message, for a process that expects one, such as `python -m
-            hopyard._runtime.runner`; empty: none.
+        trainer: Trainer in the start message, such as `FILE.py:CLASS`, if the command is the runner
+            (`python -m hopyard._runtime.runner`); empty: none, as for programs that implement the protocol themselves.
     """
 
     command: tuple[str, ...]
@@ -41,7 +41,9 @@ class ClientUnderTest:
 
 
 def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str) -> dict[str, str]:
-    """Returns the environment of a client's process: this process's own, with the variables of docs/protocol.md.
+    """Return the environment variables of a client's process: those of this process, with the variables of docs/protocol.md.
+
+    Variables of this process that begin with `HOPYARD_` are omitted.
 
     Args:
         client: The client.
@@ -63,12 +65,19 @@ def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], age
 
 
 class ProcessUnderTest:
-    """A running process of the client."""
+    """A running process of the client under test."""
 
     def __init__(
         self, client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str, log: Path
     ) -> None:
-        """Starts the process in a new session; the arguments are those of `environment`, and its output goes to the file `log`.
+        """Start the process in a new session.
+
+        Args:
+            client: The client.
+            hyperparameters: Hyperparameters of the job.
+            agent: HOST:PORT of the simulated agent.
+            token: Token that identifies the process and its child processes.
+            log: File to which the output is appended.
 
         Raises:
             CannotStart: The process cannot be started.
@@ -99,45 +108,48 @@ class ProcessUnderTest:
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:
-        """Waits for the end of the process, at most `seconds`; returns its exit code, or None if it has not ended."""
+        """Wait for the end of the process, at most `seconds`; return its exit code, or None if it has not ended."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(seconds)
         return None
 
     def kill(self) -> None:
-        """Kills the process and its process group."""
+        """Kill the process and its process group, and wait for the end of the process."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def left(self, seconds: float) -> list[int]:
-        """Returns the running processes that have its token in their environment, after waiting up to `seconds` for their end."""
+        """Return the ids of the running processes that have the token in their environment.
+
+        Wait first up to `seconds` until there are none.
+        """
         until = time.monotonic() + seconds
         while (found := _holders(self.token)) and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
         return found
 
     def end_left(self) -> None:
-        """Kills the process and all processes that have its token."""
+        """Kill the process and all processes that have the token in their environment."""
         self.kill()
         for process in _holders(self.token):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
     def printed(self) -> str:
-        """Returns the last lines of its output."""
+        """Return the last lines of the process's output, at most `_LAST_LINES` lines and `_LAST_BYTES` bytes."""
         with self._log.open("rb") as file:
             file.seek(max(0, self._log.stat().st_size - _LAST_BYTES))
             text = file.read().decode(errors="replace")
         return "\n".join(text.rstrip().splitlines()[-_LAST_LINES:])
 
     def said(self) -> str:
-        """Returns its whole output."""
+        """Return the whole output of the process."""
         return self._log.read_text(errors="replace")
 
 
 def _holders(token: str) -> list[int]:
-    """Returns the processes of this host that have the token in their environment."""
+    """Return the ids of this host's processes that have the token in their environment (`HOPYARD_TOKEN`)."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A run of the client under test, with the steps and checks that cases consist of."""
+"""Runs of the client under test, with the actions and checks of which conformance cases consist."""
 
 from __future__ import annotations
 
@@ -33,7 +33,13 @@ Reason = common_pb2.RunEndReason
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A snapshot of a run: its message, its path, and the task's number in it."""
+    """A snapshot that a run took.
+
+    Attributes:
+        snapshot: The snapshot as the client announced it.
+        file: Path of the saved file or folder.
+        x: The task's metric at the snapshot's position, from which a resumed run continues.
+    """
 
     snapshot: common_pb2.Snapshot
     file: Path
@@ -42,7 +48,15 @@ class Saved:
 
 @dataclass
 class RunFixture:
-    """Starts the runs of one case, with a separate agent and temporary folders."""
+    """The test environment of one conformance case: a simulated agent, temporary folders, and the runs that the case starts.
+
+    Attributes:
+        client: The client to test.
+        patience: Maximum seconds that the client may take for each expected step.
+        stretch: Factor for all intervals; more than 1 on a slow or busy host.
+        folder: Temporary folder of the case.
+        runs: The runs started so far.
+    """
 
     client: ClientUnderTest
     patience: float
@@ -51,7 +65,7 @@ class RunFixture:
     runs: list[ProcessRun] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Starts the agent."""
+        """Start the simulated agent."""
         (self.folder / "snapshots").mkdir()
         self.agent = PlayedAgent(self.folder / "snapshots")
 
@@ -67,17 +81,17 @@ class RunFixture:
         before: Callable[[ProcessRun], None] | None = None,
         **fields: Any,
     ) -> ProcessRun:
-        """Starts a process and assigns a run to it.
+        """Start a process of the client and send it a run to train.
 
         Args:
             hyperparameters: Hyperparameters of the job.
             source: Snapshot to resume from; None: from scratch.
             lease: Lease in seconds, multiplied by `stretch` like all intervals of a run.
             job: Id of the job.
-            known: Whether the agent knows the token of the process.
-            change: Modifies the start message.
+            known: Whether the agent knows the token of the process; False: it refuses the process.
+            change: Modifies the start message before it is sent.
             before: Called before the start message is sent, for example to send other messages.
-            fields: Further fields of StartRun.
+            fields: Further fields of the message StartRun, such as `allowed` and `until`.
         """
         hyperparameters = dict(hyperparameters)
         if "seconds" in hyperparameters:
@@ -128,7 +142,7 @@ class RunFixture:
         return run
 
     def close(self) -> None:
-        """Kills all processes, stops the agent and deletes the folders."""
+        """Kill all processes of the case, stop the agent and delete the temporary folder."""
         for run in self.runs:
             if run.process is not None:
                 run.process.end_left()
@@ -137,7 +151,11 @@ class RunFixture:
 
 
 class ProcessRun:
-    """A process and its run. Its methods raise `Unmet`, with what was seen, if an expected message does not arrive."""
+    """A client process and the run that it trains.
+
+    The methods of a case send messages of the agent to the process or wait for expected messages from it. They raise `Unmet`, with
+    what was seen, if an expected message does not arrive or is wrong.
+    """
 
     def __init__(
         self,
@@ -161,34 +179,48 @@ class ProcessRun:
     # Messages of the agent.
 
     def tell(self, **message: Any) -> None:
-        """Sends a message."""
+        """Send a message of the agent to the process; the keyword is a field of AttachResponse."""
         self.place.tell(wire.AttachResponse(**message))
 
     def decide(self, decision: str, position: int, allowed: int = 0) -> None:
-        """Sends a decision on the report of a position.
+        """Send a decision on the report of a position.
 
         Args:
             decision: CONTINUE, SUSPEND, TERMINATE or PARK.
-            position: The position.
-            allowed: New value of `allowed`; 0: unchanged.
+            position: The reported position.
+            allowed: New position up to which the run may train without a decision; 0: unchanged.
         """
         kind = resource_manager_pb2.Decision.Value(f"DECISION_{decision}")
         self.tell(decide=resource_manager_pb2.DecideRun(decision=kind, position=position, allowed=allowed))
 
     def amend(self, ticket: str, *, until: int = 0, snapshot_at: tuple[int, ...] = ()) -> None:
-        """Sends an amendment that moves `until` (0: unchanged) and adds save points; the reply contains `ticket`."""
+        """Send an amendment: a message that changes a started run.
+
+        Args:
+            ticket: Id of the amendment, which the reply repeats.
+            until: New position at which the run ends; 0: unchanged.
+            snapshot_at: Further positions at which the run must save.
+        """
         self.tell(amend=resource_manager_pb2.AmendRun(ticket=ticket, until=until, snapshot_at=snapshot_at))
 
     # Expectations.
 
     def value(self, position: int) -> float:
-        """Returns the task's metric at a position."""
+        """Return the metric value that the task must have at a position."""
         if position == self.base and self._x is not None:
             return self._x
         return task.value(self.hyperparameters, position, base=self.base, x=self._x)
 
     def reported(self, position: int, *, at_until: bool = False) -> common_pb2.Report:
-        """Waits for the report of a position, which must be the next report and have the task's exact value; returns it."""
+        """Wait for the next report, check it, and return it.
+
+        Args:
+            position: Position that the report must have, with the task's exact metric value.
+            at_until: Whether the report must say that the run has reached its `until`; not checked if it says `finished`.
+
+        Raises:
+            Unmet: The report does not arrive or differs.
+        """
         index = position - self.base - 1 + self.restated
         expected = f"report {position} with {task.METRIC} {self.value(position)!r}"
         self.until(lambda: len(self.heard.reports()) > index, expected)
@@ -204,14 +236,28 @@ class ProcessRun:
         return report
 
     def quiet(self, why: str, seconds: float = QUIET_SECONDS) -> None:
-        """Checks that no message arrives for some seconds, which are multiplied by `stretch`; `why` explains it in the error."""
+        """Raise `Unmet` if a message other than a heartbeat arrives or the stream ends within some time.
+
+        Args:
+            why: Why no message may arrive, for the error message.
+            seconds: The time in seconds, multiplied by `stretch`.
+        """
         seconds *= self.stretch
         count = len(self.heard.said)
         if self.heard.wait(lambda: len(self.heard.said) > count or self.heard.closed, seconds):
             raise Unmet(f"nothing for {seconds:g} s: {why}", self.heard.shown(count) or "the end of the stream")
 
     def answered(self, ticket: str, *, accepted: bool, position: int | None = None) -> int:
-        """Waits for the reply to the amendment `ticket`, checks `accepted` and `position`, and returns its position."""
+        """Wait for the reply to an amendment, check it, and return the position that it names.
+
+        Args:
+            ticket: Id of the amendment.
+            accepted: Whether the client must accept the amendment.
+            position: Position that the reply must name; None: any.
+
+        Raises:
+            Unmet: The reply does not arrive or differs.
+        """
         expected = f"amended {ticket}, {'accepted' if accepted else 'not accepted'}"
         expected += "" if position is None else f", position {position}"
         self.until(lambda: self.heard.amended(ticket) is not None, expected)
@@ -223,13 +269,17 @@ class ProcessRun:
         return amended.position
 
     def took(self, position: int) -> Saved:
-        """Waits for the snapshot of a position, checks it and returns it."""
+        """Wait for the announcement of a snapshot of a position, check it with `checked`, and return the snapshot."""
         expected = f"snapshot_taken at position {position}"
         self.until(lambda: any(s.position == position for s in self.heard.snapshots()), expected)
         return self.checked(next(s for s in self.heard.snapshots() if s.position == position))
 
     def checked(self, snapshot: common_pb2.Snapshot) -> Saved:
-        """Returns an announced snapshot after checking that the saved file or folder matches it."""
+        """Check that the saved file or folder of an announced snapshot exists and has the announced hash and size, and return it.
+
+        Raises:
+            Unmet: The saved file or folder is missing or differs, or the announcement names no provider.
+        """
         file = self.place.start.snapshot_folder if self.place.start is not None else ""
         path = Path(file) / snapshot.sha256
         try:
@@ -247,12 +297,15 @@ class ProcessRun:
         return Saved(snapshot, path, self.value(snapshot.position))
 
     def ended(self, reason: str, position: int | None, *, saved: bool | None) -> resource_manager_pb2.RunEnded:
-        """Waits for the end of the run, which must be the last message, and for exit code 0 of the process; returns the message.
+        """Wait for the end of the run, which must be the last message, and for exit code 0 of the process; return the message.
 
         Args:
             reason: Expected reason, such as UNTIL.
             position: Expected position; None: any.
-            saved: Whether the end must name a snapshot, which this run took at the same position; None: it may.
+            saved: Whether the message must name a snapshot that this run took at the same position; None: either is allowed.
+
+        Raises:
+            Unmet: The message or the exit does not occur in time or differs.
         """
         at = "" if position is None else f" at position {position}"
         state = " with its snapshot" if saved else ""
@@ -276,16 +329,19 @@ class ProcessRun:
         return ended
 
     def saved(self, ended: resource_manager_pb2.RunEnded) -> Saved:
-        """Returns the snapshot that an end names, after checking it."""
+        """Return the snapshot that the message about the end of a run names, after checking it with `checked`."""
         return self.checked(ended.snapshot)
 
     def exits(self, code: int | None, when: str, seconds: float | None = None) -> int:
-        """Waits for the exit of the process with exit code `code` (None: any); returns the exit code.
+        """Wait for the exit of the process, and return its exit code.
 
         Args:
-            code: Expected exit code.
-            when: Description of the situation, for the error.
+            code: Required exit code; None: any.
+            when: Description of the situation, for the error message.
             seconds: Time limit, multiplied by `stretch`; None: the patience of the test run.
+
+        Raises:
+            Unmet: The process does not exit in time or exits with another code.
         """
         assert self.process is not None
         limit = seconds * self.stretch if seconds is not None else self._patience
@@ -300,11 +356,15 @@ class ProcessRun:
         return found
 
     def until(self, condition: Callable[[], bool], expected: str) -> None:
-        """Waits until `condition` is true. It fails if the process ends, or after the patience of the test run.
+        """Wait until `condition` is true.
 
         Args:
-            condition: Checked after each message.
-            expected: Description of the condition, for the error.
+            condition: Evaluated after each message.
+            expected: Description of the condition, for the error message.
+
+        Raises:
+            Unmet: The process or its stream ends first, the patience of the test run is exceeded, or a snapshot is announced at another
+                position than that of the last report.
         """
         over = time.monotonic() + self._patience
         while not self.heard.wait(lambda: condition() or self.heard.misplaced is not None, min(0.2, self._patience)):
@@ -323,7 +383,7 @@ class ProcessRun:
             )
 
     def seen(self) -> str:
-        """Returns a text with the messages that arrived and how the process ended."""
+        """Return a text with the messages that arrived and the exit code of the process, for error messages."""
         assert self.process is not None
         code = self.process.exit_code
         how = f"and it ended with exit code {code}" if code is not None else f"and no more within {self._patience:g} s"

@@ -1,4 +1,4 @@
-"""Test cases of snapshots: what makes a run save, and how another process resumes from a snapshot."""
+"""Conformance cases about snapshots: when a run saves, and how another process resumes. See `cases` for the form of a case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from hopyard.v1 import application_pb2 as wire
 
 @case("snapshot-every", "saving", "snapshots")
 def snapshot_every(bench: RunFixture) -> None:
-    """Saves whenever the given number of units has passed since its last snapshot."""
+    """Saves whenever the given number of units has passed since its last snapshot.
+
+    Start a run with `snapshot_every` 2 and a snapshot requested at position 3; raise `Unmet` unless it saves at 2, 3, 5 and 7.
+    """
     run = bench.begin({"lr": LR}, allowed=8, snapshot_at=[3], snapshot_every=2)
     run.reported(8)
     run.quiet("position 8 is one behind the snapshot of 7", 0.3)
@@ -24,13 +27,19 @@ def snapshot_every(bench: RunFixture) -> None:
 
 @case("suspend", "suspend-and-terminate", "until")
 def suspend(bench: RunFixture) -> None:
-    """Saves and ends when it is suspended at a boundary."""
+    """Saves and ends when it is suspended at a boundary.
+
+    Send SUSPEND to a run that waits for a decision, and raise `Unmet` unless it saves and ends there.
+    """
     _suspended(bench, 2)
 
 
 @case("suspend-running", "suspend-and-terminate", "suspend")
 def suspend_running(bench: RunFixture) -> None:
-    """Saves and ends at the next boundary when it is suspended while it trains, regardless of later commands."""
+    """Saves and ends at the next boundary when it is suspended while it trains, regardless of later commands.
+
+    Send SUSPEND during a slow iteration, then CONTINUE, and raise `Unmet` unless the run saves and ends within two iterations.
+    """
     run = bench.begin({"lr": 0.5, "seconds": 0.4}, allowed=3)
     run.reported(1)
     run.decide("SUSPEND", 0)  # The position of a SUSPEND decision does not matter.
@@ -42,7 +51,10 @@ def suspend_running(bench: RunFixture) -> None:
 
 @case("resume", "loading", "suspend")
 def resume(bench: RunFixture) -> None:
-    """Resumes from a snapshot in a new process with the same results, more than once."""
+    """Resumes from a snapshot in a new process with the same results, more than once.
+
+    Suspend and resume a job twice, and raise `Unmet` unless the reports equal those of an uninterrupted run.
+    """
     saved = _suspended(bench, 3)
     for _ in range(2):
         first = saved.snapshot.position + 1
@@ -55,7 +67,10 @@ def resume(bench: RunFixture) -> None:
 
 @case("nothing-left", "until", "resume", "amend", "finished")
 def nothing_left(bench: RunFixture) -> None:
-    """Reports its position without metrics and waits when it is resumed at its until; trains nothing when it was finished."""
+    """Reports its position without metrics and waits when it is resumed at its until; trains nothing when it was finished.
+
+    Resume runs at position 2 with nothing left to train, and raise `Unmet` if they train, or do not train on when `until` is moved.
+    """
     saved = _suspended(bench, 2)
     run = bench.begin({"lr": LR}, saved, until=2, allowed=FAR)
     run.until(lambda: bool(run.heard.reports()), _RESTATED)
@@ -93,7 +108,10 @@ def _restated(run: ProcessRun) -> None:
 
 @case("fork", "loading", "resume")
 def fork(bench: RunFixture) -> None:
-    """Resumes from another job's snapshot with different hyperparameters, and does not change the snapshot."""
+    """Resumes from another job's snapshot with different hyperparameters, and does not change the snapshot.
+
+    Raise `Unmet` if the reports differ from those of the new hyperparameters or the hash of the source snapshot changes.
+    """
     saved = _suspended(bench, 2)
     for job, lr in (("2", 0.25), ("3", 4.0)):
         run = bench.begin({"lr": lr}, saved, job=job, allowed=4, snapshot_every=1)
@@ -105,7 +123,10 @@ def fork(bench: RunFixture) -> None:
 
 @case("snapshot-missing", "loading", "resume")
 def snapshot_missing(bench: RunFixture) -> None:
-    """Reports a failure when the snapshot to load is missing, and trains nothing."""
+    """Reports a failure when the snapshot to load is missing, and trains nothing.
+
+    Raise `Unmet` unless the run ends as LOST with a message, without a report, and the process exits with a nonzero code.
+    """
     saved = _suspended(bench, 1)
     gone = str(saved.file) + ".gone"
 
@@ -120,7 +141,10 @@ def snapshot_missing(bench: RunFixture) -> None:
 
 @case("snapshot-corrupt", "loading", "resume")
 def snapshot_corrupt(bench: RunFixture) -> None:
-    """Detects a damaged snapshot by its hash, and trains nothing."""
+    """Detects a damaged snapshot by its hash, and trains nothing.
+
+    Change a saved snapshot, resume from it, and raise `Unmet` unless the run ends as LOST with a message and without a report.
+    """
     saved = _suspended(bench, 1)
     files = [saved.file] if saved.file.is_file() else [path for path in saved.file.rglob("*") if path.is_file()]
     for file in files:

@@ -1,4 +1,4 @@
-"""Runs the cases on one client, several at a time, and returns the results."""
+"""Runs the conformance cases on one client, several at a time, and returns the results."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _ORDER = (snapshot_cases, failure_cases)  # These modules register their cases w
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """The result of a case.
+    """The result of one conformance case.
 
     Attributes:
         name: Name of the case.
         title: What a client must do.
-        outcome: "ok", "failed", or "not run": a case that it needs is not ok.
-        place: Page and section about it.
-        expected: What was expected; empty unless it failed.
+        outcome: "ok", "failed", or "not run" if a case that it needs is not ok.
+        place: Page and section of the documentation with the requirement.
+        expected: What was expected; empty unless the case failed.
         seen: What was seen; if the case was not run, why.
-        conversation: The last messages from (`<-`) and to (`->`) the processes of the case.
-        printed: The last lines of their output.
+        conversation: If the case failed, the last messages from (`<-`) and to (`->`) its processes.
+        printed: If the case failed, the last output lines of its processes.
         seconds: Duration in seconds.
     """
 
@@ -57,11 +57,11 @@ def check(
     stretch: float = 1.0,
     told: Callable[[CaseResult], None] = lambda result: None,
 ) -> list[CaseResult]:
-    """Runs cases on a client and returns their results.
+    """Run conformance cases on a client and return their results, in the order of `CASES`.
 
     Args:
         client: The client to test.
-        names: Cases to run, without those that they need; empty: all, in the order of their needs.
+        names: Names of the cases to run, without those that they need; empty: all.
         patience: Maximum seconds that the client may take for each expected step, such as to start and attach.
         jobs: Number of cases that run at the same time.
         stretch: Factor for all intervals, such as leases and the time in which no message may arrive: more than 1 on a

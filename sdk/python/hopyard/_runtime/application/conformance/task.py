@@ -1,4 +1,4 @@
-"""The task that a client under test trains: simple enough for any language, with exactly known results."""
+"""The training task of the conformance test: simple enough for any language, with exactly known results."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ METRIC: Final = "value"
 
 
 def values(hyperparameters: Mapping[str, Any], x: float | None = None) -> Iterator[float]:
-    """Yields the metric's values at the following positions, as docs/protocol.md defines the task.
+    """Yield the metric values that the task must have at successive positions, as docs/protocol.md defines the task.
 
     Args:
         hyperparameters: Hyperparameters of the run.
-        x: Value in the snapshot to resume from; None: from scratch.
+        x: Value in the snapshot to resume from; None: from scratch. The first yielded value is that of the next position.
     """
     if x is None:
         x = float(hyperparameters.get("start", {}).get("x", 0.0))
@@ -27,11 +27,11 @@ def values(hyperparameters: Mapping[str, Any], x: float | None = None) -> Iterat
 
 
 def value(hyperparameters: Mapping[str, Any], position: int, *, base: int = 0, x: float | None = None) -> float:
-    """Returns the metric's value at a position.
+    """Return the metric value that the task must have at a position.
 
     Args:
         hyperparameters: Hyperparameters of the run.
-        position: The position.
+        position: The position, larger than `base`.
         base: Position at which the run began.
         x: Value in the snapshot at `base`; None: the run began from scratch.
     """

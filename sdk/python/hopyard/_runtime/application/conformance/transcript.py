@@ -1,4 +1,4 @@
-"""The messages between a process and the simulated agent, in order, and waiting for expected ones."""
+"""Records the messages between a client process and the simulated agent in order, and waits for expected ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST: Final = 10_000
 
 
 class Unmet(Exception):
-    """A client violates the protocol.
+    """Raised if a client violates the protocol.
 
     Attributes:
         expected: What was expected.
@@ -41,7 +41,7 @@ class Unmet(Exception):
 
 
 class Conversation:
-    """The messages of one process's attachment. Thread-safe."""
+    """The recorded messages between one client process and the simulated agent, from attachment to the stream's end. Thread-safe."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -63,7 +63,7 @@ class Conversation:
         self._beats = 0
 
     def hear(self, request: wire.AttachRequest) -> None:
-        """Records a message of the process."""
+        """Record a message of the process, and wake the threads in `wait`."""
         with self.changed:
             now = time.monotonic()
             self.silence = max(self.silence, now - self.heard_at) if self.heard_at else 0.0
@@ -82,19 +82,19 @@ class Conversation:
             self.changed.notify_all()
 
     def tell(self, response: wire.AttachResponse) -> None:
-        """Records a message of the agent."""
+        """Record a message of the agent to the process."""
         if not response.HasField("heartbeat"):
             with self.changed:
                 self._note("->", response)
 
     def note(self, line: str) -> None:
-        """Records another event as a line of the transcript."""
+        """Record an event other than a message as a line of the transcript."""
         with self.changed:
             self._flush()
             self._line(f"-- {line}")
 
     def close(self) -> None:
-        """Records that the stream has ended."""
+        """Record that the stream has ended, and wake the threads in `wait`."""
         with self.changed:
             if not self.closed:
                 self.closed = True
@@ -103,30 +103,33 @@ class Conversation:
             self.changed.notify_all()
 
     def transcript(self) -> list[str]:
-        """Returns the last lines of the transcript, each with the seconds since the start of the process."""
+        """Return the last lines of the transcript, each with the seconds since this object was created."""
         with self.changed:
             self._flush()
             left_out = self._noted - len(self._lines)
             return [f"... {left_out} lines are left out", *self._lines] if left_out else list(self._lines)
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Waits until a condition is true, at most `seconds`, checking it after each message; returns whether it is."""
+        """Wait at most `seconds` until `condition` is true, evaluating it after each message; return its last value."""
         with self.changed:
             return self.changed.wait_for(condition, seconds)
 
     def reports(self) -> list[common_pb2.Report]:
-        """Returns the reports of the process."""
+        """Return the reports that the process has sent, in order."""
         with self.changed:
             return [request.report for request in self.said if request.HasField("report")]
 
     def snapshots(self) -> list[common_pb2.Snapshot]:
-        """Returns the snapshots that the process announced."""
+        """Return the snapshots that the process has announced, in order."""
         with self.changed:
             return [r.snapshot_taken.snapshot for r in self.said if r.HasField("snapshot_taken")]
 
     @property
     def misplaced(self) -> tuple[int, int] | None:
-        """The position of the first snapshot that does not belong to the last report before it, and the position of that report."""
+        """The first announced snapshot whose position is not that of the last report before it, or None.
+
+        The value is the pair of the snapshot's position and the report's position.
+        """
         with self.changed:
             stands: int | None = None
             for request in self.said:
@@ -139,25 +142,28 @@ class Conversation:
             return None
 
     def amended(self, ticket: str) -> resource_manager_pb2.RunAmended | None:
-        """Returns the reply to an amendment; None: there is none yet."""
+        """Return the client's reply to the amendment with the id `ticket`; None if there is none yet."""
         with self.changed:
             return next((r.amended for r in self.said if r.HasField("amended") and r.amended.ticket == ticket), None)
 
     @property
     def ended(self) -> resource_manager_pb2.RunEnded | None:
-        """The message about the end of the run; None: there is none yet."""
+        """The client's message about the end of its run; None: there is none yet."""
         with self.changed:
             return next((request.ended for request in self.said if request.HasField("ended")), None)
 
     def shown(self, since: int = 0) -> str:
-        """Returns the messages from index `since` as text; of many, only the last ones."""
+        """Return the client's messages from index `since` (counted from 0) as text.
+
+        If there are more than `_SHOWN` messages, the text has only the last ones.
+        """
         words = self.order[since:]
         left_out = "... " if len(words) > _SHOWN else ""
         return left_out + ", ".join(words[-_SHOWN:])
 
     @property
     def order(self) -> list[str]:
-        """The messages as short texts, such as `report 2` and `snapshot 2`."""
+        """The client's messages in order as short texts, such as `report 2` and `snapshot 2`."""
         with self.changed:
             return [_word(request) for request in self.said]
 
@@ -177,7 +183,7 @@ class Conversation:
 
 
 def _short(message: Message) -> Message:
-    """Returns a start message without the fields in `_PLAIN`, and other messages unchanged."""
+    """Return a copy of a start message without the fields in `_PLAIN`; return other messages unchanged."""
     if not isinstance(message, wire.AttachResponse) or not message.HasField("start"):
         return message
     short = wire.AttachResponse()
@@ -203,7 +209,7 @@ def _word(request: wire.AttachRequest) -> str:
 
 
 def ending(ended: resource_manager_pb2.RunEnded) -> str:
-    """Returns the end of a run as text."""
+    """Return the reason, position, snapshot and error message of a run's end as text."""
     try:
         reason = common_pb2.RunEndReason.Name(ended.reason).removeprefix("RUN_END_REASON_")
     except ValueError:
@@ -214,5 +220,5 @@ def ending(ended: resource_manager_pb2.RunEnded) -> str:
 
 
 def same(found: float, expected: float) -> bool:
-    """Returns whether two numbers are equal, including NaN."""
+    """Return whether two numbers are equal; NaN equals NaN."""
     return found == expected or (math.isnan(found) and math.isnan(expected))

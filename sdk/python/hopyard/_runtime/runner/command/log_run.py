@@ -1,4 +1,4 @@
-"""One run of a program that the runner starts as a child process.
+"""A run of a program that the runner starts as a child process.
 
 The program is either one whose metrics are read from its output, or a script whose processes are dumped and restored.
 With the snapshot provider `auto`, a checkpoint that the script passes with a report replaces a dump.
@@ -40,7 +40,7 @@ _TIDY_SECONDS: Final = 10.0
 
 
 class LoggedRun:
-    """A run of a child process. The main thread executes it; no user code runs in this process."""
+    """A run of a program in a child process. The main thread calls `execute`; no user code runs in this process."""
 
     broken = False
     """Whether the process must not be used for another run."""
@@ -53,7 +53,7 @@ class LoggedRun:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Starts to accept commands for the run.
+        """Start to accept commands for the run.
 
         Args:
             start: Start message of the run.
@@ -82,15 +82,15 @@ class LoggedRun:
         self._began = 0.0
 
     def trouble(self, now: float) -> Leaving | None:
-        """Returns None: the run itself checks whether its program hangs."""
+        """Return None: the run itself checks whether its program hangs."""
 
     def forsake(self) -> None:
-        """Kills the program, because this process is about to exit."""
+        """Kill the program, because this process is about to exit."""
         if self._body is not None:
             self._body.kill()
 
     def execute(self) -> resource_manager_pb2.RunEnded:
-        """Makes the run and returns how it ended; errors become part of the result."""
+        """Make the run, and return the message about its end; an error becomes an end with a failure."""
         try:
             with self._dying_with_the_agent():
                 return self._execute()
@@ -114,7 +114,7 @@ class LoggedRun:
 
     @contextmanager
     def _dying_with_the_agent(self) -> Iterator[None]:
-        """Makes the death of the agent end the program as well as this process, within the context."""
+        """Within the context, let the death of the agent end the program and then this process."""
         before = signal.signal(signal.SIGTERM, self._end)
         die_with(self._agent_pid, signal.SIGTERM)
         try:
@@ -128,7 +128,7 @@ class LoggedRun:
         os._exit(EXIT_AGENT_GONE)
 
     def _begin(self, body: Body) -> None:
-        """Starts or restores the program and opens its output."""
+        """Start or restore the program, and open its output."""
         if isinstance(body, PlainBody):
             self._output = Tail(body.output, start=body.output.stat().st_size)
             body.begin()
@@ -173,7 +173,11 @@ class LoggedRun:
         return self._over(code)
 
     def _look(self) -> resource_manager_pb2.RunEnded | None:
-        """Processes new output of the program; returns the end of the run, if it ends there."""
+        """Process new output of the program.
+
+        Returns:
+            The message about the end of the run, if the run ends at one of the reports; None: it continues.
+        """
         output = self._output
         assert output is not None
         output.read()
@@ -188,7 +192,11 @@ class LoggedRun:
         return None
 
     def _take(self, line: str) -> resource_manager_pb2.RunEnded | None:
-        """Processes a line; returns the end of the run, if it ends here."""
+        """Process a line of the program's output or reports.
+
+        Returns:
+            The message about the end of the run, if the run ends at the report in this line; None: it continues.
+        """
         report = self._source.take(line, self.boundary.position, self._clock() - self._began)
         if report is None:
             return None
@@ -197,7 +205,11 @@ class LoggedRun:
         return self._go_on()
 
     def _go_on(self) -> resource_manager_pb2.RunEnded | None:
-        """Acts on the boundary's decisions until the next iteration begins, or returns the end of the run."""
+        """Execute the boundary's actions until the next iteration begins, or until the run ends.
+
+        Returns:
+            The message about the end of the run; None: the next iteration has begun.
+        """
         boundary = self.boundary
         while True:
             match boundary.next(waiting=self._stop):
@@ -212,7 +224,7 @@ class LoggedRun:
                     return self._leave(reason, with_snapshot)
 
     def _stop(self) -> None:
-        """Stops the program while the run waits, so that it does not continue. A script waits by itself."""
+        """Stop the program's processes while the run waits for a decision. A script waits by itself and is not stopped."""
         if self._body is not None and self._mailbox is None and not self._stopped:
             self._stopped = True
             self._body.stop()
@@ -226,11 +238,18 @@ class LoggedRun:
         self._began = self._clock()
 
     def _checkpoint(self) -> tuple[str, str] | None:
-        """Returns name and path of the script's own checkpoint of this position; None: none, or the provider is not `auto`."""
+        """Return name and path of the script's own checkpoint of this position.
+
+        None: the script gave none, or the snapshot provider is not `auto`.
+        """
         return self._reported.checkpoint if self._open and self._reported is not None else None
 
     def _save(self) -> None:
-        """Saves the script's checkpoint or dumps the processes. If the dump fails, the processes continue without a snapshot."""
+        """Save the script's checkpoint or dump the processes; if the dump fails, the processes continue without a snapshot.
+
+        Raises:
+            TrainingCommandError: The dump ended the processes.
+        """
         body, output = self._body, self._output
         assert isinstance(body, DumpableBody)
         assert output is not None
@@ -261,9 +280,13 @@ class LoggedRun:
             )
 
     def _leave(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
-        """Ends the run and returns the message about it.
+        """End the run, and return the message about its end.
 
-        A script whose processes will not be restored is told to end, and gets up to `_TIDY_SECONDS` to clean up.
+        A script whose processes will not be restored receives an order to end, and gets up to `_TIDY_SECONDS` to clean up.
+
+        Args:
+            reason: Why the run ends.
+            with_snapshot: Whether the last snapshot is the final state.
         """
         ended = self.boundary.ended(reason, with_snapshot)
         if self._mailbox is not None and self._body is not None and not (with_snapshot and self._dumped):
@@ -284,7 +307,11 @@ class LoggedRun:
             raise TrainingCommandError(f"an iteration took longer than {limit:g} s and was ended: {says}")
 
     def _over(self, code: int) -> resource_manager_pb2.RunEnded:
-        """Returns the end of the run after the program has exited; raises `TrainingCommandError` if it failed."""
+        """Return the message about the end of the run after the program has exited with `code` (negative: killed by a signal).
+
+        Raises:
+            TrainingCommandError: The program failed, or has not reported what it must.
+        """
         if code < 0:
             name = signal.strsignal(-code) or str(-code)
             says = f"the program was killed by signal {-code} ({name}); {self._source.last_lines()}"

@@ -1,4 +1,4 @@
-"""Metrics of programs that do not use Hopyard: splits output into lines and finds numbers in them with patterns."""
+"""Reads the metrics of programs that do not use Hopyard: splits their output into lines and finds numbers with patterns."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _KEPT_CHARACTERS: Final = 300
 
 
 class TrainingCommandError(Exception):
-    """The program of a command violated its experiment's settings or could not run.
+    """Raised if a run's program violated its experiment's settings or could not run.
 
     Attributes:
         user: Whether the program itself caused the error.
     """
 
     def __init__(self, message: str, *, user: bool = True) -> None:
-        """Takes the message."""
+        """Take the message, and whether the program itself caused the error."""
         super().__init__(message)
         self.user = user
 
 
 class LineSplitter:
-    """Splits output into lines.
+    """Splits output of a program into lines.
 
     A line is what a terminal finally shows: of text that carriage returns overwrite, such as a progress bar, only the
-    last version counts. Bytes that are not UTF-8 are replaced.
+    last version is returned. Bytes that are not UTF-8 are replaced.
     """
 
     def __init__(self) -> None:
-        """Starts with no output."""
+        """Create a splitter without output."""
         self._partial = b""
         self._partial_size = 0
         self._waiting: deque[tuple[bytes, int]] = deque()
@@ -43,7 +43,7 @@ class LineSplitter:
         """Bytes of the output that were returned as lines."""
 
     def add(self, data: bytes) -> None:
-        """Adds output."""
+        """Append output bytes, whose lines `next` then returns."""
         *complete, rest = data.split(b"\n")
         for line in complete:
             self._waiting.append((self._partial + line, self._partial_size + len(line) + 1))
@@ -53,7 +53,7 @@ class LineSplitter:
         self._partial_size += len(rest)
 
     def next(self) -> str | None:
-        """Returns the next complete line; None: there is none."""
+        """Return the next complete line; None if there is none."""
         if not self._waiting:
             return None
         line, size = self._waiting.popleft()
@@ -61,12 +61,12 @@ class LineSplitter:
         return _text(line)
 
     def feed(self, data: bytes) -> list[str]:
-        """Adds output and returns all complete lines."""
+        """Append output bytes, and return all complete lines that were not returned yet."""
         self.add(data)
         return list(iter(self.next, None))
 
     def rest(self) -> list[str]:
-        """Returns the last line if no line break ends it, as a list of one or no line."""
+        """Return the incomplete last line, which no line break ends, as a list of one line; an empty list if there is none."""
         partial, self._partial = self._partial, b""
         self.taken += self._partial_size
         self._partial_size = 0
@@ -82,11 +82,11 @@ def _text(line: bytes) -> str:
 
 
 class MetricReader:
-    """Finds metrics in lines of a program's output.
+    """Finds metrics in lines of a program's output with regular expressions.
 
     Args:
-        patterns: Regular expression with one group, by metric name.
-        metric: The metric whose match ends an iteration.
+        patterns: Regular expression by metric name; its one group matches the number.
+        metric: Name of the metric whose match ends an iteration.
     """
 
     def __init__(self, patterns: Mapping[str, str], metric: str) -> None:
@@ -97,7 +97,7 @@ class MetricReader:
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def read(self, line: str) -> bool:
-        """Examines a line and returns whether it ends an iteration.
+        """Find metrics in a line, update `values`, and return whether the line ends an iteration.
 
         Raises:
             TrainingCommandError: The text in a pattern's group is not a number.
@@ -119,11 +119,11 @@ class MetricReader:
         return ends
 
     def missing(self) -> str:
-        """Returns a text with the metrics that were not found, their patterns and the last lines; empty: all were found."""
+        """Return an error text that names the metrics not found so far, their patterns and the last lines; empty if all were found."""
         found = [f"{name} ({one.pattern!r})" for name, one in self._patterns.items() if name not in self.values]
         return f"no line of its output matched the pattern of {', '.join(found)}; {self.last_lines()}" if found else ""
 
     def last_lines(self) -> str:
-        """Returns a text with the last lines read."""
+        """Return a text with the last lines read, for error messages."""
         lines = "\n".join(self._last)
         return f"the last lines read:\n{lines}" if lines.strip() else "it printed nothing"

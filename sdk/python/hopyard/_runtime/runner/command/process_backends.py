@@ -1,4 +1,4 @@
-"""The processes of a program that the runner starts: plain ones, and ones that can be dumped and restored."""
+"""The processes of a program that the runner starts: plain ones, and ones that can be dumped and restored with CRIU."""
 
 from __future__ import annotations
 
@@ -25,41 +25,45 @@ _OURS: Final = ("HOPYARD_AGENT", "HOPYARD_AGENT_PID", SPEAKER)
 
 
 class Body(Protocol):
-    """The interface between a run and its processes."""
+    """The processes of a run's program, as the run uses them."""
 
     output: Path
-    """File that receives their output; it may contain earlier output of others."""
+    """File to which the processes append their output; it may contain earlier output of other processes."""
 
     def begin(self) -> Mapping[str, Any] | None:
-        """Starts or restores the processes; returns the data kept in the snapshot; None: they were started."""
+        """Start or restore the processes.
+
+        Returns:
+            After a restore, the data stored with the snapshot; None: the processes were started.
+        """
 
     def poll(self) -> int | None:
-        """Returns the exit code of the program, negative for a signal; None: it has not ended."""
+        """Return the exit code of the program, negative for a signal; None if it has not ended."""
 
     def stop(self) -> None:
-        """Stops the processes."""
+        """Stop the processes until `proceed`."""
 
     def proceed(self) -> None:
-        """Lets stopped processes continue."""
+        """Let stopped processes continue."""
 
     def kill(self) -> None:
-        """Kills the processes; may be called at any time, from any thread."""
+        """Kill the processes; may be called at any time, from any thread."""
 
     def close(self) -> None:
-        """Kills the processes and frees their resources."""
+        """Kill the processes, wait for their end, and free their resources."""
 
 
 class PlainBody:
-    """A program in a separate process group, which can be stopped while its runner continues. Its output goes to the run's log."""
+    """A program in a separate process group, which cannot be saved. Its output is appended to the run's log."""
 
     def __init__(self, start: wire.ApplicationStart) -> None:
-        """Does not start the program; `begin` does."""
+        """Take the start message of the run; `begin` starts the program."""
         self._start = start
         self._child: subprocess.Popen[bytes] | None = None
         self.output = Path(start.log_file)
 
     def begin(self) -> None:
-        """Starts the program.
+        """Start the program.
 
         Raises:
             TrainingCommandError: The program cannot be started.
@@ -77,23 +81,23 @@ class PlainBody:
             raise TrainingCommandError(f"{command[0]} cannot be started in {folder}: {error.strerror}") from error
 
     def poll(self) -> int | None:
-        """Returns the exit code of the program, negative for a signal; None: it has not ended."""
+        """Return the exit code of the program, negative for a signal; None if it has not ended."""
         return self._child.poll() if self._child is not None else None
 
     def stop(self) -> None:
-        """Stops the process group with SIGSTOP."""
+        """Stop the process group with SIGSTOP."""
         self._signal(signal.SIGSTOP)
 
     def proceed(self) -> None:
-        """Lets the process group continue with SIGCONT."""
+        """Let the process group continue with SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kills the process group."""
+        """Kill the process group."""
         self._signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Kills the process group and waits for the program."""
+        """Kill the process group and wait for the end of the program."""
         self.kill()
         if self._child is not None:
             self._child.wait()
@@ -108,7 +112,7 @@ class DumpableBody:
     """A program that is dumped and restored together with its child processes."""
 
     def __init__(self, start: wire.ApplicationStart) -> None:
-        """Does not start the program; `begin` does.
+        """Take the start message of the run; `begin` starts the program.
 
         Raises:
             CriuUnavailableError: The CRIU that the agent found cannot be used any more.
@@ -124,10 +128,13 @@ class DumpableBody:
         """Whether the processes are stopped."""
 
     def begin(self) -> Mapping[str, Any] | None:
-        """Starts the program, or restores it if the run has a process snapshot.
+        """Start the program, or restore it if the run has a process snapshot.
+
+        Returns:
+            After a restore, the data that was passed to `dump`; None: the program was started.
 
         Raises:
-            TrainingCommandError: The program cannot be started, or was started with other hyperparameters.
+            TrainingCommandError: The program cannot be started, or the restored one was started with other hyperparameters.
             ProcessSnapshotError: The program cannot be restored.
             SnapshotFileError: The snapshot is damaged.
         """
@@ -146,12 +153,12 @@ class DumpableBody:
         return None
 
     def dump(self, file: Path, kept: Mapping[str, Any], pending: Mapping[str, int]) -> SnapshotFileInfo:
-        """Writes a snapshot of the processes to a file; afterwards they are stopped.
+        """Write a snapshot of the processes to a file, and return its hash and size; afterwards the processes are stopped.
 
         Args:
             file: Path of the snapshot.
             kept: Data that `begin` returns after a restore.
-            pending: Offset by file name: of these files in the folder, only the part after the offset is stored.
+            pending: Offset in bytes by file name: of these files in the folder, only the part after the offset is stored.
 
         Raises:
             ProcessSnapshotError: The processes cannot be dumped.
@@ -162,36 +169,42 @@ class DumpableBody:
         return info
 
     def outside(self, place: str) -> Path:
-        """Returns the path on this host of what the program sees at `place`."""
+        """Return the path on this host of the file or folder that the program sees at the path `place`."""
         inside = place.removeprefix(f"{MOUNT}/")
         return self.folder / inside if inside != place else Path(place)
 
     def poll(self) -> int | None:
-        """Returns the exit code of the program, negative for a signal; None: it has not ended."""
+        """Return the exit code of the program, negative for a signal; None if it has not ended."""
         return self.job.poll()
 
     def stop(self) -> None:
-        """Stops the processes with SIGSTOP."""
+        """Stop the processes with SIGSTOP."""
         if not self.stopped:
             self.stopped = True
             self.job.signal(signal.SIGSTOP)
 
     def proceed(self) -> None:
-        """Lets stopped processes continue."""
+        """Let stopped processes continue."""
         if self.stopped:
             self.stopped = False
             self.job.proceed()
 
     def kill(self) -> None:
-        """Kills the program and all its descendants."""
+        """Kill the program and all its descendants."""
         self.job.kill()
 
     def close(self) -> None:
-        """Kills the program and all its descendants, and deletes its images."""
+        """Kill the program and all its descendants, and delete its image folders."""
         self.job.close()
 
     def _accept(self, kept: Mapping[str, Any]) -> None:
-        """Refuses a snapshot of other hyperparameters, because a restored process keeps those in its memory."""
+        """Raise TrainingCommandError if a snapshot's process was started with hyperparameters other than the run's.
+
+        A restored process has the values in its memory and cannot change them.
+
+        Args:
+            kept: Data stored with the snapshot.
+        """
         began, wanted = kept["hyperparameters"], hyperparameters_from_proto(self._start.start.hyperparameters)
         other = sorted(name for name in {*began, *wanted} if began.get(name) != wanted.get(name))
         if other:
@@ -203,5 +216,10 @@ class DumpableBody:
 
 
 def program_environment(inherited: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of the program: `inherited` without the variables for the connection to the agent, and `added`."""
+    """Return the environment of the program.
+
+    Args:
+        inherited: Environment of the runner; its variables for the connection to the agent are omitted.
+        added: Variables to add or replace.
+    """
     return {name: value for name, value in inherited.items() if name not in _OURS} | dict(added)

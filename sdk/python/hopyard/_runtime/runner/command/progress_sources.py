@@ -1,4 +1,4 @@
-"""Sources of a child program's progress: the metrics that it prints, or the reports of a script."""
+"""Sources of a child program's progress: metrics in the program's output, or the reports of a script."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _KEPT_CHARACTERS: Final = 300
 
 
 class Tail:
-    """Reads, line by line, a file to which a program appends."""
+    """Reads lines from a file to which another process appends."""
 
     def __init__(self, file: Path, *, start: int, echo: BinaryIO | None = None, echoed: int = 0) -> None:
-        """Opens the file.
+        """Open the file.
 
         Args:
             file: The file to which the program appends.
@@ -46,13 +46,13 @@ class Tail:
 
     @property
     def echoed(self) -> int:
-        """The number of bytes after `offset` that were read, and copied if there is an `echo`."""
+        """The number of bytes after `offset` that were read and, if there is an `echo`, copied to it."""
         return self._file.tell() - self.offset
 
     def read(self) -> None:
-        """Reads all data that the program has appended to the file since the last call; `line` then returns the lines.
+        """Read all data that the program has appended since the last call, and copy it to `echo`, if given.
 
-        Copies the data to `echo`, if given.
+        `line` then returns the lines.
         """
         while data := self._file.read(_READ_BYTES):
             self._lines.add(data)
@@ -63,83 +63,86 @@ class Tail:
             self._echo.flush()
 
     def line(self) -> str | None:
-        """Returns the next complete line; None: there is none."""
+        """Return the next complete line; None if there is none."""
         return self._lines.next()
 
     def rest(self) -> list[str]:
-        """Returns the last line if no line break ends it, as a list of one or no line."""
+        """Return the incomplete last line, which no line break ends, as a list of one line; an empty list if there is none."""
         return self._lines.rest()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
 
 class ProgressSource(Protocol):
-    """Converts lines that a child program writes to reports."""
+    """Converts lines that a child program writes to reports of iterations."""
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Returns the report in a line; None: the line contains no report.
+        """Return the report in a line; None if the line contains no report.
 
         Args:
             line: The line.
             position: Position of the last report.
             seconds: Seconds since the last report.
+
+        Raises:
+            TrainingCommandError: The line contains an invalid report.
         """
 
     def missing(self) -> str:
-        """Returns an error text that names the required output that has not appeared; empty: all has appeared."""
+        """Return an error text about required output that has not appeared; empty if all has appeared."""
 
     def last_lines(self) -> str:
-        """Returns a text with the last lines of the program's output."""
+        """Return a text with the last lines of the program's output, for error messages."""
 
     def keep(self) -> dict[str, Any]:
-        """Returns the state that the next run of the same processes needs."""
+        """Return the state of this source as JSON values; it is stored in snapshots of the processes."""
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Restores the state that `keep` returned."""
+        """Set the state that `keep` returned before the processes were dumped."""
 
 
 class Printed:
-    """Reads metrics from the program's output."""
+    """The progress of a program whose output contains metrics."""
 
     def __init__(self, patterns: Mapping[str, str], metric: str) -> None:
-        """Takes the arguments of `MetricReader`."""
+        """Take the arguments of `MetricReader`."""
         self._reader = MetricReader(patterns, metric)
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Returns a report for the next position if the line contains the experiment's metric, which ends an iteration."""
+        """Return a report for the next position if the line contains the experiment's metric, which ends an iteration; else None."""
         return IterationReport(position + 1, dict(self._reader.values), seconds) if self._reader.read(line) else None
 
     def missing(self) -> str:
-        """Returns a text with the metrics that no line contained; empty: all were found."""
+        """Return an error text about the metrics that no line contained; empty if all were found."""
         return self._reader.missing()
 
     def last_lines(self) -> str:
-        """Returns a text with the last lines read."""
+        """Return a text with the last lines read, for error messages."""
         return self._reader.last_lines()
 
     def keep(self) -> dict[str, Any]:
-        """Returns the last value of each metric."""
+        """Return the last value of each metric."""
         return {"values": self._reader.values}
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Restores the last value of each metric from `kept`, which `keep` returned in an earlier run."""
+        """Set the last value of each metric to those that `keep` returned before the processes were dumped."""
         self._reader.values.update(kept["values"])
 
 
 class Reported:
-    """Reads a script's reports, one JSON object per line."""
+    """The progress of a script that writes its reports to a file, one JSON object per line."""
 
     def __init__(self) -> None:
-        """Starts with no report."""
+        """Create a source without reports."""
         self.checkpoint: tuple[str, str] | None = None
         """The checkpoint of the last report: its name and its path as the script sees it; None: the report had none."""
         self._any = False
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Returns the report in a line; `seconds` is not used.
+        """Return the report in a line; `seconds` is not used.
 
         Raises:
             TrainingCommandError: The line is not a report, or its position is not larger than `position`.
@@ -159,62 +162,63 @@ class Reported:
         return report
 
     def printed(self, line: str) -> None:
-        """Stores a line of the script's output, which `last_lines` may return."""
+        """Record a line of the script's output for `last_lines`."""
         self._last.append(line[:_KEPT_CHARACTERS])
 
     def missing(self) -> str:
-        """Returns an error text if the script has never reported, else an empty text."""
+        """Return an error text if the script has never reported, else an empty text."""
         return "" if self._any else NOTHING_REPORTED
 
     def last_lines(self) -> str:
-        """Returns a text with the last lines that the script printed."""
+        """Return a text with the last lines that the script printed, for error messages."""
         lines = "\n".join(self._last)
         return f"its last lines:\n{lines}" if lines.strip() else "it printed nothing"
 
     def keep(self) -> dict[str, Any]:
-        """Returns an empty state."""
+        """Return an empty state."""
         return {}
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Records that the script has reported in an earlier run."""
+        """Record that the script has reported before its processes were dumped."""
         self._any = True
 
 
 class Mailbox:
-    """The files through which a script whose processes can be dumped exchanges messages with its runner.
+    """The runner's side of the files through which a script and its runner exchange messages.
 
-    A dump would have to include a connection, so there is none. `hopyard.script.mailbox` is the script's side.
+    A script whose processes can be dumped uses files, because a dump would have to include a connection. `hopyard.script.mailbox` is
+    the script's side.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Takes the job's folder, which must exist before `open`."""
+        """Take the job's folder, which must exist before `open`."""
         self._folder = folder
         self._said = ""
         self._reports: Tail | None = None
 
     def open(self) -> None:
-        """Opens the file with the script's reports at its beginning; creates it if it does not exist."""
+        """Open the file with the script's reports at its beginning; create it if it does not exist."""
         file = self._folder / REPORTS
         file.touch()
         self._reports = Tail(file, start=0)
 
     @property
     def reports(self) -> Tail:
-        """The script's reports."""
+        """The reader of the script's reports file; only after `open`."""
         assert self._reports is not None
         return self._reports
 
     @property
     def pending(self) -> dict[str, int]:
-        """The name of the reports file and the offset up to which it was processed."""
+        """The offset in bytes up to which the reports file was processed, by the name of the file."""
         return {REPORTS: self.reports.offset}
 
     def say(self, *, go: int, free: int, leave: RunEndReason | None = None) -> None:
-        """Tells the script how far it may train.
+        """Tell the script how far it may train.
 
         Args:
             go: The script may train if its position is at most this one.
-            free: The script may train if its position is below this one.
+            free: The script may train, without waiting, if its position is below this one.
             leave: Why the script must end its run; None: it need not.
         """
         said = json.dumps({"go": go, "free": free, "leave": leave.value if leave is not None else ""})

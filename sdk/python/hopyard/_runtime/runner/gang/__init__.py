@@ -1,1 +1,1 @@
-"""Runs on several slots: connections between the ranks, the leader (rank 0) and its followers."""
+"""Runs on several slots (gangs): connections between the ranks, the leader (rank 0) and the followers (other ranks)."""

@@ -9,7 +9,7 @@ Rank 0 leads (`leader`), the others follow (`follower`). Messages are lines of J
                     {"leave": "SUSPENDED"}                        the run is over
                     {"over": {"user": false, "message": ...}}     the run is over because it failed or was lost
 
-A connection that ends without a final message means that the other process is gone.
+A connection that ends without a final message means that the process on the other end has ended or cannot be reached.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ _KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
 class GangBrokenError(Exception):
-    """Another rank is gone or has failed, so no rank can continue.
+    """Raised if another rank is gone or has failed, so that no rank can continue.
 
     Attributes:
         user: Whether user code is responsible.
     """
 
     def __init__(self, message: str, *, user: bool) -> None:
-        """Takes a message that names the rank and what happened to it."""
+        """Take a message that names the rank and what happened to it, and whether user code is responsible."""
         super().__init__(message)
         self.user = user
 
 
 class Link:
-    """A connection to the process of another rank."""
+    """A connection to the process of another rank; sends and receives JSON objects."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Takes ownership of a connected socket."""
+        """Take ownership of a connected socket."""
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -66,12 +66,16 @@ class Link:
         self._sending = threading.Lock()
 
     def send(self, message: Mapping[str, object]) -> None:
-        """Sends a message. Errors are ignored, because the thread that reads also detects a lost connection."""
+        """Send a message. Errors are ignored, because the thread that receives also detects a lost connection."""
         with self._sending, suppress(OSError):
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """Returns the next message; None: the connection has ended, or no valid message arrived within `seconds`."""
+        """Return the next message; None if the connection has ended, or no valid message arrived within `seconds`.
+
+        Args:
+            seconds: Time limit; None: unlimited.
+        """
         try:
             if seconds is not None:
                 self._connection.settimeout(seconds)
@@ -84,14 +88,14 @@ class Link:
         return message if isinstance(message, dict) else None
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Yields messages until the connection ends."""
+        """Yield messages until the connection ends or an invalid message arrives."""
         while (message := self.receive()) is not None:
             yield message
 
     def hung_up(self) -> bool:
-        """Returns whether the other side has ended the connection and no data is left to read.
+        """Return whether the peer has ended the connection and no data is left to read.
 
-        This may be true before the thread that reads notices it.
+        This may become true before the thread that receives notices it.
         """
         try:
             return not self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -101,7 +105,7 @@ class Link:
             return True
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
@@ -110,13 +114,21 @@ class Link:
 
 
 class ProcessGang(ABC):
-    """One process's side of its gang."""
+    """The part of a gang in one process: joins the other ranks and detects failures.
+
+    `leader.Leader` is that of rank 0, `follower.Follower` that of each other rank.
+    """
 
     place: common_pb2.GangPlace
     """Host, ports and secret with which the ranks find and join the gang."""
 
     def __init__(self, noticed: Callable[[], None], clock: Callable[[], float]) -> None:
-        """Starts without connections; `noticed` is called, from any thread, when the gang breaks."""
+        """Create the object without connections.
+
+        Args:
+            noticed: Called, from any thread, when the gang breaks.
+            clock: Returns monotonic seconds.
+        """
         self._noticed = noticed
         self._clock = clock
         self._changed = threading.Condition()
@@ -124,7 +136,7 @@ class ProcessGang(ABC):
 
     @abstractmethod
     def join(self, seconds: float) -> None:
-        """Waits until all ranks have joined.
+        """Wait until all ranks have joined.
 
         Raises:
             GangBrokenError: Not all have joined within `seconds`.
@@ -132,23 +144,39 @@ class ProcessGang(ABC):
 
     @abstractmethod
     def failing(self, ended: resource_manager_pb2.RunEnded) -> None:
-        """Announces that the run of this rank failed. Call it before the training code closes its connections to other ranks."""
+        """Announce to the gang that the run of this rank failed.
+
+        Call it before the training code closes its connections to other ranks.
+
+        Args:
+            ended: The message about the end of this rank's run.
+        """
 
     @abstractmethod
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """Returns the end of this rank's failed run: `ended`, or another end if another rank caused the failure."""
+        """Return the final message about the end of this rank's failed run.
+
+        Args:
+            ended: The message about the end as this rank sees it.
+
+        Returns:
+            `ended`, or another message if another rank caused the failure.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Leaves the gang; safe to call twice."""
+        """Leave the gang and close its connections; safe to call twice."""
 
     def abandoned(self, now: float) -> bool:
-        """Returns whether the gang broke more than `ABANDON_SECONDS` ago and the training code has not noticed."""
+        """Return whether the gang broke more than `ABANDON_SECONDS` before `now` (in seconds of the gang's clock).
+
+        The training code should have noticed by then; if the run still exists, its process must be ended.
+        """
         broken_at = self._broken_at
         return broken_at is not None and now - broken_at > ABANDON_SECONDS
 
     def _break(self) -> None:
-        """Records that the gang broke, and calls `noticed`. The caller must not hold the lock."""
+        """Record that the gang broke, and call `noticed`. The caller must not hold the lock."""
         with self._changed:
             if self._broken_at is None:
                 self._broken_at = self._clock()
@@ -157,12 +185,18 @@ class ProcessGang(ABC):
 
 
 def word(ended: resource_manager_pb2.RunEnded) -> dict[str, object]:
-    """Returns the message to other ranks about an end."""
+    """Return the JSON message to other ranks about the failed end of a run."""
     return {"user": ended.failure == common_pb2.FAILURE_CLASS_USER_CODE, "message": ended.message}
 
 
 def judged(position: int, message: str, *, user: bool) -> resource_manager_pb2.RunEnded:
-    """Returns the end of a run at `position` because of another rank: FAILED if user code is responsible (`user`), else LOST."""
+    """Return the message about the end of a run that ends because another rank failed or is gone.
+
+    Args:
+        position: Position of the run.
+        message: What happened, for people.
+        user: Whether user code is responsible: the run is then FAILED, else LOST.
+    """
     return resource_manager_pb2.RunEnded(
         reason=common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST,
         position=position,
@@ -173,10 +207,13 @@ def judged(position: int, message: str, *, user: bool) -> resource_manager_pb2.R
 
 @contextmanager
 def environment(start: wire.ApplicationStart, place: common_pb2.GangPlace | None) -> Iterator[None]:
-    """Sets, for the duration of a run, the variables with which torch.distributed finds its gang (init_method env://).
+    """Set, within the context, the environment variables with which torch.distributed finds its gang (init_method env://).
 
-    Each process sees only the GPUs of its own slot, so LOCAL_RANK is always 0. If `place` is None, the run has one
-    rank and nothing is set.
+    Each process sees only the GPUs of its own slot, so LOCAL_RANK is always 0.
+
+    Args:
+        start: Start message of the run.
+        place: Host, ports and secret of the gang; None: the run has one rank, and nothing is set.
     """
     if place is None:
         yield

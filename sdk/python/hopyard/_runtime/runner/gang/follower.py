@@ -1,4 +1,4 @@
-"""A rank other than 0: trains the iterations that rank 0 orders, and ends when rank 0 does."""
+"""The gang's side of a rank other than 0: it receives the iterations that rank 0 orders, and the end of the run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
 VERDICT_SECONDS: Final = 15.0
-"""Maximum seconds that a failed rank waits for rank 0's verdict."""
+"""Maximum seconds that a failed rank waits for rank 0's message about the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangStep:
-    """An order to train an iteration from `position`. It should not pass `limit`; None: no limit."""
+    """An order of rank 0 to train an iteration from `position` that should not end beyond the position `limit` (None: no limit)."""
 
     position: int
     limit: int | None
@@ -28,13 +28,13 @@ class GangStep:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """An order to end the run."""
+    """An order of rank 0 to end the run, with the reason."""
 
     reason: RunEndReason
 
 
 class Follower(ProcessGang):
-    """A rank that follows rank 0."""
+    """The gang as a rank other than 0 sees it: a connection to rank 0, which gives orders."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Follower(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         verdict_seconds: float = VERDICT_SECONDS,
     ) -> None:
-        """Does not connect to rank 0; `join` does.
+        """Create the object; `join` connects to rank 0.
 
         Args:
             place: Host, ports and secret of the gang, which rank 0 opened.
             rank: Rank of this process, 1 or more.
             noticed: Called, from any thread, when the gang breaks.
             clock: Returns monotonic seconds.
-            verdict_seconds: Maximum seconds to wait for rank 0's verdict.
+            verdict_seconds: Maximum seconds that `verdict` waits for rank 0.
         """
         super().__init__(noticed, clock)
         self.place = place
@@ -83,7 +83,7 @@ class Follower(ProcessGang):
         raise GangBrokenError(f"not all ranks have joined within {seconds:g} s", user=False)
 
     def next(self) -> GangStep | Leave:
-        """Waits for the next order and returns it.
+        """Wait for the next order of rank 0, and return it.
 
         Raises:
             GangBrokenError: The gang broke.
@@ -100,7 +100,14 @@ class Follower(ProcessGang):
             self._link.send({"failed": word(ended)})
 
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """Returns rank 0's verdict; if rank 0 is gone, that is taken as the cause of the failure."""
+        """Wait for rank 0's message about the end of this rank's failed run, and return it.
+
+        Args:
+            ended: The message about the end as this rank sees it.
+
+        Returns:
+            The message of rank 0; if rank 0 is gone, one that says that this is the cause; if it does not answer in time, `ended`.
+        """
         if self._link is None:
             return ended
         with self._changed:

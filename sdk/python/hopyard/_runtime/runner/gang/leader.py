@@ -1,4 +1,4 @@
-"""Rank 0 of a gang: accepts the other ranks, leads them through the iterations, and decides how their run ends."""
+"""Rank 0's side of a gang: accepts the other ranks, orders their iterations, and decides how their run ends."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ EARLIER_SECONDS: Final = 0.3
 """Maximum seconds for messages in transit that other ranks sent before their connections broke."""
 
 STRANGERS: Final = 16
-"""Maximum number of unidentified connections, in addition to the ranks; further ones wait."""
+"""Maximum number of connections that have not identified themselves, in addition to those of the ranks; further ones wait."""
 
 _ACCEPT_SECONDS: Final = 0.5
 
 
 class Leader(ProcessGang):
-    """Rank 0's side of a gang. It accepts connections as soon as it is created."""
+    """The gang as rank 0 sees it: connections from the other ranks, to which it gives orders.
+
+    It accepts connections as soon as it is created.
+    """
 
     def __init__(
         self,
@@ -38,11 +41,11 @@ class Leader(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
-        """Opens the ports of the gang on this host and starts to accept connections.
+        """Open the ports of the gang on this host and start to accept connections.
 
         Args:
             size: Number of ranks, including rank 0.
-            host: Address of this host by which the others reach it.
+            host: Address of this host by which the other ranks reach it.
             noticed: Called, from any thread, when the gang breaks.
             clock: Returns monotonic seconds.
             gather_seconds: Maximum seconds that `verdict` waits for messages of other ranks.
@@ -83,7 +86,11 @@ class Leader(ProcessGang):
         self._tell({"go": True})
 
     def step(self, position: int, limit: int | None) -> None:
-        """Orders the other ranks to train the next iteration, from `position`. It should end at `limit` at most; None: no limit.
+        """Order the other ranks to train the next iteration.
+
+        Args:
+            position: Position from which they train.
+            limit: Position beyond which the iteration should not end; None: no limit.
 
         Raises:
             GangBrokenError: A rank is gone or has failed.
@@ -92,16 +99,12 @@ class Leader(ProcessGang):
         self._tell({"train": position, "limit": limit})
 
     def leave(self, reason: RunEndReason) -> None:
-        """Orders the other ranks to end their run."""
+        """Order the other ranks to end their run for `reason`."""
         self._leaving = True
         self._tell({"leave": reason.value})
 
     def check(self) -> None:
-        """Raises an error if another rank is gone or has failed.
-
-        Raises:
-            GangBrokenError: A rank is gone or has failed.
-        """
+        """Raise GangBrokenError if another rank is gone or has failed."""
         with self._changed:
             for rank, how in self._gone.items():
                 raise GangBrokenError(f"rank {rank} is gone: {how}", user=False)
@@ -115,9 +118,12 @@ class Leader(ProcessGang):
             self._earlier = dict(self._failed)
 
     def verdict(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """Returns the end of the run, and sends it to the other ranks.
+        """Determine the cause of a failed run, return the message about its end, and send it to the other ranks.
 
-        If a rank is gone, that is the cause. Otherwise the message contains all failures, the earliest first.
+        If a rank is gone, that is the cause. Otherwise the message contains the failures of all ranks, the earliest first.
+
+        Args:
+            ended: The message about the end as rank 0 sees it.
         """
         with self._changed:
             earlier = self._earlier
@@ -192,7 +198,11 @@ class Leader(ProcessGang):
 
 
 def _bound(host: str) -> socket.socket:
-    """Returns a socket bound to a free port: on `host` if it is a loopback address, else on all interfaces."""
+    """Return a socket bound to a free port: on `host` if it is a loopback address, else on all interfaces.
+
+    Raises:
+        OSError: No port is available.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -212,7 +222,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _tells(ended: resource_manager_pb2.RunEnded, failed: Mapping[int, tuple[bool, str]]) -> bool:
-    """Returns whether the message of `ended` only repeats a failure that another rank has announced.
+    """Return whether the message of `ended` only repeats a failure that another rank has announced.
 
     Args:
         ended: The end of the run on rank 0.

@@ -15,7 +15,7 @@ class Progress(Protocol):
 
     @property
     def moves(self) -> int:
-        """A counter, increased when the progress of any trial changes. Changes announced by `Tuning.stir` do not increase it."""
+        """A counter, increased when the progress of any trial changes. Changes announced by `TunerState.stir` do not increase it."""
         ...
 
     def moved(self, trial: str, since: int) -> bool:

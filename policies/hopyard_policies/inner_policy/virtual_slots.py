@@ -76,7 +76,7 @@ class InnerCluster(Cluster):
     """The view of one up-call on a tuner.
 
     Creations, forks, labels, requests, timers and ends of experiments are submitted to the real cluster at once. Other
-    commands, such as starts of virtual runs, are collected for `Tuning`.
+    commands, such as starts of virtual runs, are collected for `TunerState`.
 
     Args:
         scene: The data to show.

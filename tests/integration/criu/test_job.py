@@ -20,7 +20,7 @@ import pytest
 
 from hopyard._runtime.criu import DumpFailedError, DumpRefusedError, RestoreFailedError, gpu, procfs
 from hopyard._runtime.criu.binary import look
-from hopyard._runtime.criu.image_storage import Rooms
+from hopyard._runtime.criu.image_storage import ImageFolders
 from hopyard._runtime.criu.process_group import MOUNT, DumpableJob
 from tests.conftest import require_criu
 from tests.timing import HANG_SECONDS
@@ -42,9 +42,9 @@ def make(tmp_path: Path) -> Iterator[Make]:
     criu = look(require_criu())
     made: list[DumpableJob] = []
 
-    def one(driver: gpu.Driver | None = None, rooms: Rooms | None = None) -> DumpableJob:
+    def one(driver: gpu.Driver | None = None, rooms: ImageFolders | None = None) -> DumpableJob:
         folder = tmp_path / f"job.{uuid.uuid4().hex}"
-        made.append(DumpableJob(criu, folder, rooms or Rooms(None, 0, tmp_path), driver))
+        made.append(DumpableJob(criu, folder, rooms or ImageFolders(None, 0, tmp_path), driver))
         return made[-1]
 
     yield one
@@ -173,8 +173,8 @@ def test_a_restore_for_which_memory_is_too_small_goes_through_the_disk(
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], check=True)
     try:
-        monkeypatch.setattr(Rooms, "_fits", lambda rooms, memory, size: True)  # It was expected to.
-        again = make(rooms=Rooms(small, 1 << 40, tmp_path))
+        monkeypatch.setattr(ImageFolders, "_fits", lambda rooms, memory, size: True)  # It was expected to.
+        again = make(rooms=ImageFolders(small, 1 << 40, tmp_path))
         again.restore(tmp_path / "packed", info.sha256)
         assert len(printed(again, said + 2)) >= said + 2
         assert not os.listdir(small)

@@ -10,7 +10,7 @@ import pytest
 
 from hopyard._runtime.criu import DumpRefusedError, gpu, preconditions
 from hopyard._runtime.criu.binary import Criu
-from hopyard._runtime.criu.image_storage import Rooms
+from hopyard._runtime.criu.image_storage import ImageFolders
 from hopyard._runtime.criu.preconditions import refuse
 
 pytestmark = pytest.mark.quick
@@ -70,14 +70,14 @@ def test_images_lie_in_memory_within_the_budget_and_on_the_disk_beyond(tmp_path:
     memory, disk = tmp_path / "memory", tmp_path / "disk"
     memory.mkdir()
     disk.mkdir()
-    rooms = Rooms(memory, 1000, disk)
+    rooms = ImageFolders(memory, 1000, disk)
     first, second = rooms.choices(700)
     assert (first.parent, second.parent) == (memory, disk)
     (first / "pages").write_bytes(bytes(500))
-    assert [room.parent for room in Rooms(memory, 1000, disk).choices(700)] == [disk]
+    assert [room.parent for room in ImageFolders(memory, 1000, disk).choices(700)] == [disk]
     rooms.free(first)
-    assert [room.parent for room in Rooms(memory, 1000, disk).choices(700)] == [memory, disk]
-    assert [room.parent for room in Rooms(None, 1000, disk).choices(700)] == [disk]
-    assert [room.parent for room in Rooms(tmp_path / "gone", 1000, disk).choices(700)] == [disk]
+    assert [room.parent for room in ImageFolders(memory, 1000, disk).choices(700)] == [memory, disk]
+    assert [room.parent for room in ImageFolders(None, 1000, disk).choices(700)] == [disk]
+    assert [room.parent for room in ImageFolders(tmp_path / "gone", 1000, disk).choices(700)] == [disk]
     rooms.close()
     assert second not in set(disk.iterdir())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.criu.image_storage import Rooms
+from hopyard._runtime.criu.image_storage import ImageFolders
 
 pytestmark = pytest.mark.quick
 
@@ -25,7 +25,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def places(rooms: Rooms, size: int) -> list[str]:
+def places(rooms: ImageFolders, size: int) -> list[str]:
     found = list(rooms.choices(size))
     for folder in found:
         rooms.free(folder)
@@ -51,15 +51,15 @@ def test_memory_is_chosen_within_the_budget_and_within_what_is_free(
 ) -> None:
     (memory / "another").mkdir()
     (memory / "another" / "pages.img").write_bytes(bytes(held))
-    assert places(Rooms(memory, budget, memory.parent / "disk"), size) == expected
+    assert places(ImageFolders(memory, budget, memory.parent / "disk"), size) == expected
 
 
 def test_without_memory_there_is_the_disk(memory: Path) -> None:
-    assert places(Rooms(None, 100 * MEGABYTE, memory.parent / "disk"), 1) == ["disk"]
+    assert places(ImageFolders(None, 100 * MEGABYTE, memory.parent / "disk"), 1) == ["disk"]
 
 
 def test_what_was_not_let_go_is_let_go_in_the_end(memory: Path) -> None:
-    rooms = Rooms(memory, 100 * MEGABYTE, memory.parent / "disk")
+    rooms = ImageFolders(memory, 100 * MEGABYTE, memory.parent / "disk")
     for folder in rooms.choices(1):
         (folder / "pages.img").touch()
     rooms.close()

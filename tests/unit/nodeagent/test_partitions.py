@@ -13,7 +13,7 @@ import pytest
 
 from hopyard._net.server import Background
 from hopyard._runtime.datasets import reader
-from hopyard._runtime.datasets.node_query import LOOK_AGAIN, FoundPath, PathQuery, answer, answered, asked, question
+from hopyard._runtime.datasets.node_query import LOOK_AGAIN, PathAnswer, PathQuery, answer, answered, asked, question
 from hopyard._runtime.datasets.reader import Content, content
 from hopyard.errors import Aborted, DataLoss, Exhausted, InvalidInput, NotFound
 from hopyard.v1 import resource_manager_pb2 as wire
@@ -198,7 +198,7 @@ class Node:
         self.said.append(message)
         self.heard.set()
 
-    async def ask(self, *wanted: PathQuery) -> list[FoundPath]:
+    async def ask(self, *wanted: PathQuery) -> list[PathAnswer]:
         """What it answers to a question."""
         self.heard.clear()
         self.partitions.ask(wire.NodeQuestion(ticket="t", kind="inspect", payload_json=question(wanted)))
@@ -223,14 +223,14 @@ async def test_questions_are_answered_place_by_place(node: Node, tmp_path: Path)
         PathQuery(url, fetch=True),
     )
     found = await node.ask(*places)
-    assert found[0] == FoundPath(3, sha256(b"one"))
+    assert found[0] == PathAnswer(3, sha256(b"one"))
     assert [one.error.removeprefix(f"{tmp_path}/") for one in found[1:4]] == [
         "none: there is no such file or folder",
         f"{url}: it has not been read here",
         f"{url}: needed is a hash to look for",
     ]
-    assert found[4] == FoundPath(3, name)
-    assert await node.ask(PathQuery(url, name)) == [FoundPath(3, name)]
+    assert found[4] == PathAnswer(3, name)
+    assert await node.ask(PathQuery(url, name)) == [PathAnswer(3, name)]
     node.heard.clear()
     node.partitions.ask(wire.NodeQuestion(ticket="t", payload_json="nonsense"))
     await node.heard.wait()
@@ -266,7 +266,7 @@ async def test_a_run_finds_its_partition_and_is_not_given_another(node: Node, tm
 def test_questions_and_answers_survive_the_wire() -> None:
     wanted = [PathQuery("/a"), PathQuery("s3://b/c", "ab", fetch=True)]
     assert asked(question(wanted)) == wanted
-    found = [FoundPath(1, "ab", 3), FoundPath(error="no")]
+    found = [PathAnswer(1, "ab", 3), PathAnswer(error="no")]
     assert answered(answer(found), 2) == found
     with pytest.raises(ValueError, match="about 2 places, 3 were asked for"):
         answered(answer(found), 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hopyard._runtime.runner.command.metrics import LONGEST_LINE, TrainingCommandError
-from hopyard._runtime.runner.command.progress_sources import Printed, Reported, Tail
+from hopyard._runtime.runner.command.progress_sources import FileTail, OutputMetrics, Reported
 
 pytestmark = pytest.mark.quick
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 def test_a_tail_knows_behind_which_line_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "output"
     file.write_bytes(b"before\n")
-    tail = Tail(file, start=7)
+    tail = FileTail(file, start=7)
     with file.open("ab") as out:
         out.write(b"one\ntwo\nthr")
     tail.read()
@@ -33,7 +33,7 @@ def test_a_tail_knows_behind_which_line_it_stands(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_counts_with_all_its_bytes(tmp_path: Path) -> None:
     file = tmp_path / "output"
     file.write_bytes(b"\rstep" * LONGEST_LINE + b"\nnext\n")
-    tail = Tail(file, start=0)
+    tail = FileTail(file, start=0)
     tail.read()
     assert (tail.line(), tail.offset) == ("step", 5 * LONGEST_LINE + 1)
     assert tail.line() == "next"
@@ -43,16 +43,16 @@ def test_a_line_that_is_too_long_counts_with_all_its_bytes(tmp_path: Path) -> No
 def test_what_another_node_has_copied_is_not_copied_again(tmp_path: Path) -> None:
     file, echo = tmp_path / "output", io.BytesIO()
     file.write_bytes(b"copied\nnew\n")
-    tail = Tail(file, start=0, echo=echo, echoed=7)
+    tail = FileTail(file, start=0, echo=echo, echoed=7)
     tail.read()
     assert (tail.line(), tail.line(), echo.getvalue()) == ("copied", "new", b"new\n")
     tail.close()
 
 
 def test_the_last_values_of_metrics_go_with_the_processes() -> None:
-    source = Printed({"acc": r"acc=(\S+)", "loss": r"loss=(\S+)"}, "acc")
+    source = OutputMetrics({"acc": r"acc=(\S+)", "loss": r"loss=(\S+)"}, "acc")
     assert source.take("loss=2.5", 0, 0.1) is None
-    there = Printed({"acc": r"acc=(\S+)", "loss": r"loss=(\S+)"}, "acc")
+    there = OutputMetrics({"acc": r"acc=(\S+)", "loss": r"loss=(\S+)"}, "acc")
     there.recall(source.keep())
     report = there.take("acc=0.5", 3, 0.25)
     assert report is not None

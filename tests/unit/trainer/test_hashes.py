@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard._runtime.hashing import BLOCK, Hashed, in_turns
+from hopyard._runtime.hashing import BLOCK, StreamingHash, in_turns
 
 pytestmark = pytest.mark.quick
 
@@ -24,7 +24,7 @@ LENGTHS = st.one_of(st.integers(0, 300), st.integers(256 * 1024 - 1, 256 * 1024 
 @settings(max_examples=50, deadline=None)
 def test_pieces_of_any_length_are_hashed_in_order(lengths: list[int], seed: int) -> None:
     random, expected = Random(seed), hashlib.sha256()
-    with Hashed() as hashed:
+    with StreamingHash() as hashed:
         for length, buffer in zip(lengths, in_turns(), strict=False):
             data = random.randbytes(length)
             expected.update(data)
@@ -50,14 +50,14 @@ class Trickle(io.RawIOBase):
 
 def test_a_stream_is_drained_whole_however_little_it_gives() -> None:
     data = os.urandom(3 * BLOCK + 17)
-    with Hashed() as hashed:
+    with StreamingHash() as hashed:
         hashed.drain(Trickle(data, [1, 100_000, 5, BLOCK]))
         assert (hashed.hexdigest(), hashed.size) == (hashlib.sha256(data).hexdigest(), len(data))
 
 
 def test_what_is_closed_leaves_no_thread() -> None:
     before = set(threading.enumerate())
-    with Hashed() as hashed:
+    with StreamingHash() as hashed:
         hashed.update(os.urandom(2 * BLOCK))
     for thread in set(threading.enumerate()) - before:
         thread.join()
@@ -65,7 +65,7 @@ def test_what_is_closed_leaves_no_thread() -> None:
 
 def test_little_needs_no_thread() -> None:
     before = threading.active_count()
-    with Hashed() as hashed:
+    with StreamingHash() as hashed:
         hashed.update(bytes(1000))
         assert threading.active_count() == before
         assert hashed.hexdigest() == hashlib.sha256(bytes(1000)).hexdigest()

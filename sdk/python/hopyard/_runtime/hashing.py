@@ -17,7 +17,7 @@ _SMALL: Final = 256 * 1024
 """Minimum bytes that are hashed in the second thread; below, the hand-over takes longer than the hashing."""
 
 
-class Hashed:
+class StreamingHash:
     """A SHA-256 hash that is computed incrementally; `size` is the number of bytes hashed so far. Use it as a context manager."""
 
     def __init__(self) -> None:

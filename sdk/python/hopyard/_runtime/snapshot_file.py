@@ -22,7 +22,7 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from hopyard._runtime.hashing import Hashed
+from hopyard._runtime.hashing import StreamingHash
 
 _BLOCK: Final = 1024 * 1024
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -76,7 +76,7 @@ _NEITHER: Final = "is neither a file nor a folder; a snapshot holds nothing else
 class _HashingWriter:
     """A writable stream that writes to `file` and adds the written bytes to `hashed`."""
 
-    def __init__(self, file: BinaryIO, hashed: Hashed) -> None:
+    def __init__(self, file: BinaryIO, hashed: StreamingHash) -> None:
         self._file = file
         self._hashed = hashed
 
@@ -148,7 +148,7 @@ def _pack(
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".partial")
     partial = Path(name)
     try:
-        with os.fdopen(handle, "wb") as opened, Hashed() as hashed:
+        with os.fdopen(handle, "wb") as opened, StreamingHash() as hashed:
             writer = _HashingWriter(opened, hashed)
             # tarfile uses only write() and tell() of a stream.
             with tarfile.TarFile(
@@ -227,7 +227,7 @@ def unpack(
 
 
 def _hash(opened: FileIO) -> SnapshotFileInfo:
-    with Hashed() as hashed:
+    with StreamingHash() as hashed:
         hashed.drain(opened)
         return SnapshotFileInfo(hashed.hexdigest(), hashed.size)
 

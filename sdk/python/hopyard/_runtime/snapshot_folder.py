@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from hopyard._runtime.hashing import Hashed
+from hopyard._runtime.hashing import StreamingHash
 from hopyard._runtime.snapshot_file import (
     DEFAULT_LIMITS,
     SnapshotCorruptError,
@@ -110,7 +110,7 @@ def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> Sna
     Raises:
         SnapshotRefusedError, OSError: As for `members`.
     """
-    with _Reader(directory, members(directory, limits), packed=True) as archive, Hashed() as hashed:
+    with _Reader(directory, members(directory, limits), packed=True) as archive, StreamingHash() as hashed:
         hashed.drain(archive)
         return SnapshotFileInfo(hashed.hexdigest(), hashed.size)
 
@@ -231,7 +231,7 @@ class FolderWriter:
             check_name(member.name)
         self._folder = folder
         self._members = iter(found)
-        self._hashed = Hashed()
+        self._hashed = StreamingHash()
         self._file: io.FileIO | None = None
         self._left = 0
         self._next()

@@ -15,11 +15,11 @@ from typing import NoReturn
 import grpc
 
 from hopyard._runtime.runner import converters
-from hopyard._runtime.runner.agent_connection import SPEAKER, Attachment
+from hopyard._runtime.runner.agent_connection import SPEAKER, AgentConnection
 from hopyard._runtime.runner.boundary import Boundary
 from hopyard._runtime.runner.control import EndRun, Restate, Save, Train
 from hopyard._runtime.runner.failures import ended_by
-from hopyard._runtime.runner.watchdog import EXIT_HUNG, Leaving, die_with
+from hopyard._runtime.runner.watchdog import EXIT_HUNG, ProcessExit, die_with
 from hopyard._runtime.snapshot_file import SnapshotFileError, pack_entry
 from hopyard._runtime.snapshot_folder import loadable
 from hopyard.trainer import IterationReport
@@ -34,10 +34,10 @@ class ScriptRun:
         """Take the object that receives the agent's commands for the run."""
         self.boundary = boundary
 
-    def trouble(self, now: float) -> Leaving | None:
+    def trouble(self, now: float) -> ProcessExit | None:
         """Return why the process must end immediately, or None if it need not. `now` is in monotonic seconds."""
         if self.boundary.hung(now):
-            return Leaving(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
+            return ProcessExit(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
         return None
 
     def forsake(self) -> None:
@@ -71,7 +71,7 @@ class ScriptSession:
         agent_pid = int(environment["HOPYARD_AGENT_PID"])
         if os.getppid() == agent_pid:  # If a shell, for example, is the parent, only the lease detects a lost agent.
             die_with(agent_pid)
-        self._attachment = Attachment(
+        self._attachment = AgentConnection(
             environment["HOPYARD_AGENT"],
             environment["HOPYARD_TOKEN"],
             take=self._take,

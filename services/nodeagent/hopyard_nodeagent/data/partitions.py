@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hopyard._net.server import Background
 from hopyard._runtime.datasets.names import is_url
-from hopyard._runtime.datasets.node_query import LOOK_AGAIN, FoundPath, PathQuery, answer, asked
+from hopyard._runtime.datasets.node_query import LOOK_AGAIN, PathAnswer, PathQuery, answer, asked
 from hopyard._runtime.datasets.reader import examples_in
 from hopyard.errors import DataLoss, HopyardError, InvalidInput, os_error_text
 from hopyard.v1 import resource_manager_pb2 as wire
@@ -82,25 +82,25 @@ class NodePartitions:
         else:
             self._say(wire.NodeAnswer(ticket=question.ticket, result_json=answer(found)))
 
-    async def _look(self, wanted: PathQuery) -> FoundPath:
+    async def _look(self, wanted: PathQuery) -> PathAnswer:
         try:
             return await (self._by_url(wanted) if is_url(wanted.place) else self._by_path(wanted))
         except HopyardError as error:
-            return FoundPath(error=str(error))
+            return PathAnswer(error=str(error))
         except OSError as error:
-            return FoundPath(error=os_error_text(error))
+            return PathAnswer(error=os_error_text(error))
 
-    async def _by_path(self, wanted: PathQuery) -> FoundPath:
+    async def _by_path(self, wanted: PathQuery) -> PathAnswer:
         found = await self._inspector.look(Path(wanted.place))
-        return FoundPath(found.size, found.sha256, found.examples)
+        return PathAnswer(found.size, found.sha256, found.examples)
 
-    async def _by_url(self, wanted: PathQuery) -> FoundPath:
+    async def _by_url(self, wanted: PathQuery) -> PathAnswer:
         if wanted.fetch:
             path, _ = await self._remote.get(wanted.place, wanted.sha256, 0)
-            return FoundPath(path.stat().st_size, path.parent.name, examples_in(path))
+            return PathAnswer(path.stat().st_size, path.parent.name, examples_in(path))
         if not wanted.sha256:
             raise InvalidInput(f"{wanted.place}: needed is a hash to look for")
         known = self._remote.find(wanted.sha256)
         if known is None:
-            return FoundPath(error=f"{wanted.place}: it has not been read here")
-        return FoundPath(known.stat().st_size, wanted.sha256)
+            return PathAnswer(error=f"{wanted.place}: it has not been read here")
+        return PathAnswer(known.stat().st_size, wanted.sha256)

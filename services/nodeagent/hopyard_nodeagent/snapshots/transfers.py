@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
-from hopyard._runtime.hashing import Hashed
+from hopyard._runtime.hashing import StreamingHash
 from hopyard._runtime.snapshot_file import SnapshotFileError, SnapshotFileInfo
 from hopyard._runtime.snapshot_folder import FolderMember, FolderWriter, open_packed, place, remove
 from hopyard.errors import DataLoss, InvalidInput, TimedOut
@@ -154,7 +154,7 @@ class _FileWriter:
     def __init__(self, path: Path, *, durable: bool) -> None:
         self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
         self._durable = durable
-        self._hashed = Hashed()
+        self._hashed = StreamingHash()
 
     def write(self, data: bytes | memoryview) -> None:
         self._hashed.update(data)

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 
-from hopyard._runtime.datasets.node_query import INSPECT, FoundPath, PathQuery, answered, question
+from hopyard._runtime.datasets.node_query import INSPECT, PathAnswer, PathQuery, answered, question
 from hopyard.errors import Unavailable, Unsupported
 from hopyard.v1 import resource_manager_pb2
 from hopyard_scheduler.agents.sessions import Session, Sessions
@@ -28,7 +28,7 @@ class Inspections:
         self._open: dict[str, tuple[Session, _Answer]] = {}
         sessions.left.append(self._left)
 
-    async def ask(self, node: str, wanted: Sequence[PathQuery]) -> list[FoundPath]:
+    async def ask(self, node: str, wanted: Sequence[PathQuery]) -> list[PathAnswer]:
         """Return the size, the hash and the number of examples of files or URLs, as a node reads them.
 
         Args:

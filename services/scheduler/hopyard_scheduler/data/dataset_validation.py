@@ -15,11 +15,11 @@ from hopyard._runtime.datasets.names import (
     parse_partition,
     partition_name,
 )
-from hopyard._runtime.datasets.node_query import FoundPath, PathQuery
+from hopyard._runtime.datasets.node_query import PathAnswer, PathQuery
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 from hopyard.v1 import data_pb2
 
-Ask = Callable[[str, Sequence[PathQuery]], Awaitable[list[FoundPath]]]
+Ask = Callable[[str, Sequence[PathQuery]], Awaitable[list[PathAnswer]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class WantedPartition:
     name: str
     replicas: tuple[tuple[str, str], ...]
     url: str = ""
-    known: FoundPath | None = None
+    known: PathAnswer | None = None
 
 
 def checked(data: data_pb2.DataSet, request: str) -> list[WantedPartition]:
@@ -84,7 +84,7 @@ def _part(data: str, one: data_pb2.DataPartition) -> WantedPartition:
         if one.replicas:
             raise ValueError("found a URL and paths, allowed is one of them")
         examples = one.examples if one.HasField("examples") else None
-        known = FoundPath(one.size_bytes, one.sha256, examples) if one.sha256 else None
+        known = PathAnswer(one.size_bytes, one.sha256, examples) if one.sha256 else None
         if known is not None and (len(one.sha256) != 64 or not set(one.sha256) <= set("0123456789abcdef")):
             raise ValueError(f"sha256: found {one.sha256!r:.80}, allowed are 64 lower-case hexadecimal digits")
         return WantedPartition(data, one.name, (), check_url(one.url), known)
@@ -149,7 +149,7 @@ async def inspected(parts: Sequence[WantedPartition], ask: Ask, connected: Seque
         answers = await asyncio.gather(*(ask(node, [wanted for _, wanted in asked]) for node, asked in places.items()))
     except Unavailable as error:
         raise Conflict(f"{error}; register again when it is back") from error
-    found: list[list[tuple[str, FoundPath]]] = [[] for _ in parts]
+    found: list[list[tuple[str, PathAnswer]]] = [[] for _ in parts]
     for (node, asked), answer in zip(places.items(), answers, strict=True):
         for (index, wanted), one in zip(asked, answer, strict=True):
             found[index].append((f"{node} {wanted.place}", one))
@@ -171,7 +171,7 @@ async def inspected(parts: Sequence[WantedPartition], ask: Ask, connected: Seque
     return data
 
 
-def _problems(part: WantedPartition, sides: Sequence[tuple[str, FoundPath]]) -> list[str]:
+def _problems(part: WantedPartition, sides: Sequence[tuple[str, PathAnswer]]) -> list[str]:
     broken = [f"{part.name}: on {where.split(' ', 1)[0]}: {one.error}" for where, one in sides if one.error]
     if broken:
         return broken

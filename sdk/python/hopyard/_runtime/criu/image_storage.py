@@ -15,7 +15,7 @@ _MARGIN: Final = 1.2
 """Factor by which an image may exceed its expected size."""
 
 
-class Rooms:
+class ImageFolders:
     """Creates and deletes the temporary folders for CRIU's images of one job.
 
     Args:

@@ -23,7 +23,7 @@ from hopyard._runtime.criu import archive, compatibility, gpu, procfs
 from hopyard._runtime.criu.binary import Criu
 from hopyard._runtime.criu.commands import Calls
 from hopyard._runtime.criu.errors import DumpFailedError, ProcessSnapshotError, RestoreFailedError
-from hopyard._runtime.criu.image_storage import Rooms
+from hopyard._runtime.criu.image_storage import ImageFolders
 from hopyard._runtime.criu.preconditions import refuse
 from hopyard._runtime.snapshot_file import SnapshotFileInfo
 
@@ -75,7 +75,7 @@ class DumpableJob:
         driver: Driver of the GPUs; None: the host's driver, if a GPU is used.
     """
 
-    def __init__(self, criu: Criu, folder: Path, rooms: Rooms, driver: gpu.Driver | None = None) -> None:
+    def __init__(self, criu: Criu, folder: Path, rooms: ImageFolders, driver: gpu.Driver | None = None) -> None:
         self.folder = folder
         self.timings = Timings()
         self._criu = criu

@@ -23,7 +23,7 @@ _MAX_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class MadePartition:
+class WrittenPartition:
     """A partition file that `split` wrote: partition name, file name, size in bytes, SHA-256, and number of examples."""
 
     name: str
@@ -33,7 +33,7 @@ class MadePartition:
     examples: int
 
 
-def write_manifest(folder: Path, made: Sequence[MadePartition]) -> Path:
+def write_manifest(folder: Path, made: Sequence[WrittenPartition]) -> Path:
     """Write the manifest of the partitions `made` into `folder` atomically, and return its path."""
     target = folder / FILE
     partial = target.with_name(f".{FILE}.part")
@@ -43,7 +43,7 @@ def write_manifest(folder: Path, made: Sequence[MadePartition]) -> Path:
     return target
 
 
-def read_manifest(text: str, place: str) -> list[MadePartition]:
+def read_manifest(text: str, place: str) -> list[WrittenPartition]:
     """Return the partitions in a manifest: training partitions first, then by number.
 
     Args:
@@ -75,7 +75,7 @@ def read_manifest(text: str, place: str) -> list[MadePartition]:
     return sorted(made, key=lambda one: order(one.name))
 
 
-def _made(one: Any, place: str) -> MadePartition:
+def _made(one: Any, place: str) -> WrittenPartition:
     """Return the partition that a manifest's list element describes.
 
     Args:
@@ -91,10 +91,10 @@ def _made(one: Any, place: str) -> MadePartition:
         if type(one.get(field)) is not kind:
             found = f"found {one[field]!r:.80}" if field in one else "it is missing"
             raise ValueError(f"{place}.{field}: needs {'text' if kind is str else 'a whole number'}, {found}")
-    return MadePartition(one["name"], one["file"], one["size_bytes"], one["sha256"], one["examples"])
+    return WrittenPartition(one["name"], one["file"], one["size_bytes"], one["sha256"], one["examples"])
 
 
-def manifest_at(url: str) -> list[MadePartition]:
+def manifest_at(url: str) -> list[WrittenPartition]:
     """Read the manifest in a folder that `hopyard data split` wrote, and return its partitions.
 
     Args:

@@ -30,7 +30,7 @@ class PathQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPath:
+class PathAnswer:
     """The answer of a node to one `PathQuery`.
 
     Attributes:
@@ -60,12 +60,12 @@ def asked(text: str) -> list[PathQuery]:
     return [PathQuery(**one) for one in _rows(text, ("place", "sha256", "fetch"))]
 
 
-def answer(found: Sequence[FoundPath]) -> str:
+def answer(found: Sequence[PathAnswer]) -> str:
     """Return the JSON text of an answer; `found` has one element for each query, in the same order."""
     return json.dumps([asdict(one) for one in found], separators=(",", ":"))
 
 
-def answered(text: str, expected: int) -> list[FoundPath]:
+def answered(text: str, expected: int) -> list[PathAnswer]:
     """Return the elements of an answer, the inverse of `answer`.
 
     Args:
@@ -78,7 +78,7 @@ def answered(text: str, expected: int) -> list[FoundPath]:
     rows = _rows(text, ("size", "sha256", "examples", "error"))
     if len(rows) != expected:
         raise ValueError(f"the answer is about {len(rows)} places, {expected} were asked for")
-    return [FoundPath(**one) for one in rows]
+    return [PathAnswer(**one) for one in rows]
 
 
 def _rows(text: str, names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hopyard._common.optional_import import need
-from hopyard._runtime.datasets.manifest import MadePartition, write_manifest
+from hopyard._runtime.datasets.manifest import WrittenPartition, write_manifest
 from hopyard._runtime.datasets.names import EVAL, MAX_PARTITIONS, TRAIN, partition_name
 from hopyard._runtime.datasets.reader import content, first_lengths
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound
@@ -110,7 +110,7 @@ def rows_of(total: int, plan: SplitPlan) -> dict[str, Rows]:
     return dict(zip(names, np.split(shuffled, np.cumsum(counts)[:-1]), strict=True))
 
 
-def split(file: Path, folder: Path, plan: SplitPlan) -> list[MadePartition]:
+def split(file: Path, folder: Path, plan: SplitPlan) -> list[WrittenPartition]:
     """Split a file into partition files, such as `train-0.npz`, in a folder, and write their manifest there.
 
     If this fails, the partition files are deleted.
@@ -168,9 +168,9 @@ def _cutter(file: Path) -> _Cut:
     raise InvalidInput(f"{file}: found {file.suffix or 'no suffix'}, allowed are {' and '.join(SUFFIXES)}")
 
 
-def _made(name: str, path: Path, examples: int) -> MadePartition:
+def _made(name: str, path: Path, examples: int) -> WrittenPartition:
     found = content(path)
-    return MadePartition(name, path.name, found.size, found.sha256, examples)
+    return WrittenPartition(name, path.name, found.size, found.sha256, examples)
 
 
 def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mapping[str, Rows]:

@@ -12,7 +12,7 @@ import grpc
 
 from hopyard._runtime.runner.boundary import Boundary
 from hopyard._runtime.runner.outbox import Outbox
-from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, LeaseWatch, Leaving
+from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, LeaseWatch, ProcessExit
 from hopyard._version import __version__
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc
@@ -32,20 +32,20 @@ _START_SECONDS: Final = 60.0
 
 
 class Assignment(Protocol):
-    """The run that the process makes at present, as an `Attachment` needs it."""
+    """The run that the process makes at present, as an `AgentConnection` needs it."""
 
     @property
     def boundary(self) -> Boundary:
         """The object that receives the agent's commands for the run."""
 
-    def trouble(self, now: float) -> Leaving | None:
+    def trouble(self, now: float) -> ProcessExit | None:
         """Return why the process must end immediately, or None if it need not. `now` is in monotonic seconds."""
 
     def forsake(self) -> None:
         """End everything that would outlive the process, which is about to exit; may be called from any thread."""
 
 
-class Attachment:
+class AgentConnection:
     """The connection of one process to its agent (the stream `Attach`). If it breaks, the process exits.
 
     Args:
@@ -115,9 +115,9 @@ class Attachment:
                 self._closing = True
                 self._refused(error)
             elif not self._closing:
-                self._end(Leaving(EXIT_AGENT_GONE, f"the attachment to the agent broke: {error}"))
+                self._end(ProcessExit(EXIT_AGENT_GONE, f"the attachment to the agent broke: {error}"))
         if not self._closing:
-            self._end(Leaving(EXIT_AGENT_GONE, "the agent ended the attachment"))
+            self._end(ProcessExit(EXIT_AGENT_GONE, "the agent ended the attachment"))
 
     def _dispatch(self, response: wire.AttachResponse) -> None:
         run = self.run
@@ -144,11 +144,11 @@ class Attachment:
             if self._closing and run is None:
                 return
             if self._watch.expired(now):
-                self._end(Leaving(EXIT_AGENT_GONE, "the agent has been silent for longer than its lease"))
+                self._end(ProcessExit(EXIT_AGENT_GONE, "the agent has been silent for longer than its lease"))
             if run is not None and (leaving := run.trouble(now)) is not None:
                 self._end(leaving)
 
-    def _end(self, leaving: Leaving) -> NoReturn:
+    def _end(self, leaving: ProcessExit) -> NoReturn:
         """End the process immediately, from any thread, with the exit code of `leaving`; its reason is written to standard error."""
         if (run := self.run) is not None:
             run.forsake()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-from hopyard._runtime.runner.agent_connection import Attachment
+from hopyard._runtime.runner.agent_connection import AgentConnection
 from hopyard._runtime.runner.command.log_run import LoggedRun
 from hopyard._runtime.runner.failures import ended_by
 from hopyard._runtime.runner.program import ProgramLoader
@@ -28,7 +28,7 @@ class RunnerProcess:
         self._starts: queue.SimpleQueue[TrainingRun | LoggedRun | None] = queue.SimpleQueue()
         self._log_files: dict[TrainingRun | LoggedRun, str] = {}
         self._agent_pid = int(environment["HOPYARD_AGENT_PID"])
-        self._attachment = Attachment(
+        self._attachment = AgentConnection(
             environment["HOPYARD_AGENT"],
             environment["HOPYARD_TOKEN"],
             take=self._take,

@@ -19,7 +19,7 @@ from hopyard._runtime.runner.gang.follower import Follower, Leave
 from hopyard._runtime.runner.gang.leader import Leader
 from hopyard._runtime.runner.outbox import Outbox
 from hopyard._runtime.runner.program import ProgramLoader
-from hopyard._runtime.runner.watchdog import EXIT_GANG_BROKEN, EXIT_HUNG, Leaving
+from hopyard._runtime.runner.watchdog import EXIT_GANG_BROKEN, EXIT_HUNG, ProcessExit
 from hopyard._runtime.snapshot_folder import keep, loadable, remove
 from hopyard.trainer import IterationReport, Trainer, TrainerDriver, UserCodeError, data_cache
 from hopyard.v1 import application_pb2 as wire
@@ -49,15 +49,15 @@ class TrainingRun:
         self.broken = False
         """Whether the process must not be used for another run."""
 
-    def trouble(self, now: float) -> Leaving | None:
+    def trouble(self, now: float) -> ProcessExit | None:
         """Return why the process must end immediately, even if its training code hangs, or None if it need not.
 
         `now` is in monotonic seconds.
         """
         if self.boundary.hung(now):
-            return Leaving(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
+            return ProcessExit(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
         if self._gang is not None and self._gang.abandoned(now):
-            return Leaving(EXIT_GANG_BROKEN, "another rank of its gang is gone, and its code does not notice")
+            return ProcessExit(EXIT_GANG_BROKEN, "another rank of its gang is gone, and its code does not notice")
         return None
 
     def forsake(self) -> None:

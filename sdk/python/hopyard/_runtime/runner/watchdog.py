@@ -24,7 +24,7 @@ CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signa
 _PR_SET_PDEATHSIG: Final = 1
 
 
-class Leaving(NamedTuple):
+class ProcessExit(NamedTuple):
     """An immediate end of the process: the exit code for its agent, and the reason as text."""
 
     code: int

@@ -59,7 +59,7 @@ class ProcessRecord:
                 yield answer
 
 
-class PlayedAgent(application_pb2_grpc.ApplicationServiceServicer):
+class SimulatedAgent(application_pb2_grpc.ApplicationServiceServicer):
     """A simulated agent: serves the client processes of one conformance case, which it identifies by their tokens.
 
     `places` maps tokens to the state of their processes; a caller with another token is refused.

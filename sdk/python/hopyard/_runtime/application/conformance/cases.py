@@ -1,6 +1,6 @@
 """Conformance cases about training, saving, waiting and commands. `snapshot_cases` and `failure_cases` have the others.
 
-Each case function starts runs of the client with a `RunFixture` and raises `Unmet` if the client violates the protocol.
+Each case function starts runs of the client with a `RunFixture` and raises `ProtocolViolation` if the client violates the protocol.
 The first line of its docstring is the case's title: what the client must do.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hopyard._runtime.application.conformance.run import ProcessRun, RunFixture
-from hopyard._runtime.application.conformance.transcript import Unmet
+from hopyard._runtime.application.conformance.transcript import ProtocolViolation
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
@@ -35,7 +35,7 @@ class Case:
         section: The anchor of the section of docs/protocol.md that the case tests.
         needs: Names of the cases that must pass before this one can run.
         title: What a client must do, in one line.
-        try_out: Runs the case; raises `Unmet` if the client does not behave as required.
+        try_out: Runs the case; raises `ProtocolViolation` if the client does not behave as required.
     """
 
     name: str
@@ -72,18 +72,18 @@ def case(
 def attach(bench: RunFixture) -> None:
     """Attaches with its token and sends hello first.
 
-    Raise `Unmet` unless the client calls Attach with the metadata `authorization: Bearer TOKEN`, its first message is a hello that
-    names its library, and a report follows.
+    Raise `ProtocolViolation` unless the client calls Attach with the metadata `authorization: Bearer TOKEN`, its first message is a
+    hello that names its library, and a report follows.
     """
     run = bench.begin({"lr": 1.0}, allowed=FAR, until=1)
     run.until(lambda: bool(run.heard.first) or bool(bench.agent.refused), "a call of Attach, with hello first")
     if bench.agent.refused:
-        raise Unmet("metadata authorization: Bearer $HOPYARD_TOKEN", bench.agent.refused)
+        raise ProtocolViolation("metadata authorization: Bearer $HOPYARD_TOKEN", bench.agent.refused)
     if run.heard.first != "hello":
-        raise Unmet("hello first", f"{run.heard.first} first")
+        raise ProtocolViolation("hello first", f"{run.heard.first} first")
     hello = run.heard.said[0].hello
     if not hello.library:
-        raise Unmet("hello with the library that speaks, such as 'mine 1.0'", "no library")
+        raise ProtocolViolation("hello with the library that speaks, such as 'mine 1.0'", "no library")
     run.until(lambda: bool(run.heard.reports()), "a report")
 
 
@@ -91,7 +91,7 @@ def attach(bench: RunFixture) -> None:
 def series(bench: RunFixture) -> None:
     """Reports each position once and in order, with the exact value, and does not wait at positions below allowed.
 
-    Start a run that may train up to position 6 without a decision, and raise `Unmet` unless it reports positions 1 to 6.
+    Start a run that may train up to position 6 without a decision, and raise `ProtocolViolation` unless it reports positions 1 to 6.
     """
     run = bench.begin({"lr": 0.1}, allowed=6)
     for position in range(1, 7):
@@ -102,7 +102,8 @@ def series(bench: RunFixture) -> None:
 def hyperparameters(bench: RunFixture) -> None:
     """Reads whole numbers, floats, text, booleans, groups and lists, and ignores unknown names.
 
-    Start runs with hyperparameters of these kinds, and raise `Unmet` unless the reported metric values are those that follow from them.
+    Start runs with hyperparameters of these kinds, and raise `ProtocolViolation` unless the reported metric values are those that
+    follow from them.
     """
     given = {"lr": 1, "start": {"x": 2.5}, "sign": "minus", "twice": True}
     strange = {"layers": [64, 0.5, "x"], "none": None, "größe": {"a": {"b": False}}}
@@ -117,7 +118,7 @@ def hyperparameters(bench: RunFixture) -> None:
 def nan(bench: RunFixture) -> None:
     """Reports a metric that is not a number as NaN and continues training.
 
-    Start a run whose metric is NaN at position 2, and raise `Unmet` unless it reports this and position 3.
+    Start a run whose metric is NaN at position 2, and raise `ProtocolViolation` unless it reports this and position 3.
     """
     run = bench.begin({"lr": 0.5, "nan_at": 2}, allowed=3)
     for position in range(1, 4):
@@ -128,8 +129,8 @@ def nan(bench: RunFixture) -> None:
 def waiting(bench: RunFixture) -> None:
     """Waits for a decision on the reported position at allowed and beyond, and nowhere else.
 
-    `allowed` is the position up to which a run may train without a decision. Raise `Unmet` if the client reports more before the
-    decision arrives, or does not continue after it.
+    `allowed` is the position up to which a run may train without a decision. Raise `ProtocolViolation` if the client reports more
+    before the decision arrives, or does not continue after it.
     """
     run = bench.begin({"lr": 0.5}, allowed=2)
     run.reported(2)
@@ -147,7 +148,7 @@ def late_decision(bench: RunFixture) -> None:
     """Keeps waiting after a decision on an earlier position, and never lowers allowed.
 
     Send a decision on position 1 to a run that waits at 2, which must keep waiting. Then send two decisions on position 2, with
-    `allowed` 5 and 1. Raise `Unmet` unless the run then trains to position 5 without waiting.
+    `allowed` 5 and 1. Raise `ProtocolViolation` unless the run then trains to position 5 without waiting.
     """
     run = bench.begin({"lr": 0.5, "seconds": 0.3}, allowed=2)
     run.reported(2)
@@ -162,7 +163,8 @@ def late_decision(bench: RunFixture) -> None:
 def snapshots(bench: RunFixture) -> None:
     """Saves at the requested positions, right after their reports, with the correct hash and size.
 
-    Start a run that must take snapshots at positions 2 and 4, and raise `Unmet` if messages are missing, out of order or wrong.
+    Start a run that must take snapshots at positions 2 and 4, and raise `ProtocolViolation` if messages are missing, out of order or
+    wrong.
     """
     run = bench.begin({"lr": LR}, allowed=5, snapshot_at=[2, 4])
     run.reported(5)
@@ -171,15 +173,15 @@ def snapshots(bench: RunFixture) -> None:
     found = [word for word in run.heard.order if word.startswith(("report", "snapshot"))]
     expected = ["report 1", "report 2", "snapshot 2", "report 3", "report 4", "snapshot 4", "report 5"]
     if found != expected:
-        raise Unmet(", ".join(expected), ", ".join(found))
+        raise ProtocolViolation(", ".join(expected), ", ".join(found))
 
 
 @case("until", "until", "snapshots")
 def until(bench: RunFixture) -> None:
     """Parks at until, regardless of allowed; CONTINUE there makes it save and end the run.
 
-    `until` is the position at which a run ends; to park is to wait there for a decision. Raise `Unmet` if the client ends or
-    trains before the decision, or does not save and end after it.
+    `until` is the position at which a run ends; to park is to wait there for a decision. Raise `ProtocolViolation` if the client
+    ends or trains before the decision, or does not save and end after it.
     """
     run = bench.begin({"lr": 0.1}, until=3, allowed=FAR)
     run.reported(2)
@@ -193,7 +195,7 @@ def until(bench: RunFixture) -> None:
 def completes(bench: RunFixture) -> None:
     """Saves and ends at until without a decision if completes is set.
 
-    `completes` is a field of the start message. Raise `Unmet` unless the run saves at position 2 and then ends.
+    `completes` is a field of the start message. Raise `ProtocolViolation` unless the run saves at position 2 and then ends.
     """
     run = bench.begin({"lr": 0.1}, until=2, allowed=FAR, completes=True)
     run.reported(2, at_until=True)
@@ -205,7 +207,7 @@ def amend(bench: RunFixture) -> None:
     """Moves until if the amendment is in time, refuses it if it is late, and still waits for the decision.
 
     An amendment is a message that changes `until` or the snapshot positions of a run that has started; it is late if it names a
-    position that the run has passed. Raise `Unmet` if a reply, a position or the end differs.
+    position that the run has passed. Raise `ProtocolViolation` if a reply, a position or the end differs.
     """
     run = bench.begin({"lr": 0.5}, until=3, allowed=FAR)
     run.reported(3, at_until=True)
@@ -230,28 +232,28 @@ def amend(bench: RunFixture) -> None:
 def amend_running(bench: RunFixture) -> None:
     """Accepts amendments while it trains, not only while it waits.
 
-    Send an amendment during a slow iteration, and raise `Unmet` unless it is accepted within two iterations and followed.
+    Send an amendment during a slow iteration, and raise `ProtocolViolation` unless it is accepted within two iterations and followed.
     """
     run = bench.begin({"lr": 0.5, "seconds": 0.4}, until=FAR, allowed=3)
     run.reported(1)
     run.amend("far", until=6, snapshot_at=(4,))
     stood = run.answered("far", accepted=True)
     if not 1 <= stood <= 3:
-        raise Unmet("an answer within an iteration or two of position 1", f"an answer at position {stood}")
+        raise ProtocolViolation("an answer within an iteration or two of position 1", f"an answer at position {stood}")
     run.reported(3)
     run.decide("CONTINUE", 3, allowed=FAR)
     run.reported(6, at_until=True)
     run.took(4)
     if run.heard.order.index("snapshot 4") > run.heard.order.index("report 5"):
-        raise Unmet("the snapshot of position 4 before report 5", run.heard.shown())
+        raise ProtocolViolation("the snapshot of position 4 before report 5", run.heard.shown())
 
 
 @case("park", "until", "amend")
 def park(bench: RunFixture) -> None:
     """Continues by itself when until is moved after a PARK decision.
 
-    PARK orders a run at its `until` to wait until this position is moved. Raise `Unmet` if the run trains before, does not train up to
-    the new `until`, or does not wait there.
+    PARK orders a run at its `until` to wait until this position is moved. Raise `ProtocolViolation` if the run trains before, does
+    not train up to the new `until`, or does not wait there.
     """
     run = bench.begin({"lr": 0.5}, until=2, allowed=FAR)
     run.reported(2, at_until=True)
@@ -269,7 +271,7 @@ def park(bench: RunFixture) -> None:
 def terminate(bench: RunFixture) -> None:
     """Ends without a snapshot when it is terminated, while waiting and while training.
 
-    Raise `Unmet` if the client does not end its run at the next boundary after a TERMINATE decision, or saves.
+    Raise `ProtocolViolation` if the client does not end its run at the next boundary after a TERMINATE decision, or saves.
     """
     run = bench.begin({"lr": 0.5}, allowed=2)
     run.reported(2)
@@ -285,32 +287,32 @@ def terminate(bench: RunFixture) -> None:
 def finished(bench: RunFixture) -> None:
     """Ends its job by itself at the position where nothing is left to train.
 
-    The task ends at position 3. Raise `Unmet` unless the client says `finished` in its report or at the end of its run, or exits
-    with code 0, after three reports.
+    The task ends at position 3. Raise `ProtocolViolation` unless the client says `finished` in its report or at the end of its run,
+    or exits with code 0, after three reports.
     """
     run = bench.begin({"lr": 0.5, "last": 3}, allowed=FAR)
     run.reported(2)
     report = run.reported(3)
     if report.finished:
         if not report.at_until:
-            raise Unmet("at_until in a report that says finished", "finished alone")
+            raise ProtocolViolation("at_until in a report that says finished", "finished alone")
         run.decide("CONTINUE", 3)
         run.ended("UNTIL", 3, saved=True)
         return
     run.until(lambda: run.heard.closed or run.heard.ended is not None, "ended with finished, or the end of the process")
     if (ended := run.heard.ended) is not None and not (ended.finished and ended.position == 3):
-        raise Unmet("ended with finished at position 3", run.seen())
+        raise ProtocolViolation("ended with finished at position 3", run.seen())
     run.tell(exit=wire.ApplicationExit(reason="the run is over"))
     run.exits(0, "when there is nothing more to train")
     if len(run.heard.reports()) > 3:
-        raise Unmet("three reports", run.seen())
+        raise ProtocolViolation("three reports", run.seen())
 
 
 @case("unfamiliar", "versions", "waiting")
 def unfamiliar(bench: RunFixture) -> None:
     """Ignores messages and fields that it does not know.
 
-    Send unknown messages and fields before and during a run, and raise `Unmet` unless it trains as usual.
+    Send unknown messages and fields before and during a run, and raise `ProtocolViolation` unless it trains as usual.
     """
 
     def strange(run: ProcessRun) -> None:
@@ -341,20 +343,20 @@ _UNKNOWN: Final = b"\xc0\x3e\x01\xca\x3e\x03abc"
 def heartbeats(bench: RunFixture) -> None:
     """Sends a message each second, during a long iteration and while it waits.
 
-    Raise `Unmet` if more than `_SILENCE_SECONDS` pass between two messages.
+    Raise `ProtocolViolation` if more than `_SILENCE_SECONDS` pass between two messages.
     """
     run = bench.begin({"lr": 0.5, "seconds": 4.0}, allowed=1)
     run.reported(1)
     run.quiet("the run waits", seconds=4.0)
     silence = max(run.heard.silence, time.monotonic() - run.heard.heard_at)
     if silence > _SILENCE_SECONDS * bench.stretch:
-        raise Unmet("a message each second, if only a heartbeat", f"{silence:.1f} s of silence")
+        raise ProtocolViolation("a message each second, if only a heartbeat", f"{silence:.1f} s of silence")
 
 
 def soon(run: ProcessRun, position: int) -> None:
-    """Raise `Unmet` unless a run with slow iterations ended at `position` 1 to 3, soon enough after a command at position 1."""
+    """Raise `ProtocolViolation` unless a run with slow iterations that got a command at position 1 ended at `position` 1 to 3."""
     if not 1 <= position <= 3:
-        raise Unmet("the end at the next boundary, position 2", f"the end at position {position}")
+        raise ProtocolViolation("the end at the next boundary, position 2", f"the end at position {position}")
 
 
 def failure(run: ProcessRun, *, user: bool) -> str:
@@ -374,12 +376,12 @@ def failure(run: ProcessRun, *, user: bool) -> str:
     ended = run.heard.ended
     assert ended is not None
     if (ended.reason, ended.failure) != (reason, kind) or not ended.message:
-        raise Unmet(expected, f"{run.seen()} (class {common_pb2.FailureClass.Name(ended.failure)})")
+        raise ProtocolViolation(expected, f"{run.seen()} (class {common_pb2.FailureClass.Name(ended.failure)})")
     return ended.message
 
 
 def failed(bench: RunFixture, run: ProcessRun, reason: str) -> None:
-    """Wait for the exit of a process that has reported the failure of its run, and raise `Unmet` if its exit code is 0.
+    """Wait for the exit of a process that has reported the failure of its run, and raise `ProtocolViolation` if its exit code is 0.
 
     Code 0 is allowed for a client that makes several runs in one process.
 
@@ -391,7 +393,7 @@ def failed(bench: RunFixture, run: ProcessRun, reason: str) -> None:
     run.tell(exit=wire.ApplicationExit(reason="the run is over"))
     # A process that makes several runs does not exit because one of them failed.
     if run.exits(None, f"after ended {reason}") == 0 and not bench.client.trainer:
-        raise Unmet(f"an exit code other than 0 after ended {reason}", "exit code 0")
+        raise ProtocolViolation(f"an exit code other than 0 after ended {reason}", "exit code 0")
 
 
 __all__ = ["CASES", "FAR", "LR", "Case", "case", "failed", "failure", "soon"]

@@ -7,7 +7,7 @@ from typing import Final
 
 from hopyard._runtime.application.conformance.cases import FAR, case, failed
 from hopyard._runtime.application.conformance.run import QUIET_SECONDS, ProcessRun, RunFixture
-from hopyard._runtime.application.conformance.transcript import Unmet
+from hopyard._runtime.application.conformance.transcript import ProtocolViolation
 from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, EXIT_GANG_BROKEN, EXIT_HUNG
 from hopyard.v1 import common_pb2
 
@@ -20,21 +20,22 @@ _LONG: Final = 600.0
 def kill(bench: RunFixture) -> None:
     """Leaves no process behind when it is killed.
 
-    Kill the process group of a client, and raise `Unmet` if other processes that the client started still run after some seconds.
+    Kill the process group of a client, and raise `ProtocolViolation` if other processes that the client started still run after some
+    seconds.
     """
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
     assert run.process is not None
     run.process.kill()
     if left := run.process.left(_SOON_SECONDS * bench.stretch):
-        raise Unmet("no process of its own that outlives it in a group of its own", f"{len(left)} of them")
+        raise ProtocolViolation("no process of its own that outlives it in a group of its own", f"{len(left)} of them")
 
 
 @case("agent-gone", "when-the-agent-is-gone", "waiting")
 def agent_gone(bench: RunFixture) -> None:
     """Exits with code 75 when its agent crashes or ends the stream, while training and while waiting.
 
-    Raise `Unmet` if the client does not exit within `_SOON_SECONDS` or exits with another code.
+    Raise `ProtocolViolation` if the client does not exit within `_SOON_SECONDS` or exits with another code.
     """
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
@@ -50,7 +51,7 @@ def agent_silent(bench: RunFixture) -> None:
     """Exits with code 75 when its agent has been silent for longer than the lease, and not before.
 
     The lease is the time without a message, given in the start message, after which a client must regard its agent as lost. Raise
-    `Unmet` if the client exits earlier, later or with another code.
+    `ProtocolViolation` if the client exits earlier, later or with another code.
     """
     run = bench.begin({"lr": 0.5}, lease=3.0, allowed=1)
     run.reported(1)
@@ -65,20 +66,23 @@ def agent_silent(bench: RunFixture) -> None:
 def refused(bench: RunFixture) -> None:
     """Exits with a message and a nonzero exit code when the agent refuses it.
 
-    Start a client with a token that the agent does not know, and raise `Unmet` if it exits with code 0 or prints nothing.
+    Start a client with a token that the agent does not know, and raise `ProtocolViolation` if it exits with code 0 or prints nothing.
     """
     run = bench.begin({"lr": 0.5}, allowed=FAR, known=False)
     assert run.process is not None
     code = run.exits(None, "when the agent answers PERMISSION_DENIED")
     if code == 0 or not run.process.printed():
-        raise Unmet("an exit code other than 0, and a message", f"code {code}, and printed {run.process.printed()!r}")
+        raise ProtocolViolation(
+            "an exit code other than 0, and a message", f"code {code}, and printed {run.process.printed()!r}"
+        )
 
 
 @case("iteration-timeout", "signs-of-life", "waiting")
 def iteration_timeout(bench: RunFixture) -> None:
     """Exits with code 76 when an iteration exceeds its time limit; waiting does not count.
 
-    Raise `Unmet` if the client exits while it waits for a decision, or does not exit with code 76 in an iteration that hangs.
+    Raise `ProtocolViolation` if the client exits while it waits for a decision, or does not exit with code 76 in an iteration that
+    hangs.
     """
     run = bench.begin({"lr": 0.5}, allowed=1, iteration_timeout=2.0)
     run.reported(1)
@@ -93,8 +97,8 @@ def iteration_timeout(bench: RunFixture) -> None:
 def bad_hyperparameters(bench: RunFixture) -> None:
     """Fails with a message that names the hyperparameter that it cannot use.
 
-    Start a run whose learning rate is a text, and raise `Unmet` unless the client reports a failure of user code or exits with a
-    nonzero code, before any report, and names `lr`.
+    Start a run whose learning rate is a text, and raise `ProtocolViolation` unless the client reports a failure of user code or
+    exits with a nonzero code, before any report, and names `lr`.
     """
     run = bench.begin({"lr": "fast"}, allowed=FAR)
     assert run.process is not None
@@ -112,7 +116,7 @@ def bad_hyperparameters(bench: RunFixture) -> None:
         named = code > 0 and code not in (EXIT_AGENT_GONE, EXIT_HUNG, EXIT_GANG_BROKEN) and "lr" in run.process.said()
     said = takewhile(lambda word: not word.startswith("ended"), run.heard.order)
     if not named or any(word.startswith("report") for word in said):
-        raise Unmet(expected, f"{run.seen()}; printed: {run.process.printed()!r}")
+        raise ProtocolViolation(expected, f"{run.seen()}; printed: {run.process.printed()!r}")
 
 
 def _training(bench: RunFixture, iteration_timeout: float = 0.0) -> ProcessRun:

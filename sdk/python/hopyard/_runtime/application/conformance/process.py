@@ -20,7 +20,7 @@ _LAST_LINES: Final = 12
 _LAST_BYTES: Final = 4000
 
 
-class CannotStart(Exception):
+class StartError(Exception):
     """Raised if the client's command cannot be started; the message says why."""
 
 
@@ -98,9 +98,9 @@ class ProcessUnderTest:
                     start_new_session=True,
                 )
         except command_template.PlaceholderError as error:
-            raise CannotStart(f"command: {error}") from error
+            raise StartError(f"command: {error}") from error
         except OSError as error:
-            raise CannotStart(f"{command[0]} cannot be started in {client.folder}: {error.strerror}") from error
+            raise StartError(f"{command[0]} cannot be started in {client.folder}: {error.strerror}") from error
 
     @property
     def exit_code(self) -> int | None:

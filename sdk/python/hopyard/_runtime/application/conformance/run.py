@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._runtime.application.conformance import task
-from hopyard._runtime.application.conformance.agent import PlayedAgent, ProcessRecord
+from hopyard._runtime.application.conformance.agent import ProcessRecord, SimulatedAgent
 from hopyard._runtime.application.conformance.process import ClientUnderTest, ProcessUnderTest
-from hopyard._runtime.application.conformance.transcript import Unmet, ending, same
+from hopyard._runtime.application.conformance.transcript import ProtocolViolation, ending, same
 from hopyard._runtime.application.state import named
 from hopyard._runtime.snapshot_file import SnapshotFileError
 from hopyard.v1 import application_pb2 as wire
@@ -67,7 +67,7 @@ class RunFixture:
     def __post_init__(self) -> None:
         """Start the simulated agent."""
         (self.folder / "snapshots").mkdir()
-        self.agent = PlayedAgent(self.folder / "snapshots")
+        self.agent = SimulatedAgent(self.folder / "snapshots")
 
     def begin(
         self,
@@ -153,8 +153,8 @@ class RunFixture:
 class ProcessRun:
     """A client process and the run that it trains.
 
-    The methods of a case send messages of the agent to the process or wait for expected messages from it. They raise `Unmet`, with
-    what was seen, if an expected message does not arrive or is wrong.
+    The methods of a case send messages of the agent to the process or wait for expected messages from it. They raise
+    `ProtocolViolation`, with what was seen, if an expected message does not arrive or is wrong.
     """
 
     def __init__(
@@ -228,15 +228,15 @@ class ProcessRun:
         found = dict(report.metrics)
         right = report.position == position and set(found) == {task.METRIC}
         if not (right and same(found[task.METRIC], self.value(position))):
-            raise Unmet(expected, f"report {report.position} with {_shown(found)}")
+            raise ProtocolViolation(expected, f"report {report.position} with {_shown(found)}")
         if not 0 <= report.seconds < math.inf:
-            raise Unmet("seconds that are 0 or more", f"report {position} with {report.seconds} seconds")
+            raise ProtocolViolation("seconds that are 0 or more", f"report {position} with {report.seconds} seconds")
         if report.at_until != at_until and not report.finished:
-            raise Unmet(f"at_until {at_until} in report {position}", f"{report.at_until}")
+            raise ProtocolViolation(f"at_until {at_until} in report {position}", f"{report.at_until}")
         return report
 
     def quiet(self, why: str, seconds: float = QUIET_SECONDS) -> None:
-        """Raise `Unmet` if a message other than a heartbeat arrives or the stream ends within some time.
+        """Raise `ProtocolViolation` if a message other than a heartbeat arrives or the stream ends within some time.
 
         Args:
             why: Why no message may arrive, for the error message.
@@ -245,7 +245,9 @@ class ProcessRun:
         seconds *= self.stretch
         count = len(self.heard.said)
         if self.heard.wait(lambda: len(self.heard.said) > count or self.heard.closed, seconds):
-            raise Unmet(f"nothing for {seconds:g} s: {why}", self.heard.shown(count) or "the end of the stream")
+            raise ProtocolViolation(
+                f"nothing for {seconds:g} s: {why}", self.heard.shown(count) or "the end of the stream"
+            )
 
     def answered(self, ticket: str, *, accepted: bool, position: int | None = None) -> int:
         """Wait for the reply to an amendment, check it, and return the position that it names.
@@ -265,7 +267,7 @@ class ProcessRun:
         assert amended is not None
         if amended.accepted != accepted or position not in (None, amended.position):
             words = "accepted" if amended.accepted else "not accepted"
-            raise Unmet(expected, f"amended {ticket}, {words}, position {amended.position}")
+            raise ProtocolViolation(expected, f"amended {ticket}, {words}, position {amended.position}")
         return amended.position
 
     def took(self, position: int) -> Saved:
@@ -285,15 +287,19 @@ class ProcessRun:
         try:
             info = named(path)
         except (SnapshotFileError, OSError) as error:
-            raise Unmet(f"a file or folder {snapshot.sha256 or '(no hash)'} in snapshot_folder", str(error)) from None
+            raise ProtocolViolation(
+                f"a file or folder {snapshot.sha256 or '(no hash)'} in snapshot_folder", str(error)
+            ) from None
         if info.sha256 != snapshot.sha256:
-            raise Unmet(f"a snapshot with the hash {snapshot.sha256} that it is named by", f"the hash {info.sha256}")
+            raise ProtocolViolation(
+                f"a snapshot with the hash {snapshot.sha256} that it is named by", f"the hash {info.sha256}"
+            )
         if info.size != snapshot.size_bytes:
-            raise Unmet(
+            raise ProtocolViolation(
                 f"size_bytes {info.size} of the snapshot of position {snapshot.position}", str(snapshot.size_bytes)
             )
         if not snapshot.provider:
-            raise Unmet("a snapshot with a provider, such as framework", "none")
+            raise ProtocolViolation("a snapshot with a provider, such as framework", "none")
         return Saved(snapshot, path, self.value(snapshot.position))
 
     def ended(self, reason: str, position: int | None, *, saved: bool | None) -> resource_manager_pb2.RunEnded:
@@ -315,17 +321,17 @@ class ProcessRun:
         assert ended is not None
         right = ended.reason == Reason.Value(f"RUN_END_REASON_{reason}") and position in (None, ended.position)
         if not right or saved not in (None, ended.HasField("snapshot")):
-            raise Unmet(expected, f"ended {ending(ended)}")
+            raise ProtocolViolation(expected, f"ended {ending(ended)}")
         if ended.HasField("snapshot") and ended.snapshot.position != ended.position:
-            raise Unmet(expected, f"ended {ending(ended)}")
+            raise ProtocolViolation(expected, f"ended {ending(ended)}")
         if ended.HasField("snapshot") and ended.snapshot not in self.heard.snapshots():
-            raise Unmet(
+            raise ProtocolViolation(
                 "a snapshot that this run has taken, and told of by snapshot_taken, at its end", self.heard.shown()
             )
         self.tell(exit=wire.ApplicationExit(reason="the run is over"))
         self.exits(0, f"within {TIDY_SECONDS:g} s of ended", seconds=TIDY_SECONDS)
         if not self.heard.order[-1].startswith("ended"):
-            raise Unmet("ended as the last word", self.heard.shown())
+            raise ProtocolViolation("ended as the last word", self.heard.shown())
         return ended
 
     def saved(self, ended: resource_manager_pb2.RunEnded) -> Saved:
@@ -348,9 +354,9 @@ class ProcessRun:
         found = self.process.wait(limit)
         expected = f"exit code {code}" if code is not None else "the end of the process"
         if found is None:
-            raise Unmet(f"{expected} {when}", f"it lives on after {limit:g} s")
+            raise ProtocolViolation(f"{expected} {when}", f"it lives on after {limit:g} s")
         if code is not None and found != code:
-            raise Unmet(f"{expected} {when}", f"exit code {found}")
+            raise ProtocolViolation(f"{expected} {when}", f"exit code {found}")
         if self.heard.attached:  # The last messages may still be in transit.
             self.heard.wait(lambda: self.heard.closed, TIDY_SECONDS)
         return found
@@ -376,9 +382,9 @@ class ProcessRun:
                 if condition():
                     return
             if ended or (self.heard.closed and not condition()) or time.monotonic() > over:
-                raise Unmet(expected, self.seen())
+                raise ProtocolViolation(expected, self.seen())
         if (misplaced := self.heard.misplaced) is not None:
-            raise Unmet(
+            raise ProtocolViolation(
                 f"snapshot_taken at position {misplaced[1]}, where it stands", f"one at position {misplaced[0]}"
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hopyard._runtime.application.conformance.cases import FAR, LR, case, failed, failure, soon
 from hopyard._runtime.application.conformance.run import ProcessRun, RunFixture, Saved
-from hopyard._runtime.application.conformance.transcript import Unmet
+from hopyard._runtime.application.conformance.transcript import ProtocolViolation
 from hopyard._runtime.application.state import named
 from hopyard.v1 import application_pb2 as wire
 
@@ -13,14 +13,15 @@ from hopyard.v1 import application_pb2 as wire
 def snapshot_every(bench: RunFixture) -> None:
     """Saves whenever the given number of units has passed since its last snapshot.
 
-    Start a run with `snapshot_every` 2 and a snapshot requested at position 3; raise `Unmet` unless it saves at 2, 3, 5 and 7.
+    Start a run with `snapshot_every` 2 and a snapshot requested at position 3; raise `ProtocolViolation` unless it saves at 2, 3, 5
+    and 7.
     """
     run = bench.begin({"lr": LR}, allowed=8, snapshot_at=[3], snapshot_every=2)
     run.reported(8)
     run.quiet("position 8 is one behind the snapshot of 7", 0.3)
     found = [snapshot.position for snapshot in run.heard.snapshots()]
     if found != [2, 3, 5, 7]:
-        raise Unmet("snapshots of positions 2, 3, 5, 7 (every 2, and one at 3)", f"those of {found}")
+        raise ProtocolViolation("snapshots of positions 2, 3, 5, 7 (every 2, and one at 3)", f"those of {found}")
     for position in found:
         run.took(position)
 
@@ -29,7 +30,7 @@ def snapshot_every(bench: RunFixture) -> None:
 def suspend(bench: RunFixture) -> None:
     """Saves and ends when it is suspended at a boundary.
 
-    Send SUSPEND to a run that waits for a decision, and raise `Unmet` unless it saves and ends there.
+    Send SUSPEND to a run that waits for a decision, and raise `ProtocolViolation` unless it saves and ends there.
     """
     _suspended(bench, 2)
 
@@ -38,7 +39,8 @@ def suspend(bench: RunFixture) -> None:
 def suspend_running(bench: RunFixture) -> None:
     """Saves and ends at the next boundary when it is suspended while it trains, regardless of later commands.
 
-    Send SUSPEND during a slow iteration, then CONTINUE, and raise `Unmet` unless the run saves and ends within two iterations.
+    Send SUSPEND during a slow iteration, then CONTINUE, and raise `ProtocolViolation` unless the run saves and ends within two
+    iterations.
     """
     run = bench.begin({"lr": 0.5, "seconds": 0.4}, allowed=3)
     run.reported(1)
@@ -53,7 +55,7 @@ def suspend_running(bench: RunFixture) -> None:
 def resume(bench: RunFixture) -> None:
     """Resumes from a snapshot in a new process with the same results, more than once.
 
-    Suspend and resume a job twice, and raise `Unmet` unless the reports equal those of an uninterrupted run.
+    Suspend and resume a job twice, and raise `ProtocolViolation` unless the reports equal those of an uninterrupted run.
     """
     saved = _suspended(bench, 3)
     for _ in range(2):
@@ -69,7 +71,8 @@ def resume(bench: RunFixture) -> None:
 def nothing_left(bench: RunFixture) -> None:
     """Reports its position without metrics and waits when it is resumed at its until; trains nothing when it was finished.
 
-    Resume runs at position 2 with nothing left to train, and raise `Unmet` if they train, or do not train on when `until` is moved.
+    Resume runs at position 2 with nothing left to train, and raise `ProtocolViolation` if they train, or do not train on when
+    `until` is moved.
     """
     saved = _suspended(bench, 2)
     run = bench.begin({"lr": LR}, saved, until=2, allowed=FAR)
@@ -102,7 +105,9 @@ _RESTATED = "report 2 with at_until and without metrics"
 def _restated(run: ProcessRun) -> None:
     report = run.heard.reports()[0]
     if (report.position, report.at_until, len(report.metrics)) != (2, True, 0):
-        raise Unmet(_RESTATED, f"report {report.position} with at_until {report.at_until} and {dict(report.metrics)}")
+        raise ProtocolViolation(
+            _RESTATED, f"report {report.position} with at_until {report.at_until} and {dict(report.metrics)}"
+        )
     run.restated = 1
 
 
@@ -110,7 +115,7 @@ def _restated(run: ProcessRun) -> None:
 def fork(bench: RunFixture) -> None:
     """Resumes from another job's snapshot with different hyperparameters, and does not change the snapshot.
 
-    Raise `Unmet` if the reports differ from those of the new hyperparameters or the hash of the source snapshot changes.
+    Raise `ProtocolViolation` if the reports differ from those of the new hyperparameters or the hash of the source snapshot changes.
     """
     saved = _suspended(bench, 2)
     for job, lr in (("2", 0.25), ("3", 4.0)):
@@ -118,14 +123,14 @@ def fork(bench: RunFixture) -> None:
         run.reported(4)
         run.took(3)
         if named(saved.file).sha256 != saved.snapshot.sha256:
-            raise Unmet("a snapshot that nobody changes", f"another hash after job {job} has loaded it")
+            raise ProtocolViolation("a snapshot that nobody changes", f"another hash after job {job} has loaded it")
 
 
 @case("snapshot-missing", "loading", "resume")
 def snapshot_missing(bench: RunFixture) -> None:
     """Reports a failure when the snapshot to load is missing, and trains nothing.
 
-    Raise `Unmet` unless the run ends as LOST with a message, without a report, and the process exits with a nonzero code.
+    Raise `ProtocolViolation` unless the run ends as LOST with a message, without a report, and the process exits with a nonzero code.
     """
     saved = _suspended(bench, 1)
     gone = str(saved.file) + ".gone"
@@ -143,7 +148,8 @@ def snapshot_missing(bench: RunFixture) -> None:
 def snapshot_corrupt(bench: RunFixture) -> None:
     """Detects a damaged snapshot by its hash, and trains nothing.
 
-    Change a saved snapshot, resume from it, and raise `Unmet` unless the run ends as LOST with a message and without a report.
+    Change a saved snapshot, resume from it, and raise `ProtocolViolation` unless the run ends as LOST with a message and without a
+    report.
     """
     saved = _suspended(bench, 1)
     files = [saved.file] if saved.file.is_file() else [path for path in saved.file.rglob("*") if path.is_file()]
@@ -151,7 +157,7 @@ def snapshot_corrupt(bench: RunFixture) -> None:
         file.chmod(0o600)
         file.write_bytes(file.read_bytes().replace(b".1234", b".4321"))
     if named(saved.file).sha256 == saved.snapshot.sha256:
-        raise Unmet(f"the task's number as text in the snapshot, {LR}", "a snapshot without it")
+        raise ProtocolViolation(f"the task's number as text in the snapshot, {LR}", "a snapshot without it")
     run = bench.begin({"lr": LR}, saved, allowed=FAR)
     failure(run, user=False)
     _trained_nothing(run)
@@ -167,4 +173,4 @@ def _suspended(bench: RunFixture, position: int) -> Saved:
 
 def _trained_nothing(run: ProcessRun) -> None:
     if run.heard.reports():
-        raise Unmet("no report from a state that could not be loaded", run.heard.shown())
+        raise ProtocolViolation("no report from a state that could not be loaded", run.heard.shown())

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from hopyard._runtime.application.conformance import failure_cases, snapshot_cases
 from hopyard._runtime.application.conformance.cases import CASES, Case
-from hopyard._runtime.application.conformance.process import CannotStart, ClientUnderTest
+from hopyard._runtime.application.conformance.process import ClientUnderTest, StartError
 from hopyard._runtime.application.conformance.run import RunFixture
-from hopyard._runtime.application.conformance.transcript import Unmet
+from hopyard._runtime.application.conformance.transcript import ProtocolViolation
 from hopyard.errors import InvalidInput
 
 PAGE: Final = "docs/protocol.md"
@@ -86,7 +86,7 @@ def check(
             for future in futures.values():
                 results.append(future.result())
                 told(results[-1])
-        except CannotStart as error:
+        except StartError as error:
             raise InvalidInput(str(error)) from error
         finally:
             pool.shutdown(cancel_futures=True)
@@ -103,7 +103,7 @@ def _try(
     bench = RunFixture(client, patience, stretch)
     try:
         case.try_out(bench)
-    except Unmet as unmet:
+    except ProtocolViolation as unmet:
         said = [line for run in bench.runs for line in ["-- a process is started", *run.heard.transcript()]]
         printed = "\n".join(filter(None, (run.process.printed() for run in bench.runs if run.process is not None)))
         spent = time.monotonic() - began

@@ -26,7 +26,7 @@ _MOST: Final = 10_000
 """Maximum number of messages kept: no case needs more, and a client that never waits could exhaust the memory."""
 
 
-class Unmet(Exception):
+class ProtocolViolation(Exception):
     """Raised if a client violates the protocol.
 
     Attributes:

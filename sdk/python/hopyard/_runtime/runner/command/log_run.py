@@ -21,12 +21,12 @@ from hopyard._runtime.criu.errors import DumpFailedError, DumpRefusedError, Proc
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.boundary import Boundary
 from hopyard._runtime.runner.command.metrics import TrainingCommandError
-from hopyard._runtime.runner.command.process_backends import Body, DumpableBody, PlainBody
-from hopyard._runtime.runner.command.progress_sources import Mailbox, Printed, ProgressSource, Reported, Tail
+from hopyard._runtime.runner.command.process_backends import DumpableProcesses, PlainProcesses, ProgramProcesses
+from hopyard._runtime.runner.command.progress_sources import FileTail, Mailbox, OutputMetrics, ProgressSource, Reported
 from hopyard._runtime.runner.control import EndRun, Restate, RunPlan, Save, Train
 from hopyard._runtime.runner.failures import ended_by
 from hopyard._runtime.runner.outbox import Outbox
-from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE, Leaving, die_with
+from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE, ProcessExit, die_with
 from hopyard._runtime.snapshot_file import SnapshotFileInfo, SnapshotRefusedError, pack_entry
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import application_pb2 as wire
@@ -74,14 +74,14 @@ class LoggedRun:
         self._open = self._reported is not None and start.start.program.snapshot_provider == AUTO
         self._dumped = False
         """Whether the last snapshot is a dump of the processes."""
-        self._source: ProgressSource = self._reported or Printed(log.metrics, log.metric)
-        self._body: Body | None = None
+        self._source: ProgressSource = self._reported or OutputMetrics(log.metrics, log.metric)
+        self._body: ProgramProcesses | None = None
         self._mailbox: Mailbox | None = None
-        self._output: Tail | None = None
+        self._output: FileTail | None = None
         self._stopped = False
         self._began = 0.0
 
-    def trouble(self, now: float) -> Leaving | None:
+    def trouble(self, now: float) -> ProcessExit | None:
         """Return None: the run itself checks whether its program hangs."""
 
     def forsake(self) -> None:
@@ -101,7 +101,7 @@ class LoggedRun:
             return ended
 
     def _execute(self) -> resource_manager_pb2.RunEnded:
-        body = self._body = DumpableBody(self._start) if self._dumpable else PlainBody(self._start)
+        body = self._body = DumpableProcesses(self._start) if self._dumpable else PlainProcesses(self._start)
         try:
             self._begin(body)
             self.boundary.started(self.boundary.position, finished=False)
@@ -127,12 +127,12 @@ class LoggedRun:
         self.forsake()
         os._exit(EXIT_AGENT_GONE)
 
-    def _begin(self, body: Body) -> None:
+    def _begin(self, body: ProgramProcesses) -> None:
         """Start or restore the program, and open its output."""
-        if isinstance(body, PlainBody):
-            self._output = Tail(body.output, start=body.output.stat().st_size)
+        if isinstance(body, PlainProcesses):
+            self._output = FileTail(body.output, start=body.output.stat().st_size)
             body.begin()
-        elif isinstance(body, DumpableBody):
+        elif isinstance(body, DumpableProcesses):
             box = Mailbox(body.folder) if self._reported is not None else None
             kept = body.begin()
             self._stopped = body.stopped
@@ -146,13 +146,13 @@ class LoggedRun:
             # The log of the former node contains the output that was echoed before the dump, so it is not echoed again.
             echoed = 0 if kept is None else kept["echoed"]
             body.output.touch()
-            self._output = Tail(body.output, start=0, echo=sys.stdout.buffer, echoed=echoed)
+            self._output = FileTail(body.output, start=0, echo=sys.stdout.buffer, echoed=echoed)
             if box is not None:
                 box.open()
                 self._mailbox = box
         self._began = self._clock()
 
-    def _follow(self, body: Body) -> resource_manager_pb2.RunEnded:
+    def _follow(self, body: ProgramProcesses) -> resource_manager_pb2.RunEnded:
         while True:
             # Polled before the last read of the output, so that no output is missed.
             running = body.poll() is None
@@ -251,7 +251,7 @@ class LoggedRun:
             TrainingCommandError: The dump ended the processes.
         """
         body, output = self._body, self._output
-        assert isinstance(body, DumpableBody)
+        assert isinstance(body, DumpableProcesses)
         assert output is not None
         if (given := self._checkpoint()) is not None:
             name, place = given

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard._runtime.criu import PROVIDER
 from hopyard._runtime.criu.binary import look
-from hopyard._runtime.criu.image_storage import Rooms
+from hopyard._runtime.criu.image_storage import ImageFolders
 from hopyard._runtime.criu.process_group import MOUNT, OUTPUT, DumpableJob
 from hopyard._runtime.runner.agent_connection import SPEAKER
 from hopyard._runtime.runner.command.metrics import TrainingCommandError
@@ -24,7 +24,7 @@ from hopyard.v1 import application_pb2 as wire
 _OURS: Final = ("HOPYARD_AGENT", "HOPYARD_AGENT_PID", SPEAKER)
 
 
-class Body(Protocol):
+class ProgramProcesses(Protocol):
     """The processes of a run's program, as the run uses them."""
 
     output: Path
@@ -53,7 +53,7 @@ class Body(Protocol):
         """Kill the processes, wait for their end, and free their resources."""
 
 
-class PlainBody:
+class PlainProcesses:
     """A program in a separate process group, which cannot be saved. Its output is appended to the run's log."""
 
     def __init__(self, start: wire.ApplicationStart) -> None:
@@ -108,7 +108,7 @@ class PlainBody:
                 os.killpg(self._child.pid, number)
 
 
-class DumpableBody:
+class DumpableProcesses:
     """A program that is dumped and restored together with its child processes."""
 
     def __init__(self, start: wire.ApplicationStart) -> None:
@@ -120,7 +120,7 @@ class DumpableBody:
         self._start = start
         host = start.process
         memory = Path(host.memory_folder) if host.memory_folder else None
-        rooms = Rooms(memory, host.memory_bytes, Path(start.scratch_folder))
+        rooms = ImageFolders(memory, host.memory_bytes, Path(start.scratch_folder))
         self.job = DumpableJob(look(Path(host.criu)), Path(host.folder), rooms)
         self.folder = self.job.folder
         self.output = self.folder / OUTPUT

@@ -20,7 +20,7 @@ _KEPT_LINES: Final = 12
 _KEPT_CHARACTERS: Final = 300
 
 
-class Tail:
+class FileTail:
     """Reads lines from a file to which another process appends."""
 
     def __init__(self, file: Path, *, start: int, echo: BinaryIO | None = None, echoed: int = 0) -> None:
@@ -103,7 +103,7 @@ class ProgressSource(Protocol):
         """Set the state that `keep` returned before the processes were dumped."""
 
 
-class Printed:
+class OutputMetrics:
     """The progress of a program whose output contains metrics."""
 
     def __init__(self, patterns: Mapping[str, str], metric: str) -> None:
@@ -194,16 +194,16 @@ class Mailbox:
         """Take the job's folder, which must exist before `open`."""
         self._folder = folder
         self._said = ""
-        self._reports: Tail | None = None
+        self._reports: FileTail | None = None
 
     def open(self) -> None:
         """Open the file with the script's reports at its beginning; create it if it does not exist."""
         file = self._folder / REPORTS
         file.touch()
-        self._reports = Tail(file, start=0)
+        self._reports = FileTail(file, start=0)
 
     @property
-    def reports(self) -> Tail:
+    def reports(self) -> FileTail:
         """The reader of the script's reports file; only after `open`."""
         assert self._reports is not None
         return self._reports

@@ -13,7 +13,7 @@ from hopyard.cli.errors import WrongUse
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hopyard._runtime.datasets.manifest import MadePartition
+    from hopyard._runtime.datasets.manifest import WrittenPartition
     from hopyard.client.datasets import DataPartition, DataSet
 
 _STATES: Final = {"PRESENT": "green", "BROKEN": "red", "AWAY": "yellow", "UNKNOWN": "dim"}
@@ -63,7 +63,7 @@ def at_url(url: str) -> list[DataPartition]:
     ]
 
 
-def register_command(name: str, folder: Path, made: Sequence[MadePartition], nodes: Sequence[str]) -> str:
+def register_command(name: str, folder: Path, made: Sequence[WrittenPartition], nodes: Sequence[str]) -> str:
     """Return the command line that registers partitions.
 
     Args:

@@ -1,27 +1,31 @@
-"""How does Hopyard's `asha` compare with the ASHA of Ray Tune and of Optuna? All three train the same, one after the other.
+"""How does Hopyard's `asha` compare with the ASHA of Ray Tune and of Optuna?
 
     python benchmarks/asha_rivals.py [--configurations 256] [-R 1024] [-r 16] [--eta 4] [--workers 4] [--pause 0.02] [--runs 1]
         [--contenders hopyard,ray,optuna] [--environments FOLDER] [--json]
 
-The same configurations in the same order, the same analytic curves, as many equal workers, the same R, r (the lowest rung) and eta. An
-iteration sleeps 20 ms and is reported. Hopyard promotes configurations that wait (Algorithm 2 of the ASHA paper). **The other two
-have the stopping variant only**: a configuration goes on at a rung if it is among the best 1/eta of those that came there before, or is
-ended for good; the first ones at a rung go on whatever they are. So they train other iterations, and more of them.
+The three contenders run one after another. They train the same configurations in the same order on the same analytic curves, with the
+same number of equal workers, and with the same R (iterations of a complete training), r (the lowest rung) and eta. An iteration sleeps
+20 ms and is reported. Hopyard implements ASHA with promotion: a configuration waits at a rung and may be promoted later (Algorithm 2 of
+the ASHA paper). **Ray Tune and Optuna have only the stopping variant**: a configuration continues at a rung if it is among the best
+1/eta of those that reached the rung before, otherwise it ends for good; the first ones at a rung always continue. They therefore train
+other iterations than Hopyard, and more of them.
 
-Ray Tune (`ASHAScheduler`) runs trials as actors; Optuna (`SuccessiveHalvingPruner`) a process for each worker, which share a journal
-file. Each is installed into a virtual environment of its own under `--environments`, once. All run in a network namespace with a
-loopback device only, because Ray listens on all interfaces: that takes util-linux's unshare and iproute2.
+Ray Tune (`ASHAScheduler`) runs trials as actors. Optuna (`SuccessiveHalvingPruner`) has one process per worker; the processes share a
+journal file. Each of the two is installed once into its own virtual environment below `--environments`. All run in a network namespace
+that has only a loopback device, because Ray listens on all interfaces; this needs unshare (util-linux) and iproute2.
 
-Hopyard saves a configuration when it leaves its slot at a rung; the others save nothing, and could not go on after a crash.
+Hopyard saves a configuration when it leaves its slot at a rung. The other two save nothing, and could not resume after a crash.
 
-What is measured is the same for all: each iteration writes a line with its times, whoever asked for it.
+All contenders are measured in the same way: each iteration writes a line with its times to a log. Columns:
 
-* wall s: from the beginning of the first iteration to the end of the last one; all s: of the whole command, services included;
-* iterations: how many were trained; best loss: the best that was reported, and how many configurations have come to R;
-* gap ms: from the end of an iteration to the beginning of the same run's next one, the mean: what a report costs training;
-* busy: the part of the workers' wall time in which they trained; lost ms: what is missing to all of it, for each report.
+* wall s: seconds from the start of the first iteration to the end of the last one; all s: seconds of the whole command, with its
+  services;
+* iterations: number of trained iterations; best loss: the best reported loss; at R: number of configurations that were trained to R;
+* gap ms: mean milliseconds from the end of an iteration to the start of the next one of the same run, which is what a report costs;
+* busy: the part of the workers' wall time in which they trained; lost ms: the workers' remaining time, divided by the number of
+  reports.
 
-With `--runs N` each figure is the median of N runs, and the contenders take turns.
+With `--runs N`, the contenders take turns N times, and each figure is the median.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ LOOPBACK_ONLY = ("unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"',
 
 
 def python_of(contender: str, environments: Path) -> str:
-    """The interpreter of a contender; its environment is made if it is not there."""
+    """Return the Python interpreter of a contender. Create its virtual environment if it does not exist."""
     if contender == "hopyard":
         return sys.executable
     folder = environments / INSTALLED[contender].replace("[", "-").replace("]", "")
@@ -66,7 +70,7 @@ def python_of(contender: str, environments: Path) -> str:
 
 
 def hopyard(python: str, folder: Path, given: argparse.Namespace) -> list[str]:
-    """The command of a search in a cluster of its own."""
+    """Return the command that runs the search with Hopyard, in a cluster for this search only. Its files are written to `folder`."""
     for name in ("task.py", "train.py"):
         shutil.copy(HERE / name, folder / name)
     spec = {
@@ -77,7 +81,7 @@ def hopyard(python: str, folder: Path, given: argparse.Namespace) -> list[str]:
         "generator": {"name": "grid"},
         "policy": {"name": "asha", "r": given.r, "eta": given.eta, "brackets": [0]},
         "stop": {"jobs": given.configurations, "max_iterations": given.R},
-        "snapshot": {"every": given.R, "keep_best": 0},  # At rungs only. The others take none.
+        "snapshot": {"every": given.R, "keep_best": 0},  # Only at rungs. The other contenders take no snapshots.
         "environment": {name: os.environ[name] for name in ("RIVALS_LOG", "RIVALS_PAUSE")},
     }
     (folder / "experiment.yaml").write_text(yaml.safe_dump(spec))
@@ -86,7 +90,7 @@ def hopyard(python: str, folder: Path, given: argparse.Namespace) -> list[str]:
 
 
 def rival(contender: str) -> Callable[[str, Path, argparse.Namespace], list[str]]:
-    """What makes the command of another contender."""
+    """Return a function that returns the command of another contender; it has the same parameters as `hopyard`."""
 
     def command(python: str, folder: Path, given: argparse.Namespace) -> list[str]:
         names = ("configurations", "R", "r", "eta", "workers")
@@ -100,7 +104,7 @@ COMMANDS = {"hopyard": hopyard, "ray": rival("ray"), "optuna": rival("optuna")}
 
 
 def run(contender: str, python: str, given: argparse.Namespace) -> dict[str, Any]:
-    """One search; answers its figures."""
+    """Run one search with a contender, and return its figures (see `figures`)."""
     with tempfile.TemporaryDirectory(prefix="rivals") as made:
         folder, log = Path(made), Path(made) / "iterations"
         log.mkdir()
@@ -116,7 +120,7 @@ def run(contender: str, python: str, given: argparse.Namespace) -> dict[str, Any
 
 
 def iterations(log: Path) -> Iterator[tuple[str, int, int, float, float]]:
-    """Process, configuration, position, begin and end of each iteration, in the order of each process."""
+    """Yield the iterations in a log folder: process, configuration, position, start and end. Those of a process are in order."""
     for file in sorted(log.iterdir()):
         for line in file.read_text().splitlines():
             index, position, began, ended = line.split()
@@ -130,7 +134,15 @@ def figures(
     began: float,
     ended: float,
 ) -> dict[str, Any]:
-    """What the lines of a search say."""
+    """Return the figures of one search.
+
+    Args:
+        contender: Name of the contender.
+        trained: The iterations, as `iterations` yields them.
+        given: The options of the benchmark.
+        began: Start of the command in seconds since the Unix epoch.
+        ended: End of the command in seconds since the Unix epoch.
+    """
     furthest: dict[int, int] = {}
     for _, index, position, _, _ in trained:
         furthest[index] = max(furthest.get(index, 0), position)
@@ -157,7 +169,7 @@ def figures(
 
 
 def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of each figure of one contender's runs."""
+    """Return the median of each figure over several runs of one contender."""
     numbers = [key for key, value in runs[0].items() if isinstance(value, int | float)]
     return {"contender": runs[0]["contender"], **{key: statistics.median(run[key] for run in runs) for key in numbers}}
 

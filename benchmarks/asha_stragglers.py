@@ -1,23 +1,23 @@
-"""What do stragglers and dropped jobs do to SHA and to ASHA? Appendix A.1 of the ASHA paper, simulated with Hopyard's own policies.
+"""How do stragglers and dropped jobs affect SHA and ASHA? Appendix A.1 of the ASHA paper, simulated with Hopyard's policies.
 
     python benchmarks/asha_stragglers.py [--repeats 25] [--deviations 0,0.1,0.24,0.56,1.33] [--drops 0,0.001,...,0.005]
         [--modes scratch,resumed] [--time 2000] [--slots 25] [--jobs N] [--output results.json] [--plot FOLDER] [--json]
 
-eta 4, r 1, R 256, s 0; brackets of SHA begin with n = 256 configurations, and another one begins when a slot would idle; ASHA has
-one bracket that goes on growing. A job takes as many seconds as it trains positions, times 1 + |z|, with z normal of the
-standard deviation given, and is dropped in each second with the probability given; then it is queued again. A configuration has
-one random value, the same at each rung. For each cell: how many configurations have been trained to R in 2000 s, and when the
-first one was, on average over the repeats. A search in which none was counts with the 2000 s: where that happened, the mean is
-shown as `>`, and is too low.
+eta is 4, r 1, R 256, s 0. Brackets of SHA start with n = 256 configurations, and a new bracket starts when a slot would be idle; ASHA
+has one bracket without a limit. A job takes one second per position, times 1 + |z|, where z is normal with the given standard
+deviation. In each second a job is dropped with the given probability, and then queued again. A configuration has one random value,
+which it reports at each rung. Each cell of the results is one combination of mode, deviation, probability and algorithm. Its figures
+are means over the repeats: the number of configurations trained to R in 2000 s, and the time at which the first one was. A search that
+trained none to R counts with 2000 s; then the mean is shown with `>`, and is too low.
 
-* scratch: the paper's simulation. Each rung is a job of its own that trains everything anew.
-* resumed: what Hopyard does. A job goes on from its snapshot, and in memory if it is promoted at once; only a run that was
-  dropped trains again, from its last rung on.
+* scratch: the paper's simulation. Each rung is a separate job, which trains from the beginning.
+* resumed: Hopyard's behaviour. A job resumes from its snapshot, or continues in memory if it is promoted at once. Only a dropped run
+  trains again, from its last rung.
 
-SHA and ASHA see the same values in the same repeat. The simulator reports where the rungs are only, which gives the same times as a
-report each second. A whole table is 3000 searches of some 100,000 events: hours on one processor; all are used. `--output` is written
-with each search, and what is there is not made again: the same command goes on where it was interrupted. All cells get their
-first repeat before any gets its second. `--plot` draws both modes like Figure 7.
+SHA and ASHA see the same values in the same repeat. The simulated jobs report only at rungs, which gives the same times as one report
+per second. A whole table consists of 3000 searches with about 100,000 events each, which takes hours of CPU time; all CPUs are used.
+`--output` is written after each search, and searches in it are not repeated, so the same command continues after an interruption. Each
+cell gets its first repeat before any gets its second. `--plot` draws both modes like Figure 7 of the paper.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Numbers(Sequence[Mapping[str, Any]]):
-    """As many configurations as anybody wants: their numbers."""
+    """A practically endless sequence of configurations; configuration i is {"number": i}."""
 
     def __len__(self) -> int:
         return ENDLESS
@@ -66,7 +66,7 @@ class Numbers(Sequence[Mapping[str, Any]]):
 
 
 class RandomValues(Workload):
-    """A random value for each configuration, the same at each rung, and a second for each position."""
+    """A workload in which each configuration has one random value, which it reports at each rung, and takes one second per position."""
 
     mode: Literal["max", "min"] = "min"
     max_position = R
@@ -87,14 +87,14 @@ class RandomValues(Workload):
 
 
 class AshaApart(AshaPolicy):
-    """ASHA that leaves the slot at each rung, as the paper's jobs do."""
+    """ASHA in which a job leaves its slot at each rung, as in the paper's simulation."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return CONTINUE
 
 
 class ShaApart(ShaPolicy):
-    """SHA, likewise."""
+    """SHA in which a job leaves its slot at each rung, as in the paper's simulation."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return CONTINUE
@@ -111,12 +111,12 @@ MODES = ("scratch", "resumed")
 
 
 Reached = tuple[int, float | None]
-"""How many configurations were trained to R, and when the first one was."""
+"""Number of configurations trained to R, and the time in seconds at which the first one was; None: none was."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """One simulation."""
+    """The parameters of one simulated search."""
 
     mode: str
     deviation: float
@@ -128,7 +128,7 @@ class Search:
 
 
 def run(search: Search) -> Reached:
-    """How many configurations were trained to R, and when the first one was."""
+    """Simulate a search. Return the number of configurations trained to R and the time of the first one; see `Reached`."""
     policy, parameters = POLICIES[search.algorithm, search.mode]
     result = simulate(
         RandomValues(search.seed),
@@ -140,12 +140,12 @@ def run(search: Search) -> Reached:
         faults=Faults(straggling=search.deviation, drop=search.drop),
         from_scratch=search.mode == "scratch",
     )
-    times = [at for at, _ in result.jobs_at_R if at <= search.time]  # Runs that end with the search may report later.
+    times = [at for at, _ in result.jobs_at_R if at <= search.time]  # Runs may report after the end.
     return len(times), min(times, default=None)
 
 
 def run_all(searches: Sequence[Search], jobs: int, finished: Callable[[Search, Reached], None]) -> None:
-    """All searches, from the first on, `jobs` at a time; `finished` is told of each."""
+    """Run searches in `jobs` processes, in their order. Call `finished` with each search and its result."""
     began = time.monotonic()
     with ProcessPoolExecutor(jobs) as pool:
         futures = {pool.submit(run, search): search for search in searches}
@@ -161,16 +161,16 @@ def run_all(searches: Sequence[Search], jobs: int, finished: Callable[[Search, R
 
 
 def document(results: Mapping[Search, Reached], settings: Mapping[str, Any]) -> str:
-    """The cells of what there is, and each search."""
+    """Return the JSON document with the cells and the searches of the results so far."""
     searches = [[*astuple(search), *reached] for search, reached in results.items()]
     return json.dumps({"settings": settings, "cells": cells(results), "searches": searches})
 
 
 def earlier(output: Path, settings: Mapping[str, Any]) -> dict[Search, Reached]:
-    """The searches that an output file has.
+    """Return the results that an output file contains; empty if the file does not exist.
 
     Raises:
-        ValueError: It is of something else.
+        ValueError: The file has other settings, or is no output of this benchmark.
     """
     if not output.exists():
         return {}
@@ -184,7 +184,7 @@ def earlier(output: Path, settings: Mapping[str, Any]) -> dict[Search, Reached]:
 
 
 def cells(results: Mapping[Search, Reached]) -> list[dict[str, Any]]:
-    """A cell for each mode, deviation, probability and algorithm."""
+    """Return a row of means for each combination of mode, deviation, probability and algorithm."""
     groups: dict[tuple[str, float, float, str], list[tuple[Reached, float]]] = {}
     for search, reached in results.items():
         key = (search.mode, search.deviation, search.drop, search.algorithm)
@@ -211,7 +211,7 @@ def cells(results: Mapping[Search, Reached]) -> list[dict[str, Any]]:
 
 
 def _error(values: Sequence[float]) -> float:
-    """Standard error of the mean."""
+    """Return the standard error of the mean."""
     return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
@@ -232,7 +232,7 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def plot(found: Sequence[Mapping[str, Any]], folder: Path, limit: float) -> None:
-    """A figure for each mode: a column for each standard deviation; above the numbers trained to R, below the first times."""
+    """Draw a figure per mode, with a column per deviation: above the number of configurations trained to R, below the first time."""
     from matplotlib.figure import Figure
 
     from hopyard.plots.figures import theme
@@ -262,7 +262,7 @@ def plot(found: Sequence[Mapping[str, Any]], folder: Path, limit: float) -> None
                 axes[0][column].set_title(f"std {deviation:g}")
                 axes[1][column].set_xlabel("drops in 1000 s")
             for row in axes:
-                row[0].set_ylim(bottom=0.0)  # Of all, when all is drawn: a limit that is set is none that follows.
+                row[0].set_ylim(bottom=0.0)  # Last: a limit that is set no longer adapts to data.
             axes[0][0].set_ylabel(f"trained to R in {limit:g} s")
             axes[1][0].set_ylabel("first trained to R [s]")
             axes[0][0].legend(loc="lower left")
@@ -272,7 +272,7 @@ def plot(found: Sequence[Mapping[str, Any]], folder: Path, limit: float) -> None
 
 
 def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
-    """What reads values with commas between them."""
+    """Return a function that converts comma-separated text to a list, for argparse; `kind` converts each part."""
 
     def read(text: str) -> list[T]:
         return [kind(part) for part in text.split(",")]

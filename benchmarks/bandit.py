@@ -1,9 +1,9 @@
-"""What does the bandit policy save against the default policy, and what does it cost in the best result?
+"""How much time does the bandit policy save compared with the default policy, and how much worse is its best result?
 
     python benchmarks/bandit.py [--jobs 24] [--epochs 20] [--boundary 2] [--epsilon 0.5] [--slots 2] [--runs 3] [--json]
 
-Both policies search the same configurations of the digits example, one after the other in the same cluster, without a target,
-so that every job that is not ended trains to its end. Needs torch and scikit-learn.
+Both policies search the same configurations of the digits example, one after the other in the same cluster. There is no target, so each
+job that its policy does not terminate trains to the end. Needs torch and scikit-learn.
 """
 
 from __future__ import annotations

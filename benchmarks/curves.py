@@ -2,16 +2,18 @@
 
     python benchmarks/curves.py [--predictor NAME ...] [--rows 200-299] [--json FILE|-] [--plot FILE.svg]
 
-Given the first 10, 20 and 40% of a curve, what is said of its final value is scored: CRPS, coverage of the central 90%, and the
-Brier score of P(target), the target being the 80th percentile of the final values of the evaluated rows. Means are over three sets
-of accuracies, the mean of the sets' means; two sets of rewards are predicted leaving one out, and shown apart. A predictor that
-reads other curves gets ten random finished rows of 0 to 299 (none of them evaluated), in 20 draws. Baselines are of the same run:
+A predictor sees the first 10, 20 or 40 % of a curve. Its prediction of the final value is scored by the CRPS (continuous ranked
+probability score), by the coverage of its central 90 % interval, and by the Brier score of P(target), the probability of reaching the
+target. The target is the 80th percentile of the final values of the evaluated rows. Each row is one curve. Scores are averaged within
+each of three sets of accuracies, and then over the sets. In two sets of rewards, each curve is predicted from all others of its set;
+their scores are shown separately. A predictor that learns from other curves gets ten random finished rows from 0 to 299, without the
+evaluated ones; this is repeated 20 times with other random rows. The baselines are evaluated in the same run:
 
-- base rate: the final values of the evaluated rows themselves, for every curve alike;
-- last value: it stays; random walk: it spreads by the square root of the steps ahead;
-- last + increments: the last value, and how those ten runs went on from there.
+- base rate: the distribution of the final values of the evaluated rows, the same for each curve;
+- last value: the last value stays; random walk: the spread grows with the square root of the steps ahead;
+- last + increments: the last value plus the later increments of the ten finished rows.
 
-Rows 300 to 399 are for reporting: choose nothing by them. See real_curves.md for where the curves come from.
+Rows 300 to 399 are for final reports: do not tune anything by them. real_curves.md describes the source of the curves.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ PROGRESS = Console(stderr=True, soft_wrap=True)
 
 
 def show(found: Mapping[str, Any], detailed: bool) -> None:
-    """The means as a table, and each set's when `detailed`."""
+    """Print the means as a table, and with `detailed` also the scores of each set."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(_table("mean of the accuracy sets", found["means"]))
     for name in (*ACCURACY, *RETURNS) if detailed else RETURNS:
@@ -80,7 +82,7 @@ def _positive(text: str) -> int:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", type=Path, default=Path(__file__).with_name("real_curves.npz"), metavar="FILE.npz")
     parser.add_argument("--rows", type=_rows, default=range(200, 300), help="evaluated rows, 200-299 unless given")

@@ -1,10 +1,10 @@
-"""How long does a prediction take? On one thread: 30 reports, 170 future positions, a target.
+"""How long does a prediction take, on one thread, with 30 reports, 170 future positions and a target?
 
     python benchmarks/curves_speed.py [--only NAME ...] [--curves 9] [--json FILE|-]
 
-Every predictor that is installed and known here is asked about the same curves; the table shows medians over them, in CPU
-seconds (which others on the host hardly disturb) and in wall seconds. Targets are judged by CPU seconds. The rows of `mcmc`
-part a prediction into its pieces; there the package emcee is the baseline, on the same density, from the same start.
+Each known predictor that is installed predicts the same curves. The table shows medians over the curves, in CPU seconds (on which other
+processes of the host have little influence) and in wall seconds. Targets apply to CPU seconds. The rows of `mcmc` divide a prediction
+into its phases; for the sampling phase, the baseline is the package emcee with the same density and the same start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-# As on a node; before NumPy is imported.
+# One thread, as on a node. Must be set before NumPy is imported.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 import numpy as np
@@ -41,7 +41,7 @@ PROGRESS = Console(stderr=True, soft_wrap=True)
 
 @dataclass(slots=True)
 class Row:
-    """Seconds of one thing, one of each a curve; `most` is the target in CPU seconds."""
+    """The measured seconds of one thing, one number per curve; `most` is its target in CPU seconds, None: no target."""
 
     name: str
     most: float | None = None
@@ -50,14 +50,14 @@ class Row:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Measures what is done inside."""
+        """Return a context that measures the code inside it, and adds its CPU and wall seconds."""
         wall, cpu = time.perf_counter(), time.process_time()
         yield
         self.cpu.append(time.process_time() - cpu)
         self.wall.append(time.perf_counter() - wall)
 
     def summary(self) -> dict[str, Any]:
-        """The medians, the slowest, and whether the target is met."""
+        """Return the medians, the slowest measurement, and whether the target is met."""
         cpu = statistics.median(self.cpu)
         return {
             "name": self.name,
@@ -71,7 +71,7 @@ class Row:
 
 
 def values(seed: int, count: int) -> tuple[float, ...]:
-    """An accuracy's noisy way up, as real ones look."""
+    """Return a noisy, saturating curve of accuracies with `count` values, similar to real ones."""
     chance = np.random.default_rng(seed)
     end, start, rate = chance.uniform(0.55, 0.9), chance.uniform(0.1, 0.3), chance.uniform(0.4, 1.2)
     x = np.arange(1.0, count + 1)
@@ -80,19 +80,19 @@ def values(seed: int, count: int) -> tuple[float, ...]:
 
 
 def question(seed: int, others: tuple[Curve, ...] = ()) -> Question:
-    """About one curve."""
+    """Return a question about a curve that depends on `seed`, with the finished runs `others`."""
     curve = Curve(tuple(range(1, SEEN + 1)), values(seed, SEEN))
     return Question(curve, HORIZON, target=TARGET, low=0.0, high=1.0, others=others, seed=seed)
 
 
 def history() -> tuple[Curve, ...]:
-    """Finished runs of the same experiment."""
+    """Return finished runs of the same experiment."""
     positions = tuple(range(1, HORIZON + 1))
     return tuple(Curve(positions, values(1000 + job, HORIZON), ended=True) for job in range(HISTORY))
 
 
 def asked(predictor: Predictor, row: Row, others: tuple[Curve, ...], curves: int) -> Row:
-    """A prediction of each curve; a first one, which may compile or prepare something, does not count."""
+    """Measure a prediction of each curve, and return `row`. A first prediction, which may compile code, is not measured."""
     predictor.predict(question(curves, others))
     for seed in range(curves):
         with row.timed():
@@ -101,7 +101,7 @@ def asked(predictor: Predictor, row: Row, others: tuple[Curve, ...], curves: int
 
 
 def mcmc(predictor: type[Predictor], curves: int) -> list[Row]:
-    """The published model, and its pieces."""
+    """Return the rows of the predictor `mcmc`: its predictions, and their phases."""
     from hopyard_curves.mcmc.initial_walkers import started
     from hopyard_curves.mcmc.numba_kernels import abscissae
     from hopyard_curves.mcmc.numba_kernels import curves as expected
@@ -139,12 +139,12 @@ def mcmc(predictor: type[Predictor], curves: int) -> list[Row]:
 
 
 def grid(predictor: type[Predictor], curves: int) -> list[Row]:
-    """One curve alone."""
+    """Return the row of the predictor `grid`, which uses the predicted curve only."""
     return [asked(predictor(), Row("grid: a prediction", 0.005), (), curves)]
 
 
 def pooled(predictor: type[Predictor], curves: int) -> list[Row]:
-    """With a history, that it has seen before or not, and without one."""
+    """Return the rows of the predictor `pooled`: with a history that it has used before, with a new one, and without one."""
     others = history()
     known = asked(predictor(), Row(f"pooled, {HISTORY} runs of history: a prediction", 0.02), others, curves)
     changed = Row("  the history is new")
@@ -161,7 +161,7 @@ MEASURES: Final[dict[str, Callable[[type[Predictor], int], list[Row]]]] = {"mcmc
 
 
 def measured(names: list[str], curves: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows of the predictors that are installed, and why others have none."""
+    """Return the rows of the predictors that are installed, and for each other one a message why it has no rows."""
     rows: list[dict[str, Any]] = []
     skipped: list[str] = []
     for name in names:
@@ -178,7 +178,7 @@ def measured(names: list[str], curves: int) -> tuple[list[dict[str, Any]], list[
 
 
 def show(rows: list[dict[str, Any]], skipped: list[str], where: dict[str, Any]) -> None:
-    """The rows as a table."""
+    """Print the rows as a table."""
     load = where["load_average"][0]
     title = f"{where['cpu']}, {where['cores']} cores, load {load}, Python {where['python']}; one thread, milliseconds"
     table = Table("what", "CPU", "slowest", "wall", "target", "met", title=title, box=None)
@@ -194,7 +194,7 @@ def show(rows: list[dict[str, Any]], skipped: list[str], where: dict[str, Any]) 
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--only", action="append", choices=[*MEASURES], help="this predictor; may be given several times"

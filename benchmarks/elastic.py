@@ -1,14 +1,15 @@
-"""What do elastic jobs bring ASHA? On 32 slots, beside jobs that always train on 1, 2, 4 ... of them (ASHA paper, section 5.2).
+"""How much does ASHA gain from elastic jobs, compared with jobs of a fixed number of slots (ASHA paper, section 5.2)?
 
     python benchmarks/elastic.py [--configurations 64,128,256,512] [--repeats 5] [--slots 32] [--output results.json] [--json]
 
-eta 4, r 1, R 256, one bracket; a unit takes a minute on one slot, and 60 / k + 0.3125 log2 k seconds on k of them: 16 are 75 %
-efficient, as they are for Inception in the paper's Figure 6. Starting and resuming take 10 s, a snapshot 2 s, leaving 1 s; a
-straggler's run takes 1 + |z| times as long, z normal with standard deviation 0.1. Each cell is the mean over repeats, in which all
-see the same configurations in the same order: when the first is trained to R, when the search is over (nobody can be promoted any
-more), what part of the slots' time runs held, and the slot hours they held.
+The searches are simulated, on 32 slots: eta 4, r 1, R 256, one bracket. A unit of training takes one minute on one slot, and 60 / k +
+0.3125 log2 k seconds on k slots, so 16 slots are used with an efficiency of 75 %, as for Inception in Figure 6 of the paper. Starting
+and resuming take 10 s, a snapshot 2 s, leaving a slot 1 s. A run takes 1 + |z| times as long, with z normal with standard deviation 0.1
+(stragglers). Each cell is the mean over the repeats, in which all see the same configurations in the same order: when the first
+configuration is trained to R, when the search ends (no configuration can be promoted any more), the part of the slots' time in which
+they had runs, and the slot hours of runs.
 
-The fixed ones are the same policy with a profile of one size: so many slots at once or none.
+Jobs of a fixed size have the same policy with a scaling profile of a single size, so they get that number of slots at once, or none.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ FIGURES = ("first_at_R", "time", "utilisation", "slot_hours")
 
 
 def workload(configurations: int, seed: int) -> CurveWorkload:
-    """Configurations that differ in how good they become, and in how soon."""
+    """Return configurations that differ in their final value and in how soon they approach it."""
     rng = random.Random(f"elastic/{seed}")
     jobs = [{"top": rng.random(), "soon": rng.uniform(10, 80)} for _ in range(configurations)]
     return CurveWorkload(lambda job, at: job["top"] * (1 - math.exp(-at / job["soon"])), jobs, R, seconds=PROFILE[1])
 
 
 def search(way: str, configurations: int, slots: int, seed: int) -> dict[str, float | None]:
-    """The figures of one search."""
+    """Simulate one search, and return its figures. `way` is a key of WAYS."""
     result = simulate(
         workload(configurations, seed),
         "asha",
@@ -64,7 +65,7 @@ def search(way: str, configurations: int, slots: int, seed: int) -> dict[str, fl
 
 
 def measure(sizes: Sequence[int], slots: int, repeats: int) -> list[dict[str, Any]]:
-    """A row for each number of configurations and way to train them."""
+    """Return one row of means for each number of configurations and each key of WAYS."""
     rows = []
     for configurations in sizes:
         for way in WAYS:
@@ -79,7 +80,7 @@ def measure(sizes: Sequence[int], slots: int, repeats: int) -> list[dict[str, An
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows for people; minutes."""
+    """Return the rows as a Markdown table, with times in minutes."""
     lines = [
         "| configurations | jobs train | first at R, min | over, min | utilisation | slot hours |",
         "|---|---|---|---|---|---|",
@@ -94,7 +95,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--configurations", default="64,128,256,512")
     parser.add_argument("--repeats", type=int, default=5)

@@ -1,20 +1,20 @@
-"""Does anything go wrong in random searches? Simulated ones, by seed, of all policies that come with Hopyard.
+"""Does anything go wrong in random searches? Searches with all policies of Hopyard are drawn by seed and simulated.
 
     python benchmarks/fuzz.py [--searches 2000] [--seed 0] [--policies default,asha] [--json]
     python benchmarks/fuzz.py --only 1474 [--reduce]
 
-Each search is drawn from its seed (`fuzzing/drawing.py`): policy and parameters, configurations, where the program reports (every
-few positions, anywhere, beyond the end) and where it ends by itself, slots, costs, faults, terms, groups, what people and
-clients do meanwhile, later searches. An exception is a finding, and so is what is not as it must be (`fuzzing/watching.py`):
+Each search is drawn from its seed (`fuzzing/drawing.py`): policy and parameters, configurations, where the program reports and where it
+ends, slots, costs, faults, settings, groups, what users and clients do meanwhile, and later searches. An exception is a finding, and so
+is a violated invariant (`fuzzing/watching.py`):
 
-* no run begins where it is to end, goes back, or trains nothing;
+* each run trains something: it does not begin at its end and does not go back;
 * without faults nothing is trained twice;
-* every curve has all reports of its program up to the last, with the values that follow from the configuration;
-* in the end no run, slot, question or pin is left;
-* from the journal everything is the same again.
+* each curve has all reports of its program up to the last one, with the values that follow from the configuration;
+* at the end no run, slot, question or pin is left;
+* a replay of the journal gives the same answers and the same end.
 
-`--only` runs one search, and raises what is wrong with it; `--reduce` first leaves out of it whatever it does not take. Exits with 1 if
-there are findings.
+`--only` runs one search and raises its error. `--reduce` first removes everything from it that the error does not need. The exit code
+is 1 if there are findings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ from fuzzing.searching import run, said
 
 @dataclass
 class Found:
-    """What came of many searches."""
+    """The result of many searches.
+
+    Attributes:
+        searches: Number of searches by policy.
+        refused: Number of searches by policy that the simulator refused as invalid.
+        findings: What was wrong, by the seed of the search.
+        cpu_seconds: CPU time of all searches.
+    """
 
     searches: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -42,7 +49,7 @@ class Found:
 
 
 def hunt(first: int, count: int, policies: list[str], *, quiet: bool) -> Found:
-    """Runs so many searches."""
+    """Run `count` searches with the seeds `first`, `first` + 1, ..., and return the result. Findings are printed unless `quiet`."""
     found, begun = Found(), time.process_time()
     for number in range(first, first + count):
         case = draw(str(number), policies)
@@ -60,18 +67,18 @@ def hunt(first: int, count: int, policies: list[str], *, quiet: bool) -> Found:
 
 
 def command(seed: str, policies: list[str]) -> str:
-    """The command that repeats a search. The policies to choose from are a part of what is drawn."""
+    """Return the command that repeats a search. It names the policies, because the search is drawn from their list."""
     chosen = "" if policies == list(POLICIES) else f" --policies {','.join(policies)}"
     return f"python benchmarks/fuzz.py --only {seed}{chosen}"
 
 
 def kind(wrong: str) -> str:
-    """What two searches show alike: the exception and where it was raised."""
+    """Return what identifies an error in different searches: the exception and the line that raised it."""
     return f"{wrong.partition(':')[0]} {wrong.rpartition('(')[2]}"
 
 
 def only(seed: str, policies: list[str], *, reduce: bool) -> None:
-    """One search; raises what is wrong with it."""
+    """Run one search, and raise its error. With `reduce`, reduce it to the smallest search with the same error before."""
     case = draw(seed, policies)
     wrong = said(case)
     if wrong and reduce:
@@ -82,14 +89,14 @@ def only(seed: str, policies: list[str], *, reduce: bool) -> None:
 
 
 def table(found: Found) -> str:
-    """The figures for people."""
+    """Return the result as text."""
     lines = ["policy           searches  refused"]
     lines += [f"{name:16} {found.searches[name]:8}  {found.refused[name]:7}" for name in sorted(found.searches)]
     return "\n".join([*lines, f"{len(found.findings)} findings, {found.cpu_seconds:.0f} CPU seconds"])
 
 
 def main() -> int:
-    """Runs the command line. Returns its exit code."""
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--searches", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first; the others count on from it")

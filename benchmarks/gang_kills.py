@@ -1,12 +1,12 @@
-"""Does a data-parallel job survive kill -9 of its ranks, their agents and the scheduler? Live; is what it learns the same?
+"""Does a data-parallel job survive kill -9 of its ranks, their agents and the scheduler, and learn the same?
 
     python benchmarks/gang_kills.py [--kills 10] [--agents 3] [--pace 0.2] [--output results.json] [--json]
 
-A job of `gang_kills/regression.py` trains on two slots of a cluster as `hopyard up` starts it. By turns the process of rank 0,
-that of rank 1, the agent of rank 0, the agent of rank 1 and the scheduler are killed; `hopyard up` starts dead services again.
-Each kill comes when the job has trained two epochs since the one before. Columns: who was killed, after which epoch, and seconds
-until a later one was reported. At the end: whether each epoch was reported once, whether the losses are those of one undisturbed
-process (to 0.1 %), and which of all processes that were ever seen are still there once the cluster has stopped.
+A job of `gang_kills/regression.py` trains on two slots of a live cluster started as by `hopyard up`, which restarts dead services. In
+turn, the process of rank 0, that of rank 1, the agent of rank 0, the agent of rank 1 and the scheduler are killed, each when the job
+has trained two epochs since the previous kill. Columns: what was killed, after which epoch, and the seconds until a later epoch was
+reported. At the end: whether each epoch was reported once, whether the losses equal those of one undisturbed process (to 0.1 %), and
+which processes are left after the cluster has stopped.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ PATIENCE: Final = 120.0
 
 
 async def job_where(client: AsyncClient, experiment: Experiment, least: int) -> Job:
-    """The job once it trains and has reported an epoch that late.
+    """Return the job when it trains on two slots and has reported at least epoch `least`.
 
     Raises:
-        TimeoutError: It does not come so far: something hangs.
+        TimeoutError: That takes longer than PATIENCE seconds.
     """
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -59,7 +59,7 @@ async def job_where(client: AsyncClient, experiment: Experiment, least: int) -> 
 
 
 def kill(victim: str, job: Job) -> None:
-    """Ends the scheduler, a process of the job's run, or one of its agents, as it is."""
+    """Kill the scheduler, a process of the job's run, or the agent of one of its ranks with SIGKILL. `victim` is one of VICTIMS."""
     if victim == "scheduler":
         (scheduler,) = (p for p in processes() if "hopyard_scheduler" in p.cmdline())
         os.kill(scheduler.pid, signal.SIGKILL)
@@ -72,8 +72,8 @@ def kill(victim: str, job: Job) -> None:
 
 
 async def measure(kills: int, agents: int, pace: float) -> dict[str, Any]:
-    """The whole of it."""
-    epochs = 15 * kills + 6  # What trains on while the scheduler is away comes to more than what the kills wait for.
+    """Run the whole benchmark, and return its figures."""
+    epochs = 15 * kills + 6  # More than two per kill: the job continues to train while the scheduler is down.
     spec = {
         "name": "kills",
         "trainer": "regression.py:Regression",
@@ -120,7 +120,7 @@ async def measure(kills: int, agents: int, pace: float) -> dict[str, Any]:
 
 
 def alone(epochs: int) -> dict[int, float]:
-    """What one process trains that nobody kills."""
+    """Return the loss of each epoch in one process that is not disturbed."""
     os.environ["ELASTIC_PACE"] = "0"
     trainer = runpy.run_path(str(CODE / "regression.py"))["Regression"]
     reports = fit(trainer, RATE, until=epochs, seed=configuration_seed(0, RATE))
@@ -134,7 +134,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The same for people."""
+    """Return the figures as Markdown."""
     lines = ["| killed | at epoch | further after, s |", "|---|---|---|"]
     lines += [f"| {row['killed']} | {row['epoch']} | {row['seconds']:.1f} |" for row in found["kills"]]
     rest = {name: value for name, value in found.items() if name != "kills"}
@@ -142,7 +142,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--agents", type=int, default=3)

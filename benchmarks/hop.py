@@ -1,16 +1,16 @@
-"""What a hop costs: a model goes from agent to agent, one unit on each, beside what the disk alone takes for its bytes.
+"""What does a model hop cost, compared with the time to write and read the model's bytes on disk?
 
     python benchmarks/hop.py [--sizes 4KB,50MB] [--kinds bytes,torch] [--units 20] [--jobs 1] [--folder DIR] [--legs]
                              [--output FILE.json]
 
-Two agents of one host with folders of their own, one slot each, run under `hopyard up`; the policy sends each job to the other node
-after every unit, and `ship_every` is 0, so that nothing goes to the store before the end. A hop lasts from the end of a unit
-until the next one begins elsewhere, by the training processes' own clocks: saving, packing, hashing, the scheduler, the transfer,
-the new model's making meanwhile, and its loading. `bytes` is a model of bare bytes; `torch` one matrix with SGD, saved by the
-handler. The baseline is measured between the hops, by the same processes in the same place: writing the snapshot's bytes to a file,
-fsync, reading them and SHA-256. Target at 50 MB: the median at most 1.5 times the baseline's. The first hops, which start
-processes, are left out. Bytes that moved are compared with units x size (and one copy of each job in the store). `--legs` adds the
-medians of what a hop consists of.
+Two agents on one host, each with its own folder and one slot, run under `hopyard up`. The policy sends each job to the other node after
+every unit, so its model moves between the agents. `ship_every` is 0, so nothing is uploaded to the store before the end. A hop lasts
+from the end of a unit until the next one begins on the other node, by the clocks of the training processes: saving, packing, hashing,
+the scheduler, the transfer, creating the new model meanwhile, and loading. The kind `bytes` is a model of plain bytes; `torch` is one
+matrix with SGD, saved by the handler. The baseline is measured between the hops, by the same processes in the same folder: writing the
+snapshot's bytes to a file, fsync, reading them, and SHA-256. Target at 50 MB: the median is at most 1.5 times the baseline's. The first
+hops, which start processes, are not counted. The moved bytes are compared with units x size, plus one copy of each job in the store.
+`--legs` adds the median of each phase of a hop.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ LEGS: Final = {
     "loaded": "its `load`",
     "began": "the rest",
 }
-"""What happens from the end of a unit to the beginning of the next, and what lies before it."""
+"""The moments from the end of a unit to the start of the next one, each with what happens before it."""
 _WARM: Final = 4
-"""Hops that are not counted: both nodes' processes are started, and import what they need."""
+"""Number of hops that are not counted, in which the processes of both nodes start and import modules."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure each size and kind, print a table, and write the figures."""
+    """Measure each size and kind, print a table, and write the figures to a file. Return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="4KB,50MB")
     parser.add_argument("--kinds", default="bytes,torch")
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def measure(folder: Path, size: str, kind: str, units: int, jobs: int) -> dict[str, Any]:
-    """The figures of one size and kind of model."""
+    """Return the figures of one size and kind of model."""
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROGRAM), os.environ.get("PYTHONPATH", "")]))
     spec = {
         "name": f"hop-{kind}",
@@ -133,7 +133,7 @@ async def measure(folder: Path, size: str, kind: str, units: int, jobs: int) -> 
 
 
 async def _told(client: AsyncClient, experiment: Experiment) -> dict[Hop, Times]:
-    """When the scheduler heard that a unit was saved, and that its run had ended."""
+    """Return when the scheduler received the messages that a unit was saved (`taken`) and that its run had ended (`told`)."""
     found: dict[Hop, Times] = defaultdict(dict)
     async with channel((await client.cluster()).appstat_address) as opened:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
@@ -150,7 +150,7 @@ async def _told(client: AsyncClient, experiment: Experiment) -> dict[Hop, Times]
 
 
 def _times(folder: Path, statistics: Sequence[Statistic], told: dict[Hop, Times]) -> dict[Hop, Times]:
-    """When what happened, by the hop: a job and the position from which it hops."""
+    """Return the times of all moments (keys of LEGS) by hop. A hop is a job and the position after which it moves."""
     times = told
     for one in statistics:
         times[one.job, one.report.position]["ended"] = one.report.metrics["ended"]
@@ -170,7 +170,7 @@ def _times(folder: Path, statistics: Sequence[Statistic], told: dict[Hop, Times]
 
 
 def _legs(times: dict[Hop, Times]) -> dict[str, float]:
-    """The median of each leg in seconds, of the hops that are counted."""
+    """Return the median duration in seconds between each two consecutive moments, over the hops that are counted."""
     whole = [one for (_, position), one in sorted(times.items()) if position > _WARM and one.keys() >= {*LEGS}]
     return {f"{a} - {b}": median(one[b] - one[a] for one in whole) for a, b in pairwise(LEGS)}
 

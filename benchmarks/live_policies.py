@@ -1,22 +1,23 @@
-"""Which policy finds a good configuration first, live? And does the simulator say so too? Fashion-MNIST, on this machine.
+"""Which policy finds a good configuration first, live, and does the simulator agree? On Fashion-MNIST, on this machine.
 
     python benchmarks/live_policies.py [--policies default,bandit,earlyterm,pop] [--jobs 40] [--epochs 30] [--slots 2] [--runs 1]
         [--target Y] [--set kill_threshold=0.15] [--seed 15] [--output FILE.json] [--plot FILE.svg]
 
-1. A live search with the default policy and no target records the whole curve of each configuration (as live_vs_simulated.py does),
-   two short ones what starts, resumes, saves, suspends and decisions cost.
-2. Under each policy `--runs` live searches with the target, by the same generator seed: the same configurations in the same order.
-3. The same searches simulated on the traces of step 1, with these costs, and what an answer to a question about a curve took in this
-   policy's live searches (the median). Policies that train other configurations than the recorded ones (`pbt`, which changes them on
-   the way, and `bohb`, whose generator `tpe` learns) run live only.
+1. A live search with the default policy and no target records the whole curve of each configuration, as live_vs_simulated.py does. Two
+   short searches measure the costs of starting, resuming, saving, suspending and deciding.
+2. With each policy, `--runs` live searches with the target and the same generator seed: the same configurations in the same order.
+3. The same searches simulated on the traces of step 1, with these costs and the median time of a prediction in the policy's live
+searches.
+   Policies that train other configurations than the recorded ones run live only: `pbt`, which changes them, and `bohb`, whose generator
+   `tpe` learns.
 
-Of each: the time to the target from the moment on when the first job begins to train, the reports (epochs) until then and in all,
-suspends, jobs ended early; of live ones also the load of predictions: how many, how long an answer took, and the CPU seconds of the
-processes that predict. Policies are written as for policies.py: `asha:eta=4`, `pop@grid`. The terms that `--set` gives an experiment,
-`kill_threshold`, `min` and `max` of its metric, hold for all.
+Figures of each policy: the time to the target since the first job began to train, the reports (epochs) until then and in total, the
+suspends, and the jobs terminated early. For live searches also the predictions: their number, the time until an answer, and the CPU
+seconds of the processes that predict. Policies are written as for policies.py: `asha:eta=4`, `pop@grid`. `--set` gives the settings
+`kill_threshold`, `min` and `max` of the metric, which apply to all searches.
 
-The target is by default what a tenth of the configurations end with or better. Default sizes take some ten minutes for five policies
-on two cores; run it on a machine that has nothing else to do.
+The default target is the final value that a tenth of the configurations reach. With default sizes, five policies take about ten minutes
+on two cores. Run the benchmark on a machine that has nothing else to do.
 """
 
 from __future__ import annotations
@@ -57,30 +58,30 @@ from policies import Contender
 HERE: Final = Path(__file__).parent
 EXPERIMENT: Final = HERE / "traces" / "fashion" / "experiment.yaml"
 BESIDE: Final = HERE.parent / "examples" / "fashion_mnist" / "data.py"
-"""What the trainer of Fashion-MNIST imports."""
+"""The module that the trainer of Fashion-MNIST imports."""
 
 TERMS: Final = {"kill_threshold": "kill_threshold", "min": "low", "max": "high"}
-"""Terms of the metric in an experiment file, and their names in the simulator."""
+"""Settings of the metric in an experiment file, and their names in the simulator."""
 
 ALL: Final = {**FIGURES, "epochs_to_target": "epochs to target"}
 LEARNING: Final = frozenset({"bohb"})
-"""Policies that bring a generator of their own."""
+"""Policies that choose the generator themselves."""
 
 UNRECORDED: Final = LEARNING | {"pbt"}
-"""Policies that train other configurations than those that were recorded."""
+"""Policies that train other configurations than the recorded ones, so they cannot be simulated on the traces."""
 
 _PATIENCE: Final = 3600.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """What predictions cost a live search.
+    """The predictions in a live search.
 
     Attributes:
-        asked: Questions that the policy asked.
-        failed: Those that were answered with an error, or not.
-        seconds: Median time from the question to its answer; 0 without one.
-        cpu_seconds: Of the processes that predict, seen every quarter of a second.
+        asked: Number of predictions that the policy requested.
+        failed: Number of these that failed or were not answered.
+        seconds: Median time in seconds from the request to the answer; 0: there was none.
+        cpu_seconds: CPU time of the processes that predict, sampled every quarter of a second.
     """
 
     asked: int
@@ -92,13 +93,13 @@ class Load:
 async def searched(
     code: Path, base: Mapping[str, Any], policy: Contender, stop: Mapping[str, int], slots: int, target: float
 ) -> tuple[Live, Load]:
-    """A live search under a policy, in a cluster of its own, and its load of predictions."""
+    """Run a live search with a policy, in a cluster for this search only; return it with its predictions."""
     spec = {
         **base,
         "metric": {**base["metric"], "target": target},
         "policy": {"name": policy.name, **policy.parameters},
         "stop": stop,
-        "snapshot": {"every": 1_000_000, "keep_best": 0},  # None while a job trains: they would be in its times.
+        "snapshot": {"every": 1_000_000, "keep_best": 0},  # No snapshots during training: they would take time.
     }
     if policy.name in LEARNING:
         spec["generator"] = {"seed": base["generator"]["seed"]}
@@ -121,7 +122,7 @@ async def searched(
 
 
 async def _predicting() -> float:
-    """CPU seconds of processes that predict, until it is cancelled."""
+    """Sample the processes that predict until cancelled; then return their CPU seconds."""
     seen: dict[int, float] = {}
     with suppress(asyncio.CancelledError):
         while True:
@@ -134,7 +135,7 @@ async def _predicting() -> float:
 
 
 def load_of(database: Path, cpu_seconds: float) -> Load:
-    """The load of predictions that the journal of a cluster's one experiment tells."""
+    """Return the predictions in the journal of a cluster with one experiment."""
     asked: dict[str, float] = {}
     took: list[float] = []
     for at, kind, event in journal(database):
@@ -147,14 +148,14 @@ def load_of(database: Path, cpu_seconds: float) -> Load:
 
 
 def with_epochs(found: dict[str, Any]) -> dict[str, Any]:
-    """A search's figures with how many reports had come when the target was reached, that one included."""
+    """Add `epochs_to_target` to the figures of a search: the number of reports up to the one that reached the target."""
     at = found["time_to_target"]
     found["epochs_to_target"] = None if at is None else sum(one <= at for one, _ in found["curve"])
     return found
 
 
 def written(base: Mapping[str, Any], arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """The experiment with the terms that were given, its code in a folder."""
+    """Copy the code of the experiment to a folder, and return the experiment with the given settings of the metric."""
     for path in arguments.experiment.parent.glob("*.py"):
         shutil.copy(path, folder)
     if arguments.experiment == EXPERIMENT:
@@ -199,7 +200,7 @@ def _row(
     arguments: argparse.Namespace,
     target: float,
 ) -> dict[str, Any]:
-    """A policy: its live searches, the simulated one, and how far that is off."""
+    """Return the row of a policy: its live searches, the simulated one, and the simulation's errors."""
     prediction = median(load.seconds for load in loads)
     terms = {TERMS[name]: value for name, value in arguments.set.items()}
     costs = replace(costs, prediction=prediction)
@@ -222,7 +223,7 @@ def _number(value: float | None) -> str:
 
 
 def show(document: Mapping[str, Any]) -> None:
-    """A row a policy, live / simulated."""
+    """Print one row per policy, each figure as live / simulated."""
     print(f"target {document['settings']['target']:g}; each figure: live / simulated")
     names = ("time_to_target", "epochs_to_target", "iterations", "jobs_started", "jobs_terminated", "suspends")
     heads = [ALL[name].replace("iterations", "epochs in all") for name in names]
@@ -249,10 +250,10 @@ def show(document: Mapping[str, Any]) -> None:
 
 
 def terms(text: str) -> dict[str, float]:
-    """NAME=VALUE,...
+    """Parse NAME=VALUE,... for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: Another name, or no number.
+        argparse.ArgumentTypeError: A name is not in TERMS, or a value is no number.
     """
     found = {}
     for part in filter(None, text.split(",")):

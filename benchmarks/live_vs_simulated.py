@@ -1,21 +1,23 @@
-"""Does the simulator say what a live cluster does? The same search, live and simulated, under several policies.
+"""Does the simulator predict what a live cluster does? The same searches, live and simulated, with several policies.
 
     python benchmarks/live_vs_simulated.py [--policies default,bandit:evaluation_boundary=3] [--runs 3] [--slots 2] [--jobs 24]
         [--epochs 20] [--target Y] [--experiment examples/digits/experiment.yaml] [--output FILE.json] [--plot FILE.svg]
 
-1. A live search with the default policy and no target records the whole curve of each configuration, on as many slots as later:
-   where slots share memory and caches, jobs beside each other train slower than alone.
-2. Two short ones: in one jobs take turns, so that they are suspended and resumed; in the other each report waits for a decision.
-3. What things cost is measured in the journals of these three. `start`, `resume`: from the decision until the process trains (the first
-   report's time less its seconds), of runs on slots whose process is warm, less two latencies. `snapshot`: from the last report of a
-   job that is complete until its snapshot is taken. `suspend`: from there until its slot is free. `latency`: half of what lies
-   between two reports beside the second's seconds, where the first waited for a decision. The medians.
-4. Under each policy `--runs` live searches with the target, and a simulated one on the traces with these costs.
+1. A live search with the default policy and no target records the whole curve of each configuration. It has as many slots as the later
+   searches, because jobs that share memory and caches train slower than alone.
+2. Two short live searches: in one, jobs take turns, so that they are suspended and resumed; in the other, each report waits for a
+decision.
+3. The costs are the medians measured in the journals of these three. `start`, `resume`: from the decision until the process trains
+(time of
+   the first report minus its seconds), in processes that are already running, minus two latencies. `snapshot`: from the last report of
+   a complete job until its snapshot is taken. `suspend`: from then until its slot is free. `latency`: half of the time between two
+   reports minus the second one's seconds, if the first one waited for a decision.
+4. With each policy, `--runs` live searches with the target, and a simulated one on the traces with these costs.
 
-Same experiment seed, same configurations in the same order, same curves. Both clocks start when the first job begins to train:
-importing a framework is done once a slot, and is not a policy's matter. The error is that of the simulated time to the target
-against the median of the live ones; HyperDrive's simulator (its section 7) was off by 13 % at most. Run it on a machine that has
-nothing else to do.
+All have the same seed, so the same configurations in the same order with the same curves. Both clocks start when the first job begins
+to train: importing a framework happens once per slot, and does not depend on the policy. The error is that of the simulated time to the
+target against the median of the live ones. For comparison, HyperDrive's simulator had an error of at most 13 % (section 7). Run the
+benchmark on a machine that has nothing else to do.
 """
 
 from __future__ import annotations
@@ -62,7 +64,16 @@ _PATIENCE: Final = 3600.0
 
 @dataclass
 class Run:
-    """A run in a journal: when it was decided on, its reports (time taken, seconds, position, value), saves and end."""
+    """A run in a journal.
+
+    Attributes:
+        slot: Id of the slot.
+        resumed: Whether the job had run before.
+        decided: When the policy decided to start it, in seconds since the Unix epoch.
+        reports: Time of receipt, seconds, position and value of each report.
+        saved: When its snapshot was taken; None: never.
+        ended: When it ended; None: it has not ended.
+    """
 
     slot: str
     resumed: bool
@@ -73,13 +84,20 @@ class Run:
 
     @property
     def began(self) -> float:
-        """When it began to train, as the scheduler might have heard."""
+        """When the run began to train: the time of its first report minus the seconds of its first iteration."""
         return self.reports[0][0] - self.reports[0][1]
 
 
 @dataclass
 class Live:
-    """A live search: its jobs, their curves, its runs by job and attempt, and how many jobs the policy ended."""
+    """The result of a live search.
+
+    Attributes:
+        jobs: The jobs.
+        traces: The curves of the jobs.
+        runs: The runs by (job, attempt).
+        terminated: Number of jobs that the policy terminated.
+    """
 
     jobs: Sequence[Job]
     traces: Sequence[Trace]
@@ -95,9 +113,18 @@ async def live(
     slots: int,
     target: float | None = None,
 ) -> Live:
-    """A live search of an experiment with other terms, in a cluster of its own."""
+    """Run a live search in a cluster for this search only.
+
+    Args:
+        code: Code folder of the experiment.
+        base: The experiment.
+        policy: Replaces the experiment's policy.
+        stop: Replaces its `stop`.
+        slots: Number of slots.
+        target: Replaces the target of its metric; None: no target.
+    """
     metric = {**base["metric"], "target": target}
-    snapshot = {"every": 1_000_000, "keep_best": 0}  # None while a job trains: they would be in its times.
+    snapshot = {"every": 1_000_000, "keep_best": 0}  # No snapshots during training: they would take time.
     spec = {**base, "metric": metric, "policy": policy, "stop": stop, "snapshot": snapshot}
     with tempfile.TemporaryDirectory() as folder:
         async with embedded(Path(folder), slots) as (_, client):
@@ -109,7 +136,7 @@ async def live(
 
 
 def runs_of(database: Path, metric: str) -> tuple[dict[tuple[str, int], Run], int]:
-    """The runs in the journal of a cluster that had one experiment and no failures, and how many jobs the policy ended."""
+    """Return the runs in the journal of a cluster that had one experiment without failures, and the number of terminated jobs."""
     terminated = 0
     runs: dict[tuple[str, int], Run] = {}
     attempts: dict[str, int] = {}
@@ -136,7 +163,7 @@ def runs_of(database: Path, metric: str) -> tuple[dict[tuple[str, int], Run], in
 
 
 def measured(searches: Sequence[Live], waiting: Live, epochs: int) -> Costs:
-    """What things cost in live searches; in `waiting` each report waits for a decision."""
+    """Return the costs measured in live searches; in `waiting`, each report waits for a decision."""
     between = [pair for run in waiting.runs.values() for pair in pairwise(run.reports)]
     latency = max(median(after[0] - before[0] - after[1] for before, after in between) / 2, 0.0)
     begun: dict[bool, list[float]] = {False: [], True: []}
@@ -158,7 +185,10 @@ def measured(searches: Sequence[Live], waiting: Live, epochs: int) -> Costs:
 
 
 def figures_of(search: Live, target: float, lower: bool) -> dict[str, Any]:
-    """What a simulation says of a search, of a live one; and `curve`: the reports so far as (time, value)."""
+    """Return the figures of a live search that a simulation has, too, and `curve`: all reports as (time, value).
+
+    `lower` says whether low values of the metric are better.
+    """
     zero = min(run.began for run in search.runs.values() if run.reports)
     curve = _curve((at - zero, value) for run in search.runs.values() for at, _, _, value in run.reports)
     ends = [run.ended - zero for run in search.runs.values() if run.ended is not None]
@@ -185,7 +215,7 @@ def simulated(
     costs: Costs,
     terms: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """The same search, simulated, of an experiment with these terms."""
+    """Simulate the same search on traces, and return its figures as `figures_of` does. `terms` are settings of the metric."""
     result = simulate(
         TraceWorkload(traces),
         policy.name,
@@ -206,13 +236,13 @@ def simulated(
 
 
 def _curve(reports: Iterable[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """Reports by their times; None: not finite."""
+    """Return reports sorted by time. The value of a report that is not finite is None."""
     found = ((at, value if value is not None and math.isfinite(value) else None) for at, value in reports)
     return sorted(found, key=lambda report: report[0])
 
 
 def reached(curve: Iterable[tuple[float, float | None]], target: float, lower: bool) -> float | None:
-    """When a report was as good as the target."""
+    """Return the time of the first report as good as the target; None: none was. `lower` says whether low values are better."""
     good = (at for at, value in curve if value is not None and (value <= target if lower else value >= target))
     return next(good, None)
 
@@ -220,7 +250,11 @@ def reached(curve: Iterable[tuple[float, float | None]], target: float, lower: b
 async def recorded(
     arguments: argparse.Namespace, base: Mapping[str, Any], code: Path
 ) -> tuple[Sequence[Trace], float, Costs]:
-    """Whole curves, the target that is given or usual for them, and what things cost."""
+    """Run the live searches that record curves and costs.
+
+    Returns:
+        The traces, the target (given, or derived from the traces), and the costs.
+    """
     slots, epochs = arguments.slots, arguments.epochs
     note(f"recording {arguments.jobs} whole curves")
     recording = await live(code, base, {"name": "default"}, stop_of(arguments), slots)
@@ -269,7 +303,7 @@ async def compare(arguments: argparse.Namespace, base: Mapping[str, Any]) -> dic
 def document_of(
     arguments: argparse.Namespace, target: float, costs: Costs, rows: Sequence[Mapping[str, Any]], **more: Any
 ) -> dict[str, Any]:
-    """What was compared, and what was found: a row a policy."""
+    """Return the JSON document: settings, host, costs, and one row per policy."""
     settings = {
         "experiment": "/".join(arguments.experiment.resolve().parts[-3:]),
         "slots": arguments.slots,
@@ -282,13 +316,13 @@ def document_of(
 
 
 def middle_of(values: Sequence[Any]) -> float | None:
-    """The median. Never counts as longer than all times."""
+    """Return the median; None in `values`, which means never, counts as infinite. None: the median is infinite."""
     middle = median(math.inf if value is None else float(value) for value in values)
     return middle if math.isfinite(middle) else None
 
 
 def error_of(found: float | None, against: float | None) -> float | None:
-    """By which part one is more than the other; None: one of them is not known."""
+    """Return the relative error of `found` against `against`; None: one of them is None."""
     return found / against - 1 if found is not None and against else None
 
 
@@ -308,7 +342,7 @@ def show(document: Mapping[str, Any]) -> None:
 
 
 def plot(document: Mapping[str, Any], mode: str, path: Path) -> None:
-    """The best so far over time, live and simulated, a panel a policy."""
+    """Draw the best value so far over time, live and simulated, with one panel per policy."""
     from hopyard.plots.figures import theme
 
     best = min if mode == "min" else max
@@ -342,7 +376,7 @@ def note(text: str) -> None:
 def parser_of(
     description: str | None, policies: str, runs: int, jobs: int, epochs: int, experiment: Path
 ) -> argparse.ArgumentParser:
-    """What live comparisons are told, with these defaults."""
+    """Return the argument parser that live comparisons share, with these defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add(
@@ -368,13 +402,13 @@ def conduct(
     compare: Callable[[argparse.Namespace, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
     show: Callable[[Mapping[str, Any]], None],
 ) -> None:
-    """Compares, shows what was found, and writes it where it was wanted."""
+    """Run a comparison, print its result with `show`, and write the files that the options name."""
     try:
         if min(arguments.runs, arguments.slots, arguments.jobs, arguments.epochs) < 1:
             raise InvalidInput("--runs, --slots, --jobs and --epochs must be at least 1")
         if arguments.plot is not None and arguments.plot.suffix not in (".svg", ".png"):
             raise InvalidInput(f"--plot: {arguments.plot} must end in .svg or .png")
-        for policy in arguments.policies:  # What is wrong with one is said before the minutes that come.
+        for policy in arguments.policies:  # Report an invalid policy before the searches, which take minutes.
             new_policy(policy.name, dict(policy.parameters))
         base = yaml.safe_load(arguments.experiment.read_text())
         document = asyncio.run(compare(arguments, base))

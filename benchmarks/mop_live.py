@@ -1,24 +1,24 @@
-"""What do models that hop cost, live? Beside task parallelism, data-parallel training and model averaging, in one run.
+"""What does model hopper parallelism cost, live, compared with task parallelism, data-parallel training and model averaging?
 
     python benchmarks/mop_live.py [--epochs 3] [--contenders mop,task,ddp,averaging] [--no-copies] [--seed 0]
         [--output FILE.json] [--plot FILE.svg] [--json]
 
-16 configurations of a small convolutional network, each for some epochs on all 60,000 images of Fashion-MNIST at 14 x 14 pixels
-(`mop_live/mop_network.py`), evaluated after each epoch on 10,000 others. Two slots of one thread each:
+16 configurations of a small convolutional network are trained for some epochs on all 60,000 images of Fashion-MNIST at 14 x 14 pixels
+(`mop_live/mop_network.py`), and evaluated after each epoch on 10,000 others. There are two slots with one thread each:
 
-* mop: Hopyard's policy `mop`; each agent has half of the images, models hop between the agents;
-* task: Hopyard's policy `default`; each agent has all images, a configuration stays where it is;
+* mop: Hopyard's policy `mop`; each agent has half of the images, and models hop between the agents;
+* task: Hopyard's policy `default`; each agent has all images, and a configuration stays on its agent;
 * ddp: one configuration at a time on both slots, each with half of the images; gradients are averaged at each step
-  (`torch.nn.parallel.DistributedDataParallel` over gloo, the same global batch);
-* averaging: the same, but copies of the model are averaged at each epoch's end.
+  (`torch.nn.parallel.DistributedDataParallel` over gloo, with the same global batch size);
+* averaging: the same, but copies of the model are averaged at the end of each epoch.
 
-Then `mop` on four agents of one slot each, with one and with two copies of each partition, for the bytes alone.
+Then `mop` runs on four agents with one slot each, with one and with two copies of each partition, to compare the bytes only.
 
-Each contender runs in a network namespace of its own with a loopback device only, so what its processes send each other is what that
-device has carried. Columns: all s, of the whole command, services and imports included; train s: from the first start of training to
-the last epoch's end; CPU s of all processes; moved MB over the wire; hopped MB: snapshots that went from agent to agent; paper MB:
-Cerebro's k x m x p x |S| + m x |S| for k epochs of |S| models of m bytes over p partitions, evaluations not counted; data MB stored,
-over all slots; then, by epoch, the mean accuracy over the configurations and the best one.
+Each contender runs in a network namespace with only a loopback device, so the bytes that its processes send to each other are those
+that the device has transferred. Columns: all s: the whole command, with services and imports; train s: from the first start of training
+to the end of the last epoch; CPU s of all processes; moved MB over the network; hopped MB: snapshots transferred between agents; paper
+MB: Cerebro's k x m x p x |S| + m x |S| for k epochs of |S| models of m bytes over p partitions, without evaluations; data MB stored,
+over all slots; then, for each epoch, the mean accuracy of the configurations and the best one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _IMAGES: Final = {"train": ("train", 60_000), "eval": ("t10k", 10_000)}
 
 
 def whole(folder: Path) -> dict[str, Path]:
-    """A file with all images of each split, shuffled."""
+    """Write a file with all images of each split, shuffled. Return the files by the split's name."""
     sys.path.insert(0, str(FASHION))
     from data import load  # type: ignore[import-not-found]  # the example's own module
 
@@ -78,7 +78,7 @@ def whole(folder: Path) -> dict[str, Path]:
 
 
 def parts(files: Mapping[str, Path], folder: Path, count: int) -> dict[str, Path]:
-    """The files cut into equal partitions, by name."""
+    """Cut each file into `count` equal partitions. Return the new files by the partition's name, such as "train/0"."""
     found = {}
     for split, file in files.items():
         with np.load(file) as arrays:
@@ -89,16 +89,16 @@ def parts(files: Mapping[str, Path], folder: Path, count: int) -> dict[str, Path
     return found
 
 
-# --- contenders; each of these runs in a process and a network namespace of its own ---
+# --- contenders; each of these runs in a separate process and network namespace ---
 
 
 async def hopyard(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A search in a cluster of its own; `mop` with each partition on `copies` agents."""
+    """Run a search with Hopyard in a cluster for this search only. With `mop`, each partition is stored on `copies` agents."""
     agents, hops = given["agents"], given["contender"] == "mop"
     code = folder / "code"
     shutil.copytree(CODE, code, ignore=shutil.ignore_patterns("__pycache__", "parallel.py"))
     network = _configurations()
-    # The space is a list of configurations: one hyperparameter names it, so that every contender tries the same ones.
+    # The grid over these choices gives exactly the configurations of the list, so every contender tries the same ones.
     spec: dict[str, Any] = {
         "name": given["contender"],
         "trainer": "hops.py:Fashion",
@@ -148,7 +148,7 @@ async def hopyard(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "data_bytes": data_bytes,
         "hopped_bytes": hopped.direct_bytes,
         "stored_bytes": hopped.stored_bytes,
-        # As many models as there are configurations came to the store, and each is hopped to each partition once an epoch.
+        # The store got one model per configuration, and each model hops to each partition once per epoch.
         "paper_bytes": (units + 1) * hopped.stored_bytes if hops else 0,
     }
 
@@ -159,7 +159,7 @@ def _placed(file: Path, disk: Path) -> Path:
 
 
 def parallel(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Data-parallel training, a process for each slot."""
+    """Run data-parallel training, with one process per slot."""
     agents = given["agents"]
     files = {name: Path(file) for name, file in given["files"].items()}
     cut = parts({"train": files["train"]}, folder, agents)
@@ -199,7 +199,7 @@ def parallel(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def inside(given: Mapping[str, Any]) -> None:
-    """One contender, and what its namespace's loopback device has carried."""
+    """Run one contender, and print its figures with the bytes that the loopback device of its network namespace has transferred."""
     with tempfile.TemporaryDirectory(prefix="mop") as made:
         folder = Path(made)
         found = (
@@ -223,7 +223,7 @@ def _configurations() -> list[dict[str, Any]]:
 def run(
     contender: str, files: Mapping[str, Path], given: argparse.Namespace, agents: int, copies: int
 ) -> dict[str, Any]:
-    """One contender's figures."""
+    """Run one contender in a new network namespace, and return its figures."""
     asked = {
         "contender": contender,
         "files": {name: str(file) for name, file in files.items()},
@@ -251,7 +251,7 @@ def run(
 
 
 def show(rows: Sequence[Mapping[str, Any]]) -> None:
-    """The rows as a table."""
+    """Print the rows as a table."""
     print(
         f"{'':28}{'agents':>7}{'copies':>7}{'all s':>8}{'train s':>8}{'CPU s':>8}{'moved MB':>10}{'hopped MB':>10}"
         f"{'paper MB':>9}{'data MB':>9}   mean (best) accuracy by epoch"
@@ -267,7 +267,7 @@ def show(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def plot(rows: Sequence[Mapping[str, Any]], to: Path) -> None:
-    """Accuracy by epoch: the mean over the configurations, and the best one."""
+    """Draw the accuracy by epoch: the mean over the configurations, and the best one."""
     from matplotlib.figure import Figure
 
     from hopyard.plots.figures import theme

@@ -2,16 +2,16 @@
 
     python benchmarks/mop_schedules.py [--instances 20] [--milp SECONDS] [--milp-instances 1] [--only PART ...] [--json FILE]
 
-The settings of section 5.4 of Cerebro: configurations alike, or with the costs of Table 7; slots alike, or with the speeds of its
-four GPUs; both drawn with replacement. Each figure is makespan / lower bound over all instances, mean and max; planning times
-are CPU milliseconds, the median. The parts:
+The settings are those of section 5.4 of Cerebro: configurations with equal costs or with those of Table 7, and slots with equal speeds
+or with those of its four GPUs, drawn with replacement. Each figure is makespan / lower bound, as mean and maximum over all instances.
+Planning times are CPU milliseconds, the median. The parts:
 
-* `offline`: times known, every scheduler (the same instances for all). `one pass` is the default scheduler without restarts;
-* `online`: each unit takes its time with normal noise of 10%, against the bound of what it really took. `known` knows the times
-  without their noise, `learned` nothing at all; both are the default scheduler, as the policy runs it;
-* `replicas`: each partition on 2 or 3 neighbours, against the bound of a linear program;
-* `death`: the same, and a slot dies at 30% of the schedule, which nobody expects: against the bound of who had known it.
-  Whether each unit was trained exactly once is checked.
+* `offline`: the times are known; every scheduler plans the same instances. `one pass` is the default scheduler without restarts.
+* `online`: the time of each unit has normal noise of 10 %, and the bound is computed from the real times. `known` knows the times
+  without noise, `learned` knows nothing; both are the default scheduler, as the policy uses it.
+* `replicas`: each partition has replicas on 2 or 3 neighbouring slots; the bound is that of a linear program.
+* `death`: as `replicas`, and a slot fails unexpectedly at 30 % of the schedule; the bound is for a scheduler that knows it in advance.
+  The benchmark also checks that each unit was trained exactly once.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ MFLOPS: tuple[int, ...] = (
     11000,
 )
 MFLOPS += (4000, 8000, 16000, 6000, 4000, 8000, 11000, 4000, 8000, 21000, 2000, 3000, 8000, 3000, 4000, 579)
-"""Table 7: what the 35 networks of the paper cost."""
+"""The costs of the paper's 35 networks (Table 7)."""
 
 TFLOPS = (12.1, 5.6, 11.3, 18.7)
-"""Section 5.4: Titan Xp, K80, GTX 1080, P100."""
+"""The speeds of the paper's GPUs (section 5.4): Titan Xp, K80, GTX 1080, P100."""
 
 NOISE = 0.1
 DIES_AT = 0.3
@@ -68,7 +68,15 @@ Row = dict[str, Any]
 
 
 def instance(configs: int, slots: int, mixed: bool, seed: int, replicas: int = 1) -> VisitProblem:
-    """One instance: a partition for each slot, its replicas on the next ones."""
+    """Return one instance with a partition per slot, which has `replicas` replicas, on its slot and the next ones.
+
+    Args:
+        configs: Number of configurations.
+        slots: Number of slots.
+        mixed: Whether costs and speeds are drawn from the paper's; otherwise all are equal.
+        seed: Seed of the instance.
+        replicas: Number of replicas of each partition.
+    """
     rng = random.Random(f"{configs}/{slots}/{mixed}/{seed}")
     return VisitProblem(
         costs=[rng.choice(MFLOPS) / 1000 for _ in range(configs)] if mixed else [1.0] * configs,
@@ -181,7 +189,7 @@ def death(problem: VisitProblem, seed: int, figures: Figures) -> None:
 
 
 def once(problem: VisitProblem, schedule: VisitSchedule) -> None:
-    """Each unit was trained exactly once."""
+    """Exit with an error unless the schedule trains each unit exactly once."""
     if sorted(placed.unit for placed in schedule.placed) != sorted(problem.units):
         sys.exit("a unit was lost, or trained twice")
 

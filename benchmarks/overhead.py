@@ -1,8 +1,8 @@
-"""What does Hopyard cost? Each figure is measured on real clusters, beside its baseline in the same run.
+"""What does Hopyard cost? Each figure is measured on real clusters, together with its baseline in the same run.
 
     python benchmarks/overhead.py [--only NAME ...] [--runs 3] [--json FILE|-]
 
-Runs take turns: every figure once, then every figure again. The table shows medians.
+All figures are measured once, then all again, `--runs` times. The table shows medians.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIGNS = (("least", ">="), ("most", "<="))
 
 
 async def measure(names: list[str], runs: int, folder: Path | None) -> list[dict[str, Any]]:
-    """All runs of all figures; answers the rows of their medians."""
+    """Measure all figures `runs` times, and return the rows of their medians."""
     found: dict[str, list[list[Sample]]] = {name: [] for name in names}
     for run in range(1, runs + 1):
         for name in names:
@@ -40,7 +40,7 @@ async def measure(names: list[str], runs: int, folder: Path | None) -> list[dict
 
 
 def show(rows: list[dict[str, Any]], where: dict[str, Any]) -> None:
-    """The rows as a table; under each what was measured beside it."""
+    """Print the rows as a table, and under each row its further numbers."""
     title = f"{where['cpu']}, {where['cores']} cores, {where['memory_gib']} GiB, Python {where['python']}"
     table = Table("figure", "median", "least .. most", "target", "met", "baseline", "ratio", title=title, box=None)
     for row in rows:
@@ -64,7 +64,7 @@ def _number(value: float) -> str:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line. Return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=[*FIGURES], help="this figure; may be given several times")
     parser.add_argument("--runs", type=int, default=3, help="how often each figure is measured")

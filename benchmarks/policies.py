@@ -1,25 +1,25 @@
-"""How fast do policies find a good configuration? Whole searches in virtual time, on real traces.
+"""How fast do policies find a good configuration? Whole searches are simulated on real traces.
 
     python benchmarks/policies.py [--policies default,bandit:epsilon=0.5] [--traces FILE,FILE] [--slots 2,4,8,15] [--orders 25]
         [--half development|held-out|all] [--target SET=Y] [--tmax 2h] [--costs start=0.01,resume=0.03] [--jobs N]
         [--output results.json] [--plot FOLDER]
 
 Each policy searches each set of traces once for each number of slots and each order of the configurations; all policies see the same
-orders. A set is a file; by default those in benchmarks/traces. The target of a set is by default what one in ten of its
-configurations ends with or better. What else is fixed of a set, and how it is halved into configurations for development and such
-that are held out, is in benchmarks/policies.yaml; a set that is not there has no terms.
+orders. A set is one file, by default each file in benchmarks/traces. The default target of a set is the final value that a tenth of its
+configurations reach. benchmarks/policies.yaml contains the fixed terms of sets, such as the longest search; a set that is not in it has
+none. A set is divided into two halves of configurations: one for development, one that is held out.
 
-The median, the quartiles and the 90th percentile of the time to the target, in seconds, are times of searches that were made. A search
-that never reached it counts as longer than any other: as `never` where it decides a figure. It also says how much slot time the
-searches took, and how often jobs left their slots to go on later.
+The median, the quartiles and the 90th percentile of the time to the target are times of actual searches, in seconds. A search that
+never reached the target counts as longer than any other; a figure that it determines is shown as `never`. The table also shows the slot
+time of the searches, and how often jobs were suspended.
 
-Policies are named as in an experiment file, followed by their parameters: `bandit`, `bandit:epsilon=0.25:evaluation_boundary=5`,
-`mymodule:MyPolicy:width=3`. One that asks a predictor other than
-`pooled` says which: `pop@grid`, `earlyterm@pooled:evaluation_boundary=10`.
+Policies are written as their name in an experiment file, followed by their parameters: `bandit`,
+`bandit:epsilon=0.25:evaluation_boundary=5`, `mymodule:MyPolicy:width=3`. A policy that uses another predictor than `pooled` names it:
+`pop@grid`, `earlyterm@pooled:evaluation_boundary=10`.
 
-By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of some 100 KB and processes that
-are warm (benchmarks/figures). The results are those of `hopyard simulate --json`, so `hopyard plot` takes the file; `--plot` draws
-boxes, capacity and orders of each set.
+By default a start takes 10 ms, a resume 30 ms and a suspend 30 ms, as in a live cluster with models of about 100 KB and training
+processes that are already running (benchmarks/figures). The results are those of `hopyard simulate --json`, so `hopyard plot` reads the
+file. `--plot` draws the plots boxes, capacity and orders of each set.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy, its parameters, and whom it asks about curves; `label` is how it was written."""
+    """A policy with its parameters and its predictor (None: the default one); `label` is the text that the user wrote."""
 
     label: str
     name: str
@@ -70,7 +70,15 @@ class Contender:
 
 @dataclass(frozen=True)
 class Terms:
-    """What is fixed of a set: its longest search, what its metric can be, and what no learning gives (as it was recorded)."""
+    """The fixed terms of a set.
+
+    Attributes:
+        max_time: Virtual time after which a search ends; None: no limit.
+        low: Smallest possible value of the metric; None: unknown.
+        high: Largest possible value of the metric; None: unknown.
+        kill_threshold: Value of the metric without any learning; None: unknown.
+        scaled: Whether policies see values scaled to 0..1. The other attributes are not scaled.
+    """
 
     max_time: str | float | None = None
     low: float | None = None
@@ -79,20 +87,20 @@ class Terms:
     scaled: bool = False
 
     def unit(self, value: float) -> float:
-        """A value of the metric as policies see it: of a scaled set between `low` and `high` as 0 to 1."""
+        """Return a value of the metric as policies see it: scaled so that `low` is 0 and `high` is 1 if the set is scaled."""
         if not self.scaled or self.low is None or self.high is None:
             return value
         return (value - self.low) / (self.high - self.low)
 
     def parameters(self) -> dict[str, float]:
-        """As terms of a simulated experiment."""
+        """Return the terms as settings of a simulated experiment."""
         terms = {"low": self.low, "high": self.high, "kill_threshold": self.kill_threshold}
         return {name: self.unit(value) for name, value in terms.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Search:
-    """One simulation."""
+    """The parameters of one simulated search."""
 
     traces: Path
     half: str
@@ -105,7 +113,7 @@ class Search:
 
 
 def contender(text: str) -> Contender:
-    """A policy as it is written: its name, then its parameters."""
+    """Parse a policy from text: its name, optionally @ and a predictor, and its parameters."""
     parts = text.split(":")
     parameters = dict(part.split("=", 1) for part in parts if "=" in part)
     name = ":".join(part for part in parts if "=" not in part)
@@ -115,23 +123,23 @@ def contender(text: str) -> Contender:
 
 @cache
 def foreseen() -> PredictionCache:
-    """What predictors have said, once in each process."""
+    """Return this process's cache of predictions, which all its searches share."""
     return PredictionCache()
 
 
 @cache
 def protocol() -> Mapping[str, Terms]:
-    """The terms of sets by name."""
+    """Return the terms of sets, by the set's name."""
     return {name: Terms(**terms) for name, terms in yaml.safe_load(PROTOCOL.read_text()).items()}
 
 
 def terms_of(traces: Path) -> Terms:
-    """The terms of a set; one without has none."""
+    """Return the terms of the set in a file; no terms if the set has none."""
     return protocol().get(set_name(str(traces)), Terms())
 
 
 def halved(traces: Sequence[Trace], name: str, half: str) -> list[Trace]:
-    """The configurations of a half of a set, in the set's order."""
+    """Return the traces of one half of a set, in the set's order. `name` is the set's name, which determines the halves."""
     ordered = sorted(traces, key=lambda trace: hashlib.sha256(f"{name}/{trace.job}".encode()).digest())
     middle = len(ordered) // 2
     chosen = {"development": ordered[:middle], "held-out": ordered[middle:], "all": ordered}[half]
@@ -141,7 +149,7 @@ def halved(traces: Sequence[Trace], name: str, half: str) -> list[Trace]:
 
 @cache
 def searched(traces: Path, half: str) -> list[Trace]:
-    """The curves of a half of a set, as policies see them."""
+    """Return the traces of one half of the set in a file, with values as policies see them."""
     terms = terms_of(traces)
     return [
         replace(trace, metrics=tuple(terms.unit(value) for value in trace.metrics))
@@ -151,19 +159,19 @@ def searched(traces: Path, half: str) -> list[Trace]:
 
 @cache
 def workload(traces: Path, half: str) -> TraceWorkload:
-    """The same, read once in each process."""
+    """Return the workload of one half of a set; it is read once in each process."""
     return TraceWorkload(searched(traces, half))
 
 
 def usual_target(traces: Sequence[Trace]) -> float:
-    """What a tenth of a set's configurations end with, or better."""
+    """Return the default target: the final value that a tenth of the configurations reach."""
     sign = -1.0 if traces[0].mode == "min" else 1.0
     finals = [next((sign * v for v in reversed(trace.metrics) if math.isfinite(v)), -math.inf) for trace in traces]
     return sign * float(np.quantile(finals, 0.9, method="inverted_cdf"))
 
 
 def clairvoyant(traces: Sequence[Trace], target: float) -> float:
-    """Seconds until the first report as good as the target, if the fastest configuration were known and started first."""
+    """Return the seconds until the fastest configuration reaches the target if it is started first; infinite: none reaches it."""
     soonest = math.inf
     for trace in traces:
         passed = 0.0
@@ -176,7 +184,7 @@ def clairvoyant(traces: Sequence[Trace], target: float) -> float:
 
 
 def run(search: Search) -> dict[str, Any]:
-    """One search, as `hopyard simulate --json` prints it; without the state of its jobs over time, which is most of that."""
+    """Simulate a search, and return its result as `hopyard simulate --json` prints it, without `pools`, which is most of it."""
     policy = search.policy
     result = simulate(
         workload(search.traces, search.half),
@@ -195,7 +203,7 @@ def run(search: Search) -> dict[str, Any]:
 
 
 def run_all(searches: Sequence[Search], jobs: int) -> list[dict[str, Any]]:
-    """All searches, in their order, `jobs` at a time."""
+    """Simulate searches in `jobs` processes, and return the results in the order of the searches."""
     began, results = time.monotonic(), dict[int, dict[str, Any]]()
     with ProcessPoolExecutor(jobs) as pool:
         futures = {pool.submit(run, search): index for index, search in enumerate(searches)}
@@ -221,7 +229,7 @@ def _progress(done: int, of: int, passed: float) -> None:
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each set, number of slots and policy; `faster` is the first policy's median by its own."""
+    """Return one row per set, number of slots and policy. `faster` is the median of the first policy divided by that of the row."""
     groups: dict[tuple[str, int, str], list[Mapping[str, Any]]] = {}
     for result in results:
         groups.setdefault((set_name(result["traces"][0]), result["slots"], result["policy"]), []).append(result)
@@ -275,7 +283,7 @@ def _time(value: float) -> str:
 
 
 def plot(results: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Boxes, capacity and orders of each set."""
+    """Draw the plots boxes, capacity and orders of each set to files in a folder."""
     from hopyard.plots import gather, read, save
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -300,10 +308,10 @@ def set_name(traces: str) -> str:
 
 
 def listed(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
-    """What reads values with commas between them."""
+    """Return a function that converts comma-separated text to a list, for argparse; `kind` converts each part."""
 
     def read(text: str) -> list[T]:
-        return [kind(part) for part in re.split(r",(?![^\[]*\])", text)]  # Not the commas of a list.
+        return [kind(part) for part in re.split(r",(?![^\[]*\])", text)]  # Not at the commas inside brackets.
 
     read.__name__ = f"list of {kind.__name__}"
     return read
@@ -318,7 +326,7 @@ def duration(text: str) -> float:
 
 
 def made(arguments: argparse.Namespace) -> Iterable[Search]:
-    """All searches, those on many slots and of the first set first."""
+    """Yield all searches that the options describe. Print a summary of each set."""
     files: list[Path] = arguments.traces or sorted(TRACES.rglob("*.jsonl.gz"))
     if not files:
         raise InvalidInput(f"there are no traces in {TRACES}; record some, or name files with --traces")

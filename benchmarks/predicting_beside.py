@@ -1,10 +1,10 @@
-"""Does training get slower while predictions run beside it? Live clusters, each epoch timed by the training process itself.
+"""Does training get slower while predictions run on the same node? Live clusters, in which the training process times each epoch.
 
-    python benchmarks/predicting_beside.py [--predictor mcmc ...] [--cores N] [--blocks 12] [--runs 3] [--json FILE|-]
+    python benchmarks/predicting_beside.py [--predictor mcmc ...] [--cores N] [--blocks 13] [--runs 3] [--json FILE|-]
 
-A policy asks for a prediction after every epoch in each second block of epochs, and for none in the others: what is compared
-lies side by side in the same runs. It is measured with one job less than cores (one core is free for predictions) and with a job
-on each core. Predictions run on the node agent, in processes of low priority.
+Epochs are divided into blocks. A policy requests a prediction after every epoch of each second block, and none in the others, so that
+epochs with and without predictions of the same run are compared. It is measured with one job fewer than cores, so that one core is free
+for predictions, and with one job per core. Predictions run on the node agent, in low-priority processes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ PROGRESS: Final = Console(stderr=True, soft_wrap=True)
 CODE: Final = Path(__file__).parent / "figures" / "trained"
 BLOCK: Final = 5
 SETTLING: Final = 2
-"""Epochs at the beginning of a block that are not counted: predictions of the block before may still be under way."""
+"""Number of epochs at the start of a block that are not counted, because predictions of the previous block may still run."""
 LIMIT: Final = 1800.0
 
 
 def spec(predictor: str, jobs: int, blocks: int, steps: int) -> dict[str, Any]:
-    """Jobs that train side by side, and are asked about in turns."""
+    """Return an experiment whose jobs train at the same time, with predictions in alternate blocks."""
     return {
         "name": "beside",
         "trainer": "train.py:Busy",
@@ -52,7 +52,7 @@ def spec(predictor: str, jobs: int, blocks: int, steps: int) -> dict[str, Any]:
 
 
 async def measure(predictor: str, jobs: int, blocks: int, steps: int, folder: Path) -> dict[str, Any]:
-    """One run: epoch times with predictions beside and without, in seconds, and what the predictions took."""
+    """Run once. Return the epoch times in seconds with and without predictions, and figures of the predictions."""
     async with embedded(folder, jobs) as (_, client):
         experiment = await client.create(spec(predictor, jobs, blocks, steps), CODE)
         spent = asyncio.create_task(_low_priority_cpu())
@@ -64,10 +64,10 @@ async def measure(predictor: str, jobs: int, blocks: int, steps: int, folder: Pa
 
 
 def _compared(statistics: list[Statistic]) -> dict[str, Any]:
-    """Medians of epochs by whether predictions ran beside them."""
+    """Return the median epoch times with and without predictions, and their ratios."""
     epochs: dict[tuple[bool, str], list[float]] = {}
     for one in statistics:
-        # An epoch that ends at position p is asked about at p, and trained beside what was asked at p - 1.
+        # The epoch that ends at position p trains while the prediction that was requested at p - 1 runs.
         block, place = divmod(one.report.position - 1, BLOCK)
         if block >= 2 and place >= SETTLING:
             for name in ("wall", "cpu"):
@@ -82,7 +82,7 @@ def _compared(statistics: list[Statistic]) -> dict[str, Any]:
 
 
 def _predictions(folder: Path) -> dict[str, Any]:
-    """How many were asked for, how they came back, and after how long, by the scheduler's clock."""
+    """Return the number of requested, answered and failed predictions, and the median time to an answer by the scheduler's clock."""
     asked: dict[str, float] = {}
     waited, errors = list[float](), 0
     for at, kind, event in journal(folder / "appstat.sqlite"):
@@ -99,7 +99,7 @@ def _predictions(folder: Path) -> dict[str, Any]:
 
 
 async def _low_priority_cpu() -> float:
-    """CPU seconds of processes of low priority that this one's children started, once it is cancelled."""
+    """Sample the low-priority descendants of this process until cancelled; then return their CPU seconds."""
     seen: dict[int, float] = {}
     try:
         while True:
@@ -115,7 +115,7 @@ async def _low_priority_cpu() -> float:
 
 
 async def runs(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """All runs in turns, and the rows of their medians."""
+    """Run everything `--runs` times, and return the rows of the medians."""
     places = {"a core is free": given.cores - 1, "no core is free": given.cores}
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in range(1, given.runs + 1):
@@ -137,7 +137,7 @@ async def runs(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def show(rows: list[dict[str, Any]], where: dict[str, Any]) -> None:
-    """The rows as a table."""
+    """Print the rows as a table."""
     load = ", ".join(map(str, where["load_average"]))
     title = f"{where['cpu']}, {where['cores']} cores, load before {load}, Python {where['python']}"
     table = Table(
@@ -160,7 +160,7 @@ def show(rows: list[dict[str, Any]], where: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line. Return 1 if epochs are more than 5 % longer although a core is free."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predictor", nargs="+", default=["mcmc"], help="names, or module:Class")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="of this machine")

@@ -1,12 +1,12 @@
-"""What does a decision cost more when the policy runs in a process?
+"""How much more does a decision cost if the policy runs in another process?
 
     python benchmarks/remote_policy.py [--rounds 3] [--node FOLDER] [--json]
 
-The figure `decision` (python -m figures): from the end of an iteration in the training process, by policy and journal, to the
-beginning of the next one, on 8 runners whose iterations last 25 to 75 ms. In each round once with a built-in policy, which runs in the
-scheduler; once with a copy of its class in the experiment's code, which runs in a process that the scheduler starts; and once with the
-same policy in a process that dials in (`hopyard policy serve`). With --node, the folder of examples/node_policy after `npm ci`, also
-with a policy in JavaScript. Wanted: a median within 3 ms of the built-in one.
+It measures the figure `decision` of overhead.py: from the end of an iteration in the training process to the start of the next one,
+with the journal and the policy in between, on 8 slots whose iterations last 25 to 75 ms. Each round measures a built-in policy, which
+runs in the scheduler; a copy of its class in the experiment's code, which runs in a process that the scheduler starts; and the same
+policy in a process that connects to the scheduler (`hopyard policy serve`). With --node, the folder of examples/node_policy after `npm
+ci`, it also measures a policy in JavaScript. Target: the median is at most 3 ms above that of the built-in policy.
 """
 
 from __future__ import annotations
@@ -60,7 +60,14 @@ serve({ Policy: Each, name: process.argv[1], server: process.argv[2], protos: pr
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds a decision: the median of the rounds' medians, these, the median of their 99th percentiles; and how many."""
+    """Milliseconds per decision over all rounds.
+
+    Attributes:
+        p50: Median of `each`.
+        each: The median of each round.
+        p99: Median of the rounds' 99th percentiles.
+        decisions: Number of decisions.
+    """
 
     p50: float
     each: list[float]
@@ -69,7 +76,7 @@ class Row:
 
     @classmethod
     def of(cls, rounds: list[list[float]]) -> Row:
-        """What the rounds showed."""
+        """Return the row for the milliseconds of each decision in each round."""
         each = [percentile(gaps, 0.5) for gaps in rounds]
         p99 = statistics.median(percentile(gaps, 0.99) for gaps in rounds)
         return cls(statistics.median(each), each, p99, sum(map(len, rounds)))
@@ -77,7 +84,7 @@ class Row:
 
 @contextmanager
 def in_python(server: str) -> Iterator[str]:
-    """The policy of the figure, served by `hopyard policy serve`."""
+    """Return a context in which `hopyard policy serve` serves the policy to the cluster at `server`; it yields the policy's name."""
     serve = [sys.executable, "-m", "hopyard.cli.main", "policy", "serve", POLICY["name"]]
     command = [*serve, "--name", _NAME, "--server", server]
     with _running(command, HERE) as name:
@@ -86,7 +93,7 @@ def in_python(server: str) -> Iterator[str]:
 
 @contextmanager
 def in_node(folder: Path, server: str) -> Iterator[str]:
-    """The same in JavaScript."""
+    """Return the same context with a policy in JavaScript. `folder` contains its packages."""
     with _running(["node", "-e", _NODE, _NAME, server, str(HERE.parent / "protos")], folder) as name:
         yield name
 
@@ -102,7 +109,7 @@ def _running(command: list[str], folder: Path) -> Iterator[str]:
 
 
 async def measure(rounds: int, node: Path | None) -> dict[str, list[list[float]]]:
-    """Milliseconds of each decision, in each round, by where the policy ran."""
+    """Return the milliseconds of each decision in each round, by where the policy ran."""
     found: dict[str, list[list[float]]] = {}
     for _ in range(rounds):
         for name, serve in (
@@ -122,7 +129,7 @@ async def measure(rounds: int, node: Path | None) -> dict[str, list[list[float]]
 
 
 def main() -> None:
-    """See the module."""
+    """Run the command line."""
     os.environ["PYTHONPATH"] = str(HERE)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")

@@ -1,10 +1,10 @@
-"""How fast is a replay, and how fast does a scheduler start beside many finished experiments?
+"""How fast is a replay, and how fast does a scheduler start if there are many finished experiments?
 
     python benchmarks/replay.py [--events 100000] [--finished 1000] [--json]
 
-Both are measured on a real AppStat (SQLite in a temporary folder) over gRPC on loopback. The journal is made by the real core,
-with simulated runs on eight slots: it holds what a live cluster would have written. Each figure comes with its baseline of
-the same run: the bare reading of the same records, and a start beside nothing.
+Both are measured on a real AppStat (SQLite in a temporary folder) over gRPC on loopback. The journal is produced by the real core with
+simulated runs on eight slots, so it contains what a live cluster would have written. Each figure has a baseline of the same run: only
+reading the same records, and a start without experiments.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ BATCH = 1_000
 
 
 class Racing(Policy):
-    """Decides after each iteration, by the order of arrival: what comes late and lags behind the best is terminated."""
+    """Decides after each iteration by the order of arrival: a job that arrives late and is far below the best value is terminated."""
 
     def __init__(self) -> None:
         self.best: dict[int, float] = {}
@@ -101,7 +101,7 @@ class Racing(Policy):
 
 
 class World:
-    """The core with agents that train in no time, and a policy; collects what a live cluster would journal."""
+    """The real core and a policy with simulated agents whose training takes no time. It collects what a live cluster would journal."""
 
     def __init__(self, seed: int, slots: int = SLOTS) -> None:
         self.core = Core()
@@ -112,7 +112,7 @@ class World:
         self.hosts: dict[str, Host] = {}
         self.sequences: dict[RunKey, int] = {}
         self.runs: dict[RunKey, Iterator[RunBody]] = {}
-        self.first = 1  # The position at which a run reports first.
+        self.first = 1  # The position of the first report of a run.
         if slots:
             self.feed(NodeJoined(self.now, "n", "1", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
 
@@ -154,7 +154,7 @@ class World:
         self.feed(StreamCreated(self.now, StreamId(name), settings_of(program.spec), payload))
 
     def step(self) -> bool:
-        """One message of one run; False when none is under way."""
+        """Process one message of one run. Return False if there is no run."""
         if not self.runs:
             return False
         key = self.rng.choice(list(self.runs))
@@ -193,7 +193,7 @@ def spec(jobs: int, length: int, policy: str) -> dict[str, object]:
 
 
 async def write(journal: Journal, world: World) -> None:
-    """Appends what the world has collected, with its projections last."""
+    """Append the records that the world has collected to a journal, and then their projections."""
     entries = [JournalEntry(r.stream, kind_of(r.event), encode(r.event)) for r in world.records]
     for begin in range(0, len(entries), BATCH):
         await journal.append(entries[begin : begin + BATCH], [], world.now)
@@ -204,7 +204,7 @@ async def write(journal: Journal, world: World) -> None:
 
 
 async def bare(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, stream: str) -> tuple[int, float]:
-    """Reading the records of a stream, and nothing else."""
+    """Return the number of records of a stream and the seconds to read them, without processing them."""
     began, found = time.perf_counter(), 0
     async for response in stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
         found += len(response.records)
@@ -273,7 +273,10 @@ async def measure_restart(folder: Path, finished: int) -> dict[str, float]:
 
 
 async def _start(folder: Path, world: World | None, finished: int) -> dict[str, float]:
-    """Seconds that a scheduler needs to serve: in this process, and as a process of its own; and bare reading of the rows."""
+    """Return the seconds that a scheduler needs to start, in this process and as a separate process, and to only read the rows.
+
+    `world` contains `finished` finished experiments, which are written first; None: there are none.
+    """
     appstat, hpgen = AppStatService(data=folder), HpgenService()
     address, generators = await appstat.start(), await hpgen.start()
     try:
@@ -310,7 +313,7 @@ async def _start(folder: Path, world: World | None, finished: int) -> dict[str, 
 
 
 def _process(folder: Path, appstat: str, hpgen: str) -> float:
-    """Seconds from starting a scheduler process until it serves, imports included."""
+    """Return the seconds from starting a scheduler process until it serves, with its imports."""
     command = [sys.executable, "-m", "hopyard_scheduler", "--appstat", appstat, "--hpgen", hpgen, "--port", "0"]
     served, began = folder / "scheduler.address", time.perf_counter()
     with subprocess.Popen([*command, "--data", str(folder)], stderr=subprocess.DEVNULL) as process:

@@ -1,14 +1,14 @@
-"""How fast is the simulator, how much memory does it take, and does the same seed give the same bytes?
+"""How fast is the simulator, how much memory does it use, and does the same seed give the same bytes?
 
     python benchmarks/simulator.py [--runs 3] [--jobs 60000] [--slots 500] [--json]
 
-Each measurement is a process of its own; the medians are shown, in CPU seconds beside wall seconds, since hosts are noisy. An
-event is one that the scheduler's core took: a report, a start, an answer of the policy, .... The baseline is the empty loop: as many
+Each measurement is a separate process. The medians are shown, in CPU seconds and wall seconds, because hosts are noisy. An event is an
+event of the scheduler's core: a report, a start, an answer of the policy, and so on. The baseline is the empty loop: the same number of
 actions on the same timeline, without core, policy and runs.
 
-* long jobs: 500 configurations of 100 positions on 8 slots;
-* many slots: `--jobs` configurations of 16 positions on `--slots` slots. Bandit judges each after its first position, so that
-  most are ended there, as in an asynchronous search with thousands of configurations.
+* long jobs: 500 configurations with 100 positions on 8 slots;
+* many slots: `--jobs` configurations with 16 positions on `--slots` slots. Bandit decides after the first position of each, so most end
+  there, as in an asynchronous search with thousands of configurations.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hopyard_simulator.event_heap import EventHeap
 
 
 def workload(jobs: int, positions: int) -> CurveWorkload:
-    """Saturating curves: asymptotes spread evenly between 0 and 1, paces between 1 and 2 seconds."""
+    """Return saturating curves, with final values spread evenly between 0 and 1, and 1 to 2 seconds per position."""
     configurations = [
         {"asymptote": (job * 0.6180339887498949) % 1.0, "pace": 1 + (job * 0.414213562) % 1} for job in range(jobs)
     ]
@@ -54,7 +54,7 @@ CASES: dict[str, Callable[[argparse.Namespace], Result]] = {"long jobs": long_jo
 
 
 def empty_loop(actions: int) -> float:
-    """CPU seconds of a timeline on which nothing happens."""
+    """Return the CPU seconds of a timeline with `actions` actions that do nothing."""
     timeline = EventHeap()
 
     def nothing() -> None:
@@ -70,7 +70,7 @@ def empty_loop(actions: int) -> float:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """One measurement, in this process."""
+    """Measure one case in this process."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
     result = CASES[arguments.case](arguments)

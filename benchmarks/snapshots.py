@@ -1,15 +1,17 @@
-"""What it costs to suspend a job and to resume it: dumped processes, and the framework's own snapshots beside them.
+"""What does it cost to suspend and to resume a job, with process images (CRIU) and with the framework's own snapshots?
 
     python benchmarks/snapshots.py [--kinds trivial,numpy,cnn,workers,350MB] [--times 20] [--folder DIR] [--output FILE.json]
 
-A script of each kind runs under an embedded cluster (one agent, one slot) and is suspended after every iteration, and resumed. From
-the journal: from the decision until the slot is free (the run's last word was taken), until the snapshot is stored, what of that
-came behind (the way to the store), and from the slot's release until the script trains again. From the job's log: what of it went
-into the dump, into packing and compressing, into unpacking, and into the restore itself; the bytes of the images and of the snapshot.
-`framework` is the cnn with a checkpoint in each report (a process for each run), `trainer` a warm trainer with 360 KB of state. The
-first suspension and the first resume are left out. Targets: the trainer's median until free below 25 ms; the 350 MB process's below
-1 s. HyperDrive's paper, to compare with: the framework's snapshots (360 KB) took 158 ms on average and 219 ms at the 95th percentile,
-those by CRIU (43.75 MB) up to 22.4 s.
+A script of each kind runs in an embedded cluster (one agent, one slot), and is suspended and resumed after every iteration. From the
+journal: `free`: from the decision until the slot is free (the last message of the run was received); `stored`: from the decision until
+the snapshot is stored; `ship`: the part of that after the slot was free; `resumed`: from the release of the slot until the script
+trains again. From the job's log: `dump`, `pack` (with compression), `unpack` and `restore`, and the bytes of the images and of the
+snapshot.
+
+`framework` is the cnn with a checkpoint in each report, and a new process for each run; `trainer` is a trainer in a running process,
+with 360 KB of state. The first suspension and the first resume are not counted. Targets: the trainer's median until free is below 25
+ms, that of the 350 MB process below 1 s. For comparison, in HyperDrive's paper the framework's snapshots (360 KB) took 158 ms on
+average and 219 ms at the 95th percentile, those by CRIU (43.75 MB) up to 22.4 s.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _COLUMNS: Final = ("free", "stored", "ship", "resumed", "dump", "pack", "unpack"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure each kind, print a table, write the figures; 1: a target was missed."""
+    """Measure each kind, print a table, and write the figures to a file. Return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", default=KINDS)
     parser.add_argument("--times", type=int, default=20)
@@ -108,7 +110,7 @@ def _spec(kind: str, times: int) -> tuple[Mapping[str, Any], Path]:
 
 
 def _spans(database: Path, trained: Mapping[tuple[str, int], float], counted: range) -> dict[str, list[float]]:
-    """Milliseconds until free and until stored from each decision, and until training again from each release."""
+    """Return the milliseconds of each suspension: `free`, `stored`, `ship` and `resumed`, as described in the module docstring."""
     decided, free, stored = suspensions(database)
     return {
         "free": [(free[n] - decided[n]) * 1e3 for n in counted],
@@ -119,7 +121,7 @@ def _spans(database: Path, trained: Mapping[tuple[str, int], float], counted: ra
 
 
 def _size(database: Path) -> int:
-    """Bytes of the last snapshot that a run ended with."""
+    """Return the bytes of the last snapshot with which a run ended; 0: there is none."""
     sizes = [
         event["body"]["snapshot"]["size"]
         for _, kind, event in journal(database)

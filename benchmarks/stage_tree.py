@@ -1,13 +1,12 @@
-"""What does training common beginnings once save? Simulated, on the spaces of the Hippo paper.
+"""How much does it save to train common beginnings only once? Simulated, on the search spaces of the Hippo paper.
 
     python benchmarks/stage_tree.py [--spaces resnet56_large,...] [--slots 40] [--snapshot 0.01] [--json]
 
-Each search is simulated trial by trial (`default`, `sha`, ...) and on a stage tree with the same tuner, on the same slots and
-with the same costs: a snapshot, and a start from one, cost a part of an epoch each. Metrics depend on the state alone, so
-that both searches see the same values. `saved` is the ratio of their slot-hours, `p` the space's merge rate, `bound` the
-time below which nobody can train what was trained (Hu's level bound), `again` what was trained more than once, in reports.
-
-The figures are slot-hours and times of the simulator, in epochs; for bert an epoch is 1,000 steps.
+Each search is simulated trial by trial (`default`, `sha`, ...) and on a stage tree with the same tuner, the same slots and the same
+costs: a snapshot, and a start from one, take a part of an epoch each. Metrics depend only on the state, so both searches see the same
+values. `saved` is the ratio of their slot-hours, `p` the merge rate of the space, `bound` a lower bound of the time that any schedule
+needs (Hu's level bound), and `again` the number of reports that were trained more than once. Slot-hours and times are those of the
+simulator, in epochs; for bert, an epoch is 1,000 steps.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ TUNERS: Mapping[str, Mapping[str, Any]] = {
     "asha": {"name": "asha", "eta": 4, "r": 15},
 }
 STEPS = 1000
-"""Steps in an epoch, where positions are steps."""
+"""Steps in an epoch, in spaces whose positions are steps."""
 
 
 class Space(Workload):
-    """A space of sequences as something to simulate: a metric in 0..1 that depends on the state alone."""
+    """A search space as a workload for the simulator. Its metric is from 0 to 1 and depends only on the state."""
 
     metric = "accuracy"
 
@@ -55,30 +54,30 @@ class Space(Workload):
         self.max_position = spec.stop.max_iterations
         self.found = found
         self.tree = PrefixTree(Request(each, self.max_position) for each in found)
-        # A program may save wherever a trial branches off, not only where it would report anyway.
+        # A program may also save at each position where a trial branches off.
         stops = {branch.stop for root in self.tree.roots for branch in root.all()}
         self.positions = sorted(stops.union(range(self.every, self.max_position + 1, self.every)))
         self._lessons = {json.dumps(each, sort_keys=True): self._lesson(each) for each in found}
 
     def reports(self, tree: PrefixTree) -> int:
-        """How many reports there are on a tree of which nothing is trained twice."""
+        """Return the number of reports on a tree if nothing is trained twice."""
         return sum(
             branch.start < p <= branch.stop for root in tree.roots for branch in root.all() for p in self.positions
         )
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
-        """All of them; `order_seed` shuffles them."""
+        """Return all configurations, shuffled by `order_seed`; None: not shuffled."""
         order = list(self.found)
         if order_seed is not None:
             random.Random(order_seed).shuffle(order)
         return order
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """How a configuration trains."""
+        """Return the reports of a configuration."""
         return self._lessons[json.dumps(hyperparameters, sort_keys=True)]
 
     def _lesson(self, given: Mapping[str, Any]) -> Lesson:
-        """The metric drifts towards a goal that the values in force set: the past counts, the future does not."""
+        """Compute the reports: the metric approaches a goal that depends on the values in force, so it depends on the past only."""
         sequences = {name: as_sequence(value) for name, value in sorted(given.items())}
         level, before, values, seconds = 0.0, 0, [], []
         for position in self.positions:
@@ -91,7 +90,7 @@ class Space(Workload):
 
 
 def measure(space: Space, tuner: str, slots: int, cost: float) -> dict[str, Any]:
-    """One search, trial by trial and on a stage tree."""
+    """Simulate one search trial by trial and on a stage tree; return the figures."""
     costs = Costs(snapshot=cost, resume=cost)
     given = dict(TUNERS[tuner])
     if "r" in given:
@@ -130,14 +129,14 @@ def measure(space: Space, tuner: str, slots: int, cost: float) -> dict[str, Any]
 
 
 def _trained(space: Space, result: Result) -> PrefixTree:
-    """What was trained, each state once."""
+    """Return the tree of what was trained, each state once."""
     assert result.curves is not None
     reached = {int(job): max(int(p or 0) for _, p, _ in reports) for job, reports in result.curves.items() if reports}
     return PrefixTree(Request(space.found[job - 1], position) for job, position in reached.items())
 
 
 def main() -> int:
-    """Prints a table, or JSON."""
+    """Run the command line: print a table, or JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--spaces", default=",".join(sorted(file.stem for file in SPACES.glob("*.yaml"))))
     parser.add_argument("--tuners", default=",".join(TUNERS))

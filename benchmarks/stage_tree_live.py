@@ -1,24 +1,25 @@
-"""What does training common beginnings once save, live? Beside Ray Tune, which trains trial by trial, in one run.
+"""How much does it save to train common beginnings only once, live? Compared with Ray Tune, which trains trial by trial.
 
     python benchmarks/stage_tree_live.py [--epochs 24] [--trials 96] [--slots 2] [--searches grid,sha] [--contenders tree,alone,ray]
         [--environments FOLDER] [--output FILE.json] [--json]
 
-A small convolutional network on Fashion-MNIST at 14 x 14 pixels; a space of learning-rate steps x batch-size switch x momentum
-switch (stage_tree_live/space.yaml), as a grid of whole trainings and under successive halving (eta 4, 6..24 epochs). Contenders:
+A small convolutional network trains on Fashion-MNIST at 14 x 14 pixels. The space is learning-rate steps x batch-size switch x momentum
+switch (stage_tree_live/space.yaml), as a grid of complete trainings and with successive halving (eta 4, 6..24 epochs). Contenders:
 
-* tree: Hopyard's `stage_tree`; alone: the same policy with `share: false`, so everything else is equal;
-* ray: Ray Tune, with as many workers of one CPU. It has no successive halving that promotes; its ASHAScheduler, which stops trials,
-  stands in for it, and trains other epochs. It is installed as by asha_rivals.py, and borrows the PyTorch of this environment.
+* tree: Hopyard's `stage_tree`; alone: the same policy with `share: false`, so that everything else is equal;
+* ray: Ray Tune, with the same number of workers with one CPU each. It has no successive halving with promotion; its ASHAScheduler,
+  which stops trials, is used instead, and trains other epochs. It is installed as by asha_rivals.py, and uses the PyTorch of this
+  environment.
 
-All train the same network on the same images with one thread, one contender after the other, in a network namespace with a
-loopback device only. Each epoch writes a line with its times, its CPU seconds and its accuracy, whoever asked for it:
+All contenders train the same network on the same images with one thread, one contender after another, in a network namespace with only
+a loopback device. Each epoch writes a line with its times, CPU seconds and accuracy. Columns:
 
-* epochs: how many were trained; for Hopyard beside how many different ones there are, which is what `hopyard plan` says of a grid;
-* all s: of the whole command, services included; wall s: from the beginning of the first epoch to the end of the last one;
-* CPU s: of all processes, services and imports included; training: of the epochs alone;
-* best: the best accuracy of any epoch, on images that none was trained on.
+* epochs: number of trained epochs; for a grid, `hopyard plan` tells how many different ones there are;
+* all s: the whole command, with its services; wall s: from the start of the first epoch to the end of the last one;
+* CPU s: all processes, with services and imports; training: only the epochs;
+* best: the best accuracy of any epoch, on images that are not trained on.
 
-The whole takes about a quarter of an hour on two cores that have nothing else to do.
+The benchmark takes about a quarter of an hour on two cores that have nothing else to do.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _SUBREAPER: Final = 36
 
 
 def trials_of(given: argparse.Namespace) -> list[Mapping[str, Any]]:
-    """The first trials of the space, in the order in which all contenders try them."""
+    """Return the first `--trials` trials of the space, in the order in which all contenders try them."""
     spec = load_search((CODE / "space.yaml").read_text(), "space.yaml")
     kind = cast("type[Generator]", load_plugin(GENERATORS, "grid", Generator))
     generator = kind(spec.search_space, 0)
@@ -76,7 +77,7 @@ def trials_of(given: argparse.Namespace) -> list[Mapping[str, Any]]:
 
 
 def hopyard(folder: Path, search: str, given: argparse.Namespace, *, share: bool) -> list[str]:
-    """The command of a search in a cluster of its own."""
+    """Return the command of a search with Hopyard, in a cluster for this search only. `share` is the parameter of `stage_tree`."""
     for file in (CODE / "train.py", CODE / "network.py", DATA):
         shutil.copy(file, folder)
     halving = {"name": "sha", **HALVING, "width": given.trials}
@@ -93,7 +94,7 @@ def hopyard(folder: Path, search: str, given: argparse.Namespace, *, share: bool
 
 
 def ray(folder: Path, search: str, given: argparse.Namespace) -> list[str]:
-    """The command of Ray Tune's search."""
+    """Return the command of a search with Ray Tune."""
     shutil.copy(CODE / "network.py", folder)
     shutil.copy(DATA, folder)
     trials = [
@@ -109,7 +110,7 @@ def ray(folder: Path, search: str, given: argparse.Namespace) -> list[str]:
 
 
 def _packages(module: str) -> str:
-    """The folder that an installed module lies in."""
+    """Return the folder that contains an installed module."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         sys.exit(f"error: {module} is not installed here: pip install 'hopyard[torch]'")
@@ -117,7 +118,7 @@ def _packages(module: str) -> str:
 
 
 def run(contender: str, search: str, given: argparse.Namespace) -> dict[str, Any]:
-    """One search; answers its figures."""
+    """Run one search with a contender, and return its figures."""
     with tempfile.TemporaryDirectory(prefix="stages") as made:
         folder, log = Path(made), Path(made) / "epochs"
         log.mkdir()
@@ -153,7 +154,7 @@ def run(contender: str, search: str, given: argparse.Namespace) -> dict[str, Any
 
 
 def lines(log: Path) -> list[tuple[str, int, float, float, float, float]]:
-    """Trial, position, accuracy, begin, end and CPU seconds of each epoch."""
+    """Return trial, position, accuracy, start, end and CPU seconds of each epoch in a log folder."""
     found = []
     for file in sorted(log.iterdir()):
         for text in file.read_text().splitlines():
@@ -163,13 +164,13 @@ def lines(log: Path) -> list[tuple[str, int, float, float, float, float]]:
 
 
 class CpuTime:
-    """CPU seconds of all processes that are started from here while it is entered, and theirs, seen every quarter of a second.
+    """A context that measures the CPU seconds of all descendants of this process, sampled every quarter of a second.
 
-    The system's own sum leaves out those whose parents do not wait for them, such as Ray's workers.
+    The operating system's sum does not include processes whose parents do not wait for them, such as Ray's workers.
     """
 
     def __init__(self) -> None:
-        # A process whose parent has ended becomes a child of this one.
+        # Let orphaned descendants become children of this process.
         if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
         self._seen: dict[tuple[int, float], float] = {}
@@ -196,7 +197,7 @@ class CpuTime:
 
 
 def show(rows: Sequence[Mapping[str, Any]], given: argparse.Namespace, plan: PrefixTree) -> None:
-    """The rows as a table."""
+    """Print the rows as a table."""
     print(
         f"{plan.requests} trials x {given.epochs} epochs = {plan.total}, of them {plan.unique} different "
         f"(merge rate {plan.total / plan.unique:.3f}); {given.slots} slots"

@@ -1,18 +1,19 @@
-"""How much do studies that overlap save by training together what they have in common? The multi-study part of the Hippo paper.
+"""How much do overlapping studies save by training common parts together? The multi-study part of the Hippo paper.
 
     python benchmarks/studies.py [--families high,low] [--studies 1,2,4,8] [--modes later,once] [--output FILE] [--plot FILE]
 
-Eight studies of 144 trials each (12 sequences of the learning rate x 12 of the batch size) in two families, one that merges well and
-one that does not (Hippo, section 6.2). `q` is the k-wise merge rate of the first K of them: all their positions by those that are
-different, from the configurations alone. They are simulated with the core and the policies of the live cluster:
+There are eight studies with 144 trials each (12 sequences of the learning rate x 12 of the batch size) in two families: one that merges
+well and one that does not (Hippo, section 6.2). `q` is the k-wise merge rate of the first K studies: all their positions divided by the
+number of different ones, computed from the configurations alone. The studies are simulated with the core and the policies of the live
+cluster:
 
-* `trials`: the baseline, all K at the same time, trial by trial (policy `default`);
-* `later`: one study after another, each is told what those before it have trained, as in a data directory that is opened again;
-* `once`: all K at the same time, as a group with one search plan.
+* `trials`: the baseline, all K studies at the same time, trial by trial (policy `default`);
+* `later`: one study after another; each one reuses what the previous ones have trained, as in a data directory that is opened again;
+* `once`: all K studies at the same time, as a group with one search plan.
 
-`hours` are slot-hours and `time` virtual time, both in epochs; a position is five of them. A snapshot, and a start from one, take
-a part of an epoch. `executed` is what was trained, and `unique` what there is to train, in positions. The two must be equal, and the
-slot-hours be less by at least 0.98 q: else it says where they are not, and exits with 1.
+`hours` are slot-hours and `time` is virtual time, both in epochs; a position is five epochs. A snapshot, and a start from one, take a
+part of an epoch. `executed` is what was trained, and `unique` what must be trained, in positions. The two must be equal, and the
+slot-hours must be lower by a factor of at least 0.98 q; otherwise the violations are printed and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from hopyard_engine.core.types import EarlierTrial
 from hopyard_simulator import Costs, CurveWorkload, JoiningExperiment, Result, named, simulate
 
 EPOCHS: Final = 5
-"""Epochs in a position."""
+"""Number of epochs in a position."""
 
 END: Final = 24
 SIDE: Final = 12
 NEAR: Final = 0.98
-"""The hours must be less by at least so much of q."""
+"""The slot-hours must be lower by at least this part of q."""
 
 RATES: Final = (
     *(0.3, 0.25, 0.2, 0.16, 0.12, 0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.025, 0.02, 0.016, 0.012, 0.01),
@@ -48,9 +49,15 @@ Configuration = Mapping[str, Any]
 
 
 class Family(NamedTuple):
-    """From what the studies draw: how many rates there are, first batch sizes, the positions where either changes.
+    """The values from which the studies of a family are drawn.
 
-    `shapes` are of each study: how many rates and how many first batch sizes it has; 12 sequences come of each.
+    Attributes:
+        rates: Number of learning rates.
+        steps: Positions at which the learning rate changes.
+        batches: First batch sizes.
+        switches: Positions at which the batch size changes.
+        shapes: For each study, the number of its learning rates and of its first batch sizes; each makes 12 sequences.
+        seed: Seed of the draw.
     """
 
     rates: int
@@ -72,7 +79,7 @@ FAMILIES: Final = {
 
 
 def studies(name: str) -> list[list[Configuration]]:
-    """The eight studies of a family, each its 144 configurations."""
+    """Return the eight studies of a family, each with 144 configurations."""
     family = FAMILIES[name]
     found: list[list[Configuration]] = []
     for number, (rates, batches) in enumerate(family.shapes):
@@ -91,7 +98,7 @@ def _changing(before: float, after: float, at: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Merge:
-    """Positions of the first studies: all of them, and how many are different."""
+    """The positions of several studies: their total number, and the number of different ones."""
 
     total: int
     unique: int
@@ -103,14 +110,14 @@ class Merge:
 
 
 def merge(given: Sequence[Sequence[Configuration]]) -> Merge:
-    """Of studies together."""
+    """Return the positions of studies taken together."""
     tree = PrefixTree(Request(each, END) for study in given for each in study)
     return Merge(tree.total, tree.unique)
 
 
 @dataclass
 class Row:
-    """What came of K studies in a mode."""
+    """The result of K studies in one mode; see the module for the figures."""
 
     family: str
     studies: int
@@ -124,12 +131,12 @@ class Row:
 
 
 def workload(configurations: Sequence[Configuration]) -> CurveWorkload:
-    """Something to train; what it measures decides nothing in a grid."""
+    """Return a workload with these configurations; the values of its metric have no influence on a grid search."""
     return CurveWorkload(lambda _given, position: position / END, configurations, END, seconds=float(EPOCHS))
 
 
 def measure(family: str, counts: Sequence[int], mode: str, slots: int, costs: Costs) -> Iterator[Row]:
-    """The first K studies of a family, for each K."""
+    """Yield one row for the first K studies of a family, for each K in `counts`."""
     given = studies(family)
     runs = _later if mode == "later" else _each
     begun = time.process_time()
@@ -141,7 +148,11 @@ def measure(family: str, counts: Sequence[int], mode: str, slots: int, costs: Co
 def _later(
     given: Sequence[Sequence[Configuration]], counts: Sequence[int], mode: str, slots: int, costs: Costs
 ) -> Iterator[tuple[int, int, float, float]]:
-    """One after another. It is saved at every position: where later studies branch off is not known yet."""
+    """Simulate one study after another. Each position is saved, because the branches of later studies are not known yet.
+
+    Yields:
+        For each number of studies: the number, and the executed positions, slot-hours and time until then.
+    """
     past: tuple[EarlierTrial, ...] = ()
     executed, hours, elapsed = 0, 0.0, 0.0
     for number, study in enumerate(given[: max(counts)], 1):
@@ -158,7 +169,7 @@ def _later(
 def _each(
     given: Sequence[Sequence[Configuration]], counts: Sequence[int], mode: str, slots: int, costs: Costs
 ) -> Iterator[tuple[int, int, float, float]]:
-    """All at once: as a group with one search plan, or trial by trial."""
+    """Simulate all studies at once, as a group with one search plan or trial by trial. Yields as `_later`."""
     for count in counts:
         if mode == "once":
             group = [JoiningExperiment(study) for study in given[1:count]]
@@ -176,7 +187,7 @@ HEAD: Final = "family  studies mode      q  unique executed again    hours  save
 
 
 def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows beside the baseline: how many times less hours and time, and how near that of the hours comes to q."""
+    """Return the rows with their ratios to the baseline: `saved` for hours, `faster` for time, and how close `saved` comes to q."""
     alone = {(row.family, row.studies): row for row in rows if row.mode == "trials"}
     found = []
     for row in rows:
@@ -191,7 +202,7 @@ def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def wrong(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where something was trained twice or not at all, or less was saved than is claimed."""
+    """Return messages about rows in which something was trained twice or not at all, or too little was saved."""
     said = []
     for row in found:
         where = f"{row['family']}, {row['studies']} studies, {row['mode']}"
@@ -205,7 +216,7 @@ def wrong(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def show(found: Sequence[Mapping[str, Any]]) -> None:
-    """As a table."""
+    """Print the rows as a table."""
     sys.stdout.write(HEAD)
     for row in found:
         again, near = ("", "") if row["mode"] == "trials" else (row["again"], f"{row['saved_by_q']:.3f}")
@@ -216,7 +227,7 @@ def show(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def plot(found: Sequence[Mapping[str, Any]], output: Path) -> None:
-    """As the paper's Figures 13 and 14: slot-hours above, end-to-end time below, a column for each family."""
+    """Draw Figures 13 and 14 of the paper: slot-hours above, end-to-end time below, one column per family."""
     from matplotlib.figure import Figure
 
     known = {"trials": "trial by trial", "later": "one after another", "once": "at once"}
@@ -249,7 +260,7 @@ def plot(found: Sequence[Mapping[str, Any]], output: Path) -> None:
 
 
 def main() -> int:
-    """Prints a table, or JSON; with `--output` what is measured there already is not measured again."""
+    """Run the command line: print a table, or JSON. Rows that the file `--output` has already are not measured again."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--studies", default="1,2,4,8")

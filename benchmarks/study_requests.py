@@ -1,10 +1,10 @@
-"""What does an evaluation that a study has trained already cost the scheduler?
+"""What does an evaluation that a study has already trained cost the scheduler?
 
     python benchmarks/study_requests.py [--requests 1000] [--runs 3] [--json FILE|-]
 
-A study under `hopyard up` has trained some configurations to their ends. Then each of them is asked for at every position before
-its end, all at once: answers without a run. Beside it, as the baseline: as many requests of a second study that go one after
-the other, a call for each. Figures are CPU time of the scheduler's process, until the cluster is at rest again.
+A study under `hopyard up` has trained some configurations to the end. Then each configuration is requested at every position before its
+end, all at once; these requests are answered without a run. The baseline is the same number of requests of a second study, sent one
+after another with one call each. Figures are CPU time of the scheduler's process until the cluster is idle again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from hopyard.client.types import Experiment, Job
 from hopyard.study import AsyncStudy
 
 POSITIONS: Final = 20
-"""Positions of a configuration that are asked for."""
+"""Number of positions of each configuration that are requested."""
 
 TARGET_MS: Final = 2.0
 
 
 class Counting(AsyncClient):
-    """A client that counts its calls for jobs."""
+    """A client that counts its calls that request jobs."""
 
     calls = 0
 
@@ -54,13 +54,13 @@ class Counting(AsyncClient):
 
 
 def scheduler() -> psutil.Process:
-    """The scheduler's process."""
+    """Return the process of the scheduler."""
     (found,) = [one for one in processes() if {"hopyard_scheduler", "scheduler"} & set(one.cmdline())]
     return found
 
 
 async def measured(server: str, requests: int, *, together: bool) -> dict[str, float]:
-    """One study's requests, all at once or one after the other."""
+    """Run the requests of one study, all at once (`together`) or one after another, and return the figures."""
     async with Counting(server) as client:
         study = await AsyncStudy(client).create(noop_spec(0, POSITIONS + 1, seed=int(together)), NOOP)
         async with study:
@@ -93,7 +93,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 async def runs(requests: int, count: int) -> list[dict[str, Any]]:
-    """Both, by turns, each time on a new cluster."""
+    """Measure both kinds of requests `count` times, each time on a new cluster."""
     found = []
     for _ in range(count):
         with tempfile.TemporaryDirectory(prefix="study-requests-") as data:
@@ -109,7 +109,7 @@ async def runs(requests: int, count: int) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line. Return 1 if the target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1000, help=f"how many; a multiple of {POSITIONS}")
     parser.add_argument("--runs", type=int, default=3, help="how often each figure is measured")

@@ -1,7 +1,7 @@
-"""Generate the Python stubs of the contracts into the SDK.
+"""Generate the Python stubs of the protobuf contracts into the SDK.
 
-Run as `make proto`. The proto path is the proto package is the Python import path, so protoc's absolute imports work as
-they are. With --check nothing is written: the code is generated into a temporary folder and compared byte for byte.
+Run as `make proto`. The path of a proto, its package and its Python import path are equal, so protoc's absolute imports work without
+changes. With --check nothing is written: the code is generated into a temporary folder and compared byte for byte.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _TWO_ALLOWED = re.compile(rf"(TypeVar\(\n    '\w+',\n)    ({_CALLABLE}),\n    ({
 
 
 class GenerationError(Exception):
-    """Generation failed; the message holds what the compiler said."""
+    """Generation failed; the message contains the output of the compiler."""
 
 
 def generate(protos: Path, target: Path) -> None:
     """Compile every proto of the package below `protos` into `target`.
 
     Args:
-        protos: The root of the buf module; the protos lie in its `hopyard/v1`.
-        target: The folder that stands for the import root; `hopyard/v1` is made in it.
+        protos: Root of the buf module; the protos are in its folder `hopyard/v1`.
+        target: Import root of the stubs; the folder `hopyard/v1` is created in it.
 
     Raises:
-        GenerationError: There is no proto, or the compiler refused one.
+        GenerationError: There is no proto, or the compiler rejected one.
     """
     sources = sorted(path.relative_to(protos).as_posix() for path in (protos / PACKAGE).glob("*.proto"))
     if not sources:
@@ -43,7 +43,7 @@ def generate(protos: Path, target: Path) -> None:
     (target / PACKAGE).mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={protos}"]
     command += [f"--{plugin}_out={target}" for plugin in PLUGINS]
-    # protoc finds the mypy plugins on PATH; they lie beside the interpreter, whose folder need not be on it.
+    # protoc searches PATH for the mypy plugins. They are in the folder of the interpreter, which need not be in PATH.
     scripts = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     done = subprocess.run([*command, *sources], env=environment, capture_output=True, text=True, check=False)
@@ -54,15 +54,15 @@ def generate(protos: Path, target: Path) -> None:
 
 
 def bounded(stub: str) -> str:
-    """A stub whose type variables have one bound each in place of two allowed types, which means the same here.
+    """Return a stub file in which each type variable with two allowed types has their union as its bound instead, to the same effect.
 
-    mypy checks a class once for each combination of allowed types: twice as long for each further method of a service.
+    mypy checks a class once for each combination of allowed types, so the time would double with each further method of a service.
     """
     return _TWO_ALLOWED.sub(r"\1    bound=typing.Union[\2, \3],\n", stub)
 
 
 def generated_files(folder: Path) -> dict[str, bytes]:
-    """The generated files of an import root, by name."""
+    """Return the contents of the generated files below an import root, by file name."""
     return {
         path.name: path.read_bytes()
         for pattern in GENERATED_PATTERNS
@@ -71,13 +71,13 @@ def generated_files(folder: Path) -> dict[str, bytes]:
 
 
 def differences(protos: Path, target: Path) -> list[str]:
-    """Compare what lies in `target` with a fresh generation.
+    """Compare the stubs in `target` with freshly generated ones.
 
     Returns:
-        One line for each file that is missing, left over or differs; empty when all is current.
+        One line for each file that is missing, left over or different; empty if all files are current.
 
     Raises:
-        GenerationError: The fresh generation failed.
+        GenerationError: The generation failed.
     """
     with tempfile.TemporaryDirectory(prefix="hopyard-protos-") as folder:
         generate(protos, Path(folder))
@@ -90,7 +90,7 @@ def differences(protos: Path, target: Path) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Generate, or compare with --check; returns the exit code."""
+    """Generate the stubs, or compare them with --check. Return the exit code."""
     parser = argparse.ArgumentParser(description="Generate the Python stubs of the contracts into the SDK.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the committed stubs differ")
     parser.add_argument("--protos", type=Path, default=ROOT / "protos", help="root of the buf module")
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         generate(options.protos, options.target)
         fresh_names = {path.stem for path in (options.protos / PACKAGE).glob("*.proto")}
         for name in generated_files(options.target):
-            # A stub whose proto was renamed or removed would go on being importable.
+            # Without this, a stub whose proto was renamed or removed could still be imported.
             if name.split("_pb2")[0] not in fresh_names:
                 (options.target / PACKAGE / name).unlink()
     except GenerationError as error:

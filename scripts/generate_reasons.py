@@ -46,7 +46,7 @@ In the sentences, `[...]` is left out if an argument in it is missing, and `a / 
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     sections = (line for title, sentences in SECTIONS.items() for line in _section(title, sentences))
     return "\n".join([HEAD, *sections]).rstrip() + "\n"
 
@@ -67,7 +67,7 @@ def _argument(sentence: Sentence, name: str, kind: str) -> str:
 
 
 def _shown(template: str) -> str:
-    """A template for people: formats left out, alternatives and counts spelled out."""
+    """Return a template in the form for readers: without formats, with alternatives and counts spelled out."""
     text = re.sub(r"\{(\w+):\?([^}|]*)\|([^}]*)\}", r"\2/\3", template)
     text = re.sub(r"\{(\w+):([^}|]*)\|([^}]*)\}", r"{\1} \2/\3", text)
     text = re.sub(r"\{(\w+)(!r)?(:[^}]*)?\}", r"{\1}", text)
@@ -75,7 +75,7 @@ def _shown(template: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or check the page; answers the exit code."""
+    """Write the page, or compare it with --check. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only compare the page with the sentences")
     if not parser.parse_args(arguments).check:

@@ -1,8 +1,8 @@
-"""Write docs/experiment-file.md from the models of the experiment file.
+"""Generate docs/experiment-file.md from the models of the experiment file.
 
-Names, types, defaults, bounds and descriptions come from `hopyard.spec` and `hopyard.space`; examples come from the
-experiment files in scripts/spec_reference, which are loaded, and which together must use every field and option. With
---check nothing is written: the page is generated and compared.
+Names, types, defaults, bounds and descriptions come from `hopyard.spec` and `hopyard.space`. Examples come from the experiment files in
+scripts/spec_reference, which are validated, and which together must use every field and option. With --check nothing is written: the
+page is generated and compared.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ Exactly one of `trainer`, `command` and `log` defines the program.
 
 
 class ReferenceError(Exception):
-    """The page cannot be made; the message says what is missing where."""
+    """The page cannot be generated; the message says what is missing, and where."""
 
 
 class Examples:
-    """The experiment files that the page's examples are taken from: each loads."""
+    """The experiment files from which the page's examples are taken. All are loaded and validated."""
 
     def __init__(self, folder: Path) -> None:
         self.texts = {name: (folder / f"{name}.yaml").read_text() for name in _MODES}
@@ -71,10 +71,10 @@ class Examples:
             load_spec(text, f"{name}.yaml")
 
     def value(self, path: Sequence[str]) -> object:
-        """The first value at a path.
+        """Return the first value in the files at a path of keys.
 
         Raises:
-            ReferenceError: no file uses it.
+            ReferenceError: No file has a value there.
         """
         for data in self.data:
             for key in path:
@@ -86,10 +86,14 @@ class Examples:
         raise ReferenceError(f"no example uses {'.'.join(path)}: add it to a file in scripts/spec_reference")
 
     def parameter(self, kind: str, option: str | None) -> str:
-        """The first parameter of a kind that uses an option, as it is written.
+        """Return the first hyperparameter in the files that has a kind and uses an option, as it is written there.
+
+        Args:
+            kind: The kind.
+            option: The option; None: any hyperparameter of the kind.
 
         Raises:
-            ReferenceError: there is none.
+            ReferenceError: No file has one.
         """
         for data in self.data:
             for name, written in data["space"].items():
@@ -102,7 +106,7 @@ class Examples:
 
 
 def page(examples: Examples) -> str:
-    """The page's text."""
+    """Return the text of the page."""
     parts = [_HEAD]
     for name, text in examples.texts.items():
         parts.append(f"**{name}**: {_MODES[name]}\n\n```yaml\n{text}```\n")
@@ -145,7 +149,7 @@ def _hints(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _models(hint: object) -> Iterator[type[BaseModel]]:
-    """The sections that a type holds."""
+    """Yield the models (sections of the experiment file) in a type."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         yield hint
     for argument in typing.get_args(hint):
@@ -158,7 +162,11 @@ def _type(hint: object, field: FieldInfo) -> str:
 
 
 def _words(hint: object) -> str:
-    """A type in the words of somebody who writes YAML."""
+    """Return a type in the terms of somebody who writes YAML.
+
+    Raises:
+        ReferenceError: The type has no such name.
+    """
     if (alias := next((name for name, value in vars(fields).items() if value == hint), None)) in _alias_docs():
         return _alias_docs()[str(alias)]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -166,7 +174,7 @@ def _words(hint: object) -> str:
         inner = _words(arguments[0])
         return f"text, or {inner}" if fields.NameOrMapping in arguments[1:] else inner
     if origin in (typing.Union, types.UnionType):
-        # That a field may be none stands in the column of its default.
+        # The column of the default shows that a field may be none.
         return " or ".join(_words(argument) for argument in arguments if argument is not type(None))
     if origin is typing.Literal:
         return "one of " + ", ".join(f"`{argument}`" for argument in arguments)
@@ -182,7 +190,7 @@ def _words(hint: object) -> str:
 
 
 def _alias_docs() -> dict[str, str]:
-    """What `hopyard.spec.fields` says about each of its types: the text behind the assignment, without its full stop."""
+    """Return what `hopyard.spec.fields` says about each of its type aliases: the text after the assignment, without its full stop."""
     body = ast.parse(inspect.getsource(fields)).body
     docs = dict[str, str]()
     for pair in itertools.pairwise(body):
@@ -233,7 +241,7 @@ def _space(examples: Examples) -> str:
             rows = ["| | what | example |", "|---|---|---|"]
             for attribute, text in attributes.items():
                 beside = attribute in kind.options
-                # What stands alone under the kind has no name of its own; `low` and `high` are words for two entries.
+                # A single value is written directly under the kind, without a name; `low` and `high` are two list entries.
                 label = f"{name}: [...]" if not beside and len(set(attributes) - set(kind.options)) == 1 else attribute
                 example = f"`{examples.parameter(name, attribute)}` |" if beside else "|"
                 rows.append(f"| `{label}` | {text} | {example}")
@@ -247,7 +255,11 @@ def _space(examples: Examples) -> str:
 
 
 def _form(key: str) -> str:
-    """What `hopyard.space` says about the written form with this key."""
+    """Return what the docstring of `hopyard.space` says about the written form with this key.
+
+    Raises:
+        ReferenceError: It says nothing about it.
+    """
     bullets = re.findall(r"^- (`\{.*?)(?=^- |^$)", inspect.getdoc(space) or "", re.DOTALL | re.MULTILINE)
     for bullet in bullets:
         if f"{key}:" in bullet.partition("`:")[0]:
@@ -256,7 +268,7 @@ def _form(key: str) -> str:
 
 
 def _documented(kind: type[Parameter]) -> tuple[str, dict[str, str]]:
-    """What a class says about itself, and about each of its attributes (the Google style of docstrings)."""
+    """Return the summary of a class and the description of each of its attributes, from its docstring in Google style."""
     summary, _, rest = (inspect.getdoc(kind) or "").partition("Attributes:")
     attributes, name = dict[str, str](), ""
     for line in rest.splitlines():
@@ -269,14 +281,14 @@ def _documented(kind: type[Parameter]) -> tuple[str, dict[str, str]]:
 
 
 def _flow(value: object) -> str:
-    """A value on one line, as a person would write it."""
+    """Return a value as YAML on one line, as a person would write it."""
     text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), sort_keys=False).strip()
     text = text.removesuffix("\n...").removesuffix("...").strip()
     return text[1:-1] if isinstance(value, Mapping) and len(value) == 1 else text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Generate, or compare with --check; returns the exit code."""
+    """Generate the page, or compare it with --check. Return the exit code."""
     parser = argparse.ArgumentParser(description="Write docs/experiment-file.md from the models.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when the page is not current")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the page lies")

@@ -33,7 +33,7 @@ error of the engine (`IllegalTransitionError`), which names the recent changes a
 
 
 class Machine(NamedTuple):
-    """A state machine as the page shows it."""
+    """A state machine on the page: its title, its table, and the function or class that applies the table."""
 
     title: str
     table: TransitionTable[Any]
@@ -50,7 +50,7 @@ MACHINES: Final = (
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     return "\n".join([HEAD, *(line for machine in MACHINES for line in _section(machine))]).rstrip() + "\n"
 
 
@@ -84,7 +84,7 @@ def _prose(states: type) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or check the page; answers the exit code."""
+    """Write the page, or compare it with --check. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only compare the page with the tables")
     if not parser.parse_args(arguments).check:

@@ -1,8 +1,8 @@
-"""Draw a picture of the live view into docs/images/live.svg, from a search that is computed here and looks like a real one.
-
-The view is a pure function of its model, so the picture is made of the same code that draws on a terminal.
+"""Draw a picture of the live view to docs/images/live.svg, from an invented search that looks like a real one.
 
     python scripts/render_live_view.py [FILE.svg]
+
+The view is a pure function of its model, so the code that draws on a terminal draws the picture, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOW = 1000.0
 
 
 def sample() -> LiveModel:
-    """A search with 40 jobs of which some train, some wait and most have ended early."""
+    """Return the model of a search in which some jobs train, some wait, and most have ended early."""
     rng = random.Random(3)
     model = LiveModel(slots=4)
     metric = Metric("accuracy", "max", target=0.985)
@@ -79,7 +79,7 @@ def sample() -> LiveModel:
 
 
 def _fate(number: int, reach: float, rng: random.Random) -> tuple[JobState, int]:
-    """State and position of a job: good ones go on, poor ones end early, the last ones have yet to begin."""
+    """Return the state and position of a job: good ones continue, poor ones end early, and the last ones have not started."""
     if number > 28:
         return JobState.PENDING, 0
     if number in (19, 23, 26, 27):

@@ -1,10 +1,10 @@
-"""Prints figures about the structure of the code: how large its packages are, and what makes it hard to find one's way in it.
+"""Print figures about the structure of the code: the size of its packages, and what makes it hard to navigate.
 
     python scripts/structure.py            a table
     python scripts/structure.py --json     one JSON document
-    python scripts/structure.py --list crowded_packages    what a figure counts
+    python scripts/structure.py --list crowded_packages    the items that a figure counts
 
-`tests/unit/architecture/test_structure.py` bounds the figures.
+`tests/unit/architecture/test_structure.py` limits the figures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 GENERATED: Final = ("hopyard.v1",)
 CROWDED: Final = 15
-"""A package has at most so many modules and sub-packages at one level."""
+"""Maximum number of modules and sub-packages of a package at one level."""
 SMALL_LINES: Final = 60
 
 # Standard nouns that end like a gerund or a participle.
@@ -51,10 +51,10 @@ _REASON: Final = re.compile(r"^(reason|why|error|text|message|said|detail)$")
 
 @dataclass(frozen=True)
 class Module:
-    """A module of the product.
+    """A Python module of the product.
 
     Attributes:
-        name: Its dotted name; a package has the name of its folder.
+        name: Its dotted name; for a package, the name of the package.
         path: Its file.
         package: Whether it is the `__init__` of a package.
     """
@@ -80,7 +80,7 @@ class Module:
 
 
 def modules(root: Path = ROOT) -> dict[str, Module]:
-    """The modules of all packages that are installed, without generated code, by name."""
+    """Return the modules of all packages that are installed, without generated code, by dotted name."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     found = {}
     for folder in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
@@ -95,7 +95,7 @@ def modules(root: Path = ROOT) -> dict[str, Module]:
 
 
 def imports(found: Mapping[str, Module]) -> dict[str, set[str]]:
-    """The modules of the product that each module imports when it is loaded: imports in functions do not count."""
+    """Return for each module the modules of the product that it imports when it is loaded. Imports inside functions do not count."""
     return {name: set(_imported(module, found)) - {name} for name, module in found.items()}
 
 
@@ -113,7 +113,7 @@ def _imported(module: Module, found: Mapping[str, Module]) -> Iterator[str]:
 
 
 def _loaded(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run when a module is loaded; what is imported for type checkers only is among them."""
+    """Yield the nodes below a node that are executed when a module is loaded, including imports for type checkers only."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield child
@@ -121,7 +121,7 @@ def _loaded(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """The groups of modules that import each other in a circle (Tarjan's strongly connected components)."""
+    """Return the groups of modules that import each other in a cycle (Tarjan's strongly connected components)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -155,7 +155,7 @@ def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def classes(found: Mapping[str, Module]) -> dict[str, list[str]]:
-    """The public classes at the top of modules: the modules of each name."""
+    """Return the public top-level classes: for each name, the modules that define a class of that name."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for name, module in found.items():
         for node in module.tree.body:
@@ -165,7 +165,7 @@ def classes(found: Mapping[str, Module]) -> dict[str, list[str]]:
 
 
 def text_comparisons(found: Mapping[str, Module]) -> list[str]:
-    """The places where code compares the text of a reason or an error with another text, each with the comparison."""
+    """Return the places where code compares the text of a reason or an error with another text, each with the expression."""
     places = []
     for name, module in found.items():
         for node in ast.walk(module.tree):
@@ -189,7 +189,7 @@ def _is_reason(node: ast.AST) -> bool:
 
 
 def figures(root: Path = ROOT) -> dict[str, list[str] | int | float]:
-    """All figures: a number, or the list of what is counted."""
+    """Return all figures: a number, or the list of the items that are counted."""
     found = modules(root)
     graph = imports(found)
     importers: defaultdict[str, set[str]] = defaultdict(set)
@@ -225,7 +225,7 @@ def figures(root: Path = ROOT) -> dict[str, list[str] | int | float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--list", metavar="FIGURE", help="print what a figure counts")

@@ -1,1 +1,1 @@
-"""How well predictors extrapolate real learning curves: data, baselines, proper scores (`benchmarks/curves.py`)."""
+"""Scores predictors on real learning curves: data, baselines and proper scoring rules (see `benchmarks/curves.py`)."""

@@ -1,4 +1,4 @@
-"""What a predictor must beat. Each is a predictor itself, so that all are scored alike; all take larger values as better."""
+"""Baselines that predictors must beat. Each is a predictor, so all are scored in the same way. Larger values count as better."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _NORMAL: Final = np.asarray([NormalDist().inv_cdf(level) for level in LEVELS])
 
 
 class _Drawn(Predictor):
-    """Answers with equally likely future values."""
+    """Base class of baselines whose prediction is a set of equally likely curves."""
 
     def futures(self, question: Question, positions: tuple[int, ...]) -> Floats:
-        """Shape (draws, positions)."""
+        """Return the equally likely values at `positions`, as an array of shape (curves, positions)."""
         raise NotImplementedError
 
     def predict(self, question: Question) -> Prediction:
         positions = tuple(range(question.curve.positions[-1] + 1, question.horizon + 1))
         drawn = self.futures(question, positions)
         reaches = () if question.target is None else tuple((drawn >= question.target).mean(0).tolist())
-        # The inverse of the empirical distribution: where the draws divide 100, each counts the same.
+        # The inverse of the empirical distribution. If the number of draws divides 100, each draw has the same weight.
         final = np.quantile(drawn[:, -1], LEVELS, method="inverted_cdf")
         mean, deviation = drawn.mean(0), drawn.std(0)
         return Prediction(positions, tuple(mean.tolist()), tuple(deviation.tolist()), reaches, tuple(final.tolist()))
 
 
 class BaseRate(_Drawn):
-    """Answers every question alike: with the final values of all evaluated curves, which nobody could know beforehand."""
+    """Predicts the distribution of the final values of all evaluated curves, the same for each curve; not known in reality."""
 
     def __init__(self, finals: Sequence[float]) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class BaseRate(_Drawn):
 
 
 class LastValue(_Drawn):
-    """The last value stays."""
+    """Predicts that the curve stays at its last value."""
 
     def futures(self, question: Question, positions: tuple[int, ...]) -> Floats:
         return np.full((1, len(positions)), question.curve.values[-1])
 
 
 class RandomWalk(_Drawn):
-    """The last value, going on by normal steps as large as those so far: spread by the square root of the steps."""
+    """Predicts normal steps from the last value, as large as the steps so far: the spread grows with the square root of the steps."""
 
     def futures(self, question: Question, positions: tuple[int, ...]) -> Floats:
         values = np.asarray(question.curve.values)
@@ -63,7 +63,7 @@ class RandomWalk(_Drawn):
 
 
 class LastAndIncrements(_Drawn):
-    """The last value, and how the finished runs went on from there: value + (theirs then - theirs at this position)."""
+    """Predicts the last value plus the increments of finished runs: their value at each later position minus that at this position."""
 
     reads: ClassVar[Literal["nothing", "curves"]] = "curves"
 

@@ -1,4 +1,7 @@
-"""Real curves, which of them are evaluated, and the runs that a predictor may learn from."""
+"""The real learning curves: which of them are evaluated, and which a predictor may learn from.
+
+Each curve is one row of a set; all curves of a set have the same length.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +18,32 @@ import numpy.typing as npt
 from hopyard.predictor import Curve
 
 ACCURACY: Final = ("metaqnn_cifar10", "deep_resnets_cifar10", "alexnet_imagenet")
-"""Sets whose values are accuracies: scored by the chosen rows, with `low` 0 and `high` 1 known."""
+"""Sets whose values are accuracies, known to be from 0 to 1. Only the chosen rows are evaluated."""
 RETURNS: Final = ("td3_HalfCheetah", "td3_Hopper")
-"""Sets of rewards, in no known range: too few curves to hold some out, so each is predicted from all others of its set."""
+"""Sets whose values are rewards without a known range. They are small, so each curve is predicted from all others of its set."""
 TRAINING: Final = range(300)
-"""Rows of an accuracy set that a history is drawn from, less those that are evaluated. Later rows are for reporting only."""
+"""Rows of an accuracy set from which histories are drawn, without the evaluated rows. Later rows are for final reports only."""
 HISTORY: Final = 10
 EARLIER: Final = 100
-"""Finished rows of an earlier experiment, where some are wanted."""
+"""Number of finished curves of an earlier experiment, with the option `--earlier`."""
 PERCENTILE: Final = 80.0
 
 
 @dataclass(frozen=True)
 class CurveSet:
-    """One set of curves with the same length.
+    """A set of learning curves of the same length, with what is needed to score predictions of them.
 
     Attributes:
-        name: Its name in the file.
-        values: A row a curve; values[:, i] was reported at position i + 1.
-        scored: The rows to predict.
-        target: The 80th percentile of the final values of the evaluated rows (interpolated linearly).
-        finals: Those final values.
-        pool: Rows that histories are drawn from; None: a row's history is all the others.
-        low: Smallest possible value, where known.
-        high: Largest one.
-        strange: Rows of another set as if they were of this one, their positions stretched to its length; None: there are none.
+        name: Name of the set in the file.
+        values: One row per curve; values[:, i] was reported at position i + 1.
+        scored: Rows to predict.
+        target: The target of the predictions: the 80th percentile of `finals`, interpolated linearly.
+        finals: The final values of the evaluated rows.
+        pool: Rows from which histories are drawn; None: the history of a row is all other rows.
+        low: Smallest possible value; None: unknown.
+        high: Largest possible value; None: unknown.
+        strange: Curves of another set, stretched to the length of this one, to test predictors with unsuitable history; None: there are
+            none.
     """
 
     name: str
@@ -54,24 +58,33 @@ class CurveSet:
 
     @property
     def length(self) -> int:
-        """The horizon: the last position."""
+        """Number of reports of each curve, which is also its last position."""
         return int(self.values.shape[1])
 
     def points(self, part: float) -> int:
-        """How many reports a part (0 to 1) of the curve is; at least one."""
+        """Return the number of reports in the first `part` (0 to 1) of a curve, at least 1."""
         return max(1, round(part * self.length))
 
     def curve(self, row: int, points: int | None = None) -> Curve:
-        """The first `points` reports of a row; without a number the finished run."""
+        """Return the first `points` reports of a row as an unfinished run; None: the whole row as a finished run."""
         shown = self.values[row, :points]
         return finished(shown) if points is None else replace(finished(shown), ended=False)
 
     def histories(
         self, draws: int, size: int = HISTORY, earlier: Literal["fitting", "strange"] | None = None
     ) -> Iterator[tuple[tuple[Curve, ...] | None, tuple[Curve, ...]]]:
-        """The histories that each row is predicted with, and rows of an earlier experiment: `EARLIER` of this set, or of another.
+        """Yield pairs (history, curves of an earlier experiment), from which each row is predicted.
 
-        Histories are the same in every run and for every predictor. None: the history is all other rows.
+        They are the same in every run and for every predictor.
+
+        Args:
+            draws: Number of pairs to yield.
+            size: Number of curves in a history.
+            earlier: "fitting": also yield `EARLIER` other curves of this set. "strange": `EARLIER` curves of another set. None: no such
+                curves.
+
+        Yields:
+            The pairs. If this set has no `pool`, there is one pair (None, ()), which means that the history is all other rows.
         """
         if self.pool is None:
             yield None, ()
@@ -89,22 +102,22 @@ class CurveSet:
             yield tuple(self.curve(row) for row in history), before
 
     def others(self, row: int) -> tuple[Curve, ...]:
-        """All other rows, finished."""
+        """Return all rows except `row`, as finished runs."""
         return tuple(self.curve(other) for other in range(len(self.values)) if other != row)
 
 
 def finished(values: npt.NDArray[np.float64]) -> Curve:
-    """A run that reported these at 1, 2, .. and ended."""
+    """Return a finished run that reported `values` at the positions 1, 2, ..."""
     return Curve(tuple(range(1, len(values) + 1)), tuple(values.tolist()), ended=True)
 
 
 def curve_sets(file: Path, rows: range, every: int = 1) -> list[CurveSet]:
-    """The sets of a file, ready to be scored.
+    """Return the sets of curves in a file, ready to be scored.
 
     Args:
-        file: NumPy archive with the arrays ACCURACY and RETURNS.
+        file: NumPy archive with an array for each name in ACCURACY and RETURNS.
         rows: Evaluated rows of the accuracy sets.
-        every: Only every so manieth of them is predicted (slow predictors); the target remains that of all.
+        every: Predict only every `every`-th of these rows, for slow predictors. The target is still computed from all of them.
 
     Raises:
         ValueError: The file lacks a set, or a set lacks rows.

@@ -1,4 +1,4 @@
-"""Every predictor on every curve, in this process or in several."""
+"""Evaluates every predictor on every curve, in this process or in several."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Plan:
     """What is evaluated.
 
     Attributes:
-        file: The curves.
-        rows: Rows of the accuracy sets.
-        every: Only every so manieth of them.
-        draws: Histories a row is predicted with.
-        predictors: Names or module:Class, baselines included.
-        parameters: Of predictors, by their name.
-        history: How many finished rows a predictor learns from.
-        earlier: Whether it gets rows of an earlier experiment too, that fit, or that are of another set.
+        file: The file of curves.
+        rows: Evaluated rows of the accuracy sets.
+        every: Predict only every `every`-th of these rows.
+        draws: Number of histories with which each row is predicted.
+        predictors: Names of predictors, `module:Class` or names of baselines.
+        parameters: Parameters of predictors, by the predictor's name.
+        history: Number of finished curves from which a predictor learns.
+        earlier: Whether predictors also get curves of an earlier experiment; see `CurveSet.histories`.
     """
 
     file: Path
@@ -52,7 +52,7 @@ class Plan:
     earlier: Literal["fitting", "strange"] | None = None
 
     def build(self, name: str, curves: CurveSet) -> Predictor:
-        """The predictor or baseline of that name."""
+        """Return a new predictor or baseline by its name, for a set of curves."""
         if name in BASELINES:
             return BASELINES[name](curves)
         found = load_plugin(PREDICTORS, name, Predictor)
@@ -71,10 +71,17 @@ class _Unit:
 
 
 def evaluate(plan: Plan, jobs: int, progress: Callable[[str], None]) -> dict[str, Any]:
-    """All scores, as the benchmark writes them; the same with any number of jobs, processor times apart.
+    """Evaluate a plan in `jobs` processes. Except for CPU times, the result does not depend on the number of processes.
+
+    Args:
+        plan: What is evaluated.
+        jobs: Number of processes.
+        progress: Called with a message when the evaluation of another predictor, set or part begins.
 
     Returns:
-        `scores`: one row a predictor, set and part; `means`: over the accuracy sets, with reliability data.
+        `scores`: one row per predictor, set and part of the curve. `means`: one row per predictor and part, with the means over the
+            accuracy sets
+        and data for the reliability plot.
     """
     sets = curve_sets(plan.file, plan.rows, plan.every)
     units = [unit for name in plan.predictors for unit in _units(plan, name, sets)]
@@ -113,7 +120,7 @@ def _run(plan: Plan, units: Sequence[_Unit], jobs: int) -> Iterator[tuple[_Unit,
         for unit in units:
             yield unit, _score_unit(plan, unit)
         return
-    # Predictors use one thread; what a numerical library starts beside it would only disturb the others.
+    # Predictors use one thread. Further threads of numerical libraries would only disturb the other processes.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     with ProcessPoolExecutor(jobs) as pool:

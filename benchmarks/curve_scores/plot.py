@@ -1,4 +1,4 @@
-"""The reliability plot: legible in print, without colour."""
+"""Draws the reliability plot, which is legible in print and without colour."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ MARKS: Final = (("-", "o", "0.0"), ("--", "s", "0.35"), (":", "^", "0.6"))
 
 
 def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draws predicted against observed, a panel a predictor, a line a part of the curve.
+    """Draw observed against predicted frequencies, with one panel per predictor and one line per part of the curve.
 
     Args:
-        rows: `means` of the benchmark's results.
-        path: Where to; its suffix says the format.
+        rows: The `means` of the benchmark's results.
+        path: The file to write; its suffix determines the format.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
@@ -34,7 +34,7 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             some = [one for one in row["reliability"]["target"] if one["count"]]
             where = [one["predicted"] for one in some], [one["observed"] for one in some]
             above.plot(*where, label=f"first {part:.0%}", **look | {"markersize": 2})
-            # A mark's area tells how many predictions it is of: few tell little.
+            # The area of a mark is proportional to the number of predictions that it stands for.
             most = max(one["count"] for one in some)
             sizes = [70 * one["count"] / most for one in some]
             above.scatter(*where, s=sizes, marker=mark, color=grey)

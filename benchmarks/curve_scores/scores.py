@@ -1,4 +1,4 @@
-"""Proper scores of a prediction, and their means."""
+"""Scores predictions with proper scoring rules, and averages the scores."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hopyard.predictor import LEVELS, Prediction
 
 BINS: Final = 10
 INSIDE: Final = (0.05, 0.95)
-"""The quantiles between which 90% of the final values should lie."""
+"""The quantiles of a prediction between which 90 % of the final values should be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One prediction beside what came.
+    """The score of one prediction, given the final value that was observed.
 
     Attributes:
         crps: Continuous ranked probability score of the final value, in the metric's unit; 0 is perfect.
-        inside: The final value lies in the central 90% interval.
-        chance: P(the final value reaches the target), as predicted.
-        reached: Whether it did.
-        rank: Where the final value lies in its predicted distribution, 0 to 1 (uniform when calibrated).
-        seconds: Processor time of the prediction.
+        inside: Whether the final value is inside the central 90 % interval of the prediction.
+        chance: Predicted probability that the final value reaches the target.
+        reached: Whether the final value reached the target.
+        rank: Quantile of the final value in the predicted distribution, 0 to 1; uniformly distributed if predictions are calibrated.
+        seconds: CPU seconds of the prediction.
     """
 
     crps: float
@@ -37,7 +37,10 @@ class Score:
 
 
 def crps(final: Sequence[float], value: float) -> float:
-    """E|X - value| - E|X - X'|/2, exactly, X being any of a distribution's quantiles at `LEVELS`, each as likely."""
+    """Return the continuous ranked probability score of a distribution for the observed value: E|X - value| - E|X - X'| / 2.
+
+    X and X' are drawn independently from `final`, the quantiles of the distribution at `LEVELS`, each with the same probability.
+    """
     points = np.asarray(final, dtype=np.float64)
     count = len(points)
     ranks = 2 * np.arange(1, count + 1) - count - 1
@@ -45,10 +48,16 @@ def crps(final: Sequence[float], value: float) -> float:
 
 
 def score(prediction: Prediction, value: float, target: float, seconds: float) -> Score:
-    """Scores a prediction of a curve whose last value was `value`; larger is better.
+    """Return the score of a prediction of a curve.
+
+    Args:
+        prediction: The prediction.
+        value: Final value of the curve that was observed; larger is better.
+        target: The target.
+        seconds: CPU seconds of the prediction.
 
     Raises:
-        ValueError: The prediction breaks what `Prediction` promises.
+        ValueError: The prediction violates the contract of `Prediction`.
     """
     final = np.asarray(prediction.final)
     chance = prediction.reaches[-1] if prediction.reaches else np.nan
@@ -68,7 +77,7 @@ def score(prediction: Prediction, value: float, target: float, seconds: float) -
 
 
 def means(scores: Sequence[Score]) -> dict[str, float]:
-    """The mean CRPS, coverage and Brier score, and milliseconds of processor time a prediction."""
+    """Return the mean CRPS, the coverage of the 90 % interval, the Brier score, and the mean CPU milliseconds of a prediction."""
     return {
         "crps": float(np.mean([one.crps for one in scores])),
         "coverage": float(np.mean([one.inside for one in scores])),
@@ -78,11 +87,13 @@ def means(scores: Sequence[Score]) -> dict[str, float]:
 
 
 def reliability(scores: Sequence[Score]) -> dict[str, Any]:
-    """What was predicted against what came.
+    """Return predicted against observed frequencies.
 
     Returns:
-        `target`: for each tenth of predicted chances their number, mean, and how often the target was reached (None: no such chance).
-        `ranks`: the share of final values in each tenth of their predicted distribution (0.1 each when calibrated).
+        `target`: for each tenth of the predicted probabilities, the number of predictions, their mean, and how often the target was
+            reached (None:
+        no predictions). `ranks`: the share of final values in each tenth of their predicted distribution, 0.1 each if predictions are
+        calibrated.
     """
     chance = np.asarray([one.chance for one in scores])
     reached = np.asarray([one.reached for one in scores])

@@ -1,1 +1,1 @@
-"""The figures of `benchmarks/overhead.py`: one module a figure, each measured on real clusters beside its baseline."""
+"""The figures of `benchmarks/overhead.py`. Each is a module that measures real clusters and a baseline in the same run."""

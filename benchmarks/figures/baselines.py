@@ -1,4 +1,4 @@
-"""What the bare substrate gives: a gRPC stream, and SQLite, without anything of Hopyard's around."""
+"""Baselines: what a gRPC stream, SQLite and forked processes achieve without Hopyard."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ asyncio.run(main())
 
 
 async def stream_rate(messages: int, size: int) -> float:
-    """Messages a second of `size` bytes on one grpc.aio stream from this process to another."""
+    """Return how many messages of `size` bytes per second one grpc.aio stream transfers from this process to another."""
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(sys.executable, "-c", _SERVER, stdin=pipe, stdout=pipe)
     try:
@@ -62,7 +62,10 @@ async def _messages(count: int, message: bytes) -> AsyncIterator[bytes]:
 
 
 def commit_rate(file: Path, rows: list[tuple[bytes, ...]], group: int, synchronous: str) -> float:
-    """Rows a second that bare SQLite (WAL) takes, `group` of them in one transaction."""
+    """Return how many rows per second plain SQLite (WAL mode) stores, with `group` rows per transaction.
+
+    `synchronous` is SQLite's setting of that name.
+    """
     connection = sqlite3.connect(file, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -107,9 +110,9 @@ sys.stdout.write("done\\n")
 
 
 def fork_rate(jobs: int, iterations: int, slots: int) -> float:
-    """Jobs a second of a server that forks a process for each, `slots` at a time, and reads its reports from a pipe.
+    """Return how many jobs per second a server completes that forks a process per job and reads its reports from a pipe.
 
-    The server has imported what a training process has.
+    At most `slots` processes run at the same time. Before forking, the server has imported what a training process imports.
     """
     code = "import hopyard, grpc, numpy\n" + _FORK_SERVER
     arguments = [sys.executable, "-c", code, *map(str, (jobs, iterations, slots))]

@@ -1,4 +1,4 @@
-"""Clusters as users start them, and what their processes use."""
+"""Starts clusters as users do, and measures what their processes use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import Experiment
 
 NOOP = Path(__file__).parent / "noop"
-"""Code folder of a trainer that trains nothing."""
+"""Code folder of a trainer whose iterations do nothing."""
 
 _POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 600.0
@@ -27,7 +27,10 @@ _PATIENCE_SECONDS = 600.0
 
 @asynccontextmanager
 async def embedded(data: Path, slots: int, **options: Any) -> AsyncIterator[tuple[EmbeddedCluster, AsyncClient]]:
-    """What `hopyard run` starts: the services in one process, an agent with `slots` slots in another; and a client."""
+    """Return a context with a cluster as `hopyard run` starts it, and a client of it.
+
+    The services run in this process, and an agent with `slots` slots in another one.
+    """
     cluster = EmbeddedCluster(data, slots=slots, purpose="a benchmark", **options)
     server = await cluster.start()
     try:
@@ -39,7 +42,10 @@ async def embedded(data: Path, slots: int, **options: Any) -> AsyncIterator[tupl
 
 @asynccontextmanager
 async def up(data: Path, agents: int, slots: int) -> AsyncIterator[tuple[ClusterServices, AsyncClient]]:
-    """What `hopyard up` starts: each service a process of its own, `agents` of them with `slots` slots; and a client."""
+    """Return a context with a cluster as `hopyard up` starts it, and a client of it.
+
+    Each service is a process, and so is each of the `agents` agents, which have `slots` slots each.
+    """
     cluster = ClusterServices(data, agents=agents, slots=slots, note=lambda text: None)
     try:
         server = await cluster.start()
@@ -50,7 +56,7 @@ async def up(data: Path, agents: int, slots: int) -> AsyncIterator[tuple[Cluster
 
 
 def noop_spec(jobs: int, iterations: int, **changes: Any) -> Mapping[str, Any]:
-    """An experiment of the trainer that trains nothing; a job is saved at its end only, and not by the way."""
+    """Return an experiment whose iterations do nothing. A job is saved at its end only. `changes` replace fields."""
     return {
         "name": "noop",
         "trainer": "train.py:Noop",
@@ -62,7 +68,12 @@ def noop_spec(jobs: int, iterations: int, **changes: Any) -> Mapping[str, Any]:
 
 
 async def ended(client: AsyncClient, experiment: Experiment, limit: float = 300.0) -> Experiment:
-    """The experiment once it has completed. It is asked for now and then: a watch would stream its reports here, too."""
+    """Return the experiment when it has completed. It is polled, because a watch would also stream its reports to this process.
+
+    Raises:
+        TimeoutError: It has not ended within `limit` seconds.
+        RuntimeError: It ended in another state than COMPLETED.
+    """
     end = time.monotonic() + limit
     while not (found := await client.get(experiment)).state.ended:
         if time.monotonic() > end:
@@ -74,12 +85,16 @@ async def ended(client: AsyncClient, experiment: Experiment, limit: float = 300.
 
 
 def processes() -> list[psutil.Process]:
-    """All processes that this one started, and theirs."""
+    """Return all descendants of this process."""
     return psutil.Process().children(recursive=True)
 
 
 async def at_rest(limit: float = 60.0) -> None:
-    """Returns when all processes that this one started have next to nothing to do: training processes are up and wait."""
+    """Wait until all descendants of this process use almost no CPU time, so that training processes have started and wait.
+
+    Raises:
+        TimeoutError: That takes longer than `limit` seconds.
+    """
     end = time.monotonic() + limit
     before = cpu_seconds()
     while time.monotonic() < end:
@@ -92,7 +107,7 @@ async def at_rest(limit: float = 60.0) -> None:
 
 
 def cpu_seconds() -> float:
-    """CPU time of all processes that this one started and theirs, those that have ended included as far as they were awaited."""
+    """Return the CPU time of all descendants of this process in seconds, including ended ones whose parent has waited for them."""
     total = 0.0
     for process in processes():
         with suppress(psutil.NoSuchProcess):
@@ -101,7 +116,7 @@ def cpu_seconds() -> float:
 
 
 def memory() -> dict[str, tuple[int, int]]:
-    """Proportional and resident set size in bytes of each process that this one started, by its name and id."""
+    """Return the proportional and the resident set size in bytes of each descendant of this process, by its name and id."""
     found = {}
     for process in processes():
         with suppress(psutil.NoSuchProcess):
@@ -111,12 +126,12 @@ def memory() -> dict[str, tuple[int, int]]:
 
 
 def _called(process: psutil.Process) -> str:
-    """What it runs: the last of its arguments that is a module or a command of Hopyard's."""
+    """Return a name for a process: the last of its arguments that is a module or command of Hopyard."""
     return next((part for part in reversed(process.cmdline()) if part.startswith("hopyard")), process.name())
 
 
 def kill_all() -> None:
-    """Ends all processes that this one started, and theirs, as `kill -9` does; returns when they are gone."""
+    """Kill all descendants of this process with SIGKILL, and wait until they have ended."""
     found = processes()
     for process in found:
         with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,7 @@
-"""A decision: from the end of an iteration in the training process, by policy and journal, to the beginning of the next one."""
+"""The figure `decision`: the time from the end of an iteration in the training process to the start of the next one.
+
+In between, the report is journalled and the policy decides that the run continues.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ PACE: Final = 0.05
 ITERATIONS: Final = 150
 BUSY_ITERATIONS: Final = 250
 WARM_UP: Final = 10
-"""Iterations of each job that are not counted: everything is done for the first time in them."""
+"""Number of iterations of each job that are not measured, because everything is done for the first time in them."""
 
 POLICY: Final[Mapping[str, Any]] = {"name": "median", "evaluation_boundary": 1, "least_jobs": 1_000_000}
-"""A built-in policy that is asked after each iteration, and ends no job."""
+"""A built-in policy that decides after each iteration, and terminates no job."""
 
 Serve = Callable[[str], AbstractContextManager[str]]
 
@@ -50,7 +53,7 @@ asyncio.run(main())
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run: iterations of 25 to 75 ms, as training has them; and beside it iterations of no length at all."""
+    """Measure once: with iterations of 25 to 75 ms, as in real training, and also with iterations that take no time."""
     call = await _unary(400, PACE / RUNNERS)
     gaps, cpu = await gaps_of(folder / "paced", PACE, ITERATIONS)
     busy, _ = await gaps_of(folder / "busy", 0.0, BUSY_ITERATIONS)
@@ -83,16 +86,16 @@ async def gaps_of(
     name: str = POLICY["name"],
     code: Path = TIMED,
 ) -> tuple[list[float], float]:
-    """Milliseconds between the iterations of all jobs, and CPU seconds a decision.
+    """Return the milliseconds between the iterations of all jobs, and the CPU seconds per decision.
 
     Args:
-        data: A folder for the cluster.
-        pace: Mean length of an iteration, in seconds.
-        iterations: Of each job.
-        serve: Serves the policy from a process that dials in to the cluster at this address, and names it; None: the scheduler
-            runs it.
-        name: The policy's, if the scheduler runs it: `POLICY`, or a copy of its class.
-        code: The experiment's code.
+        data: Data folder of the cluster.
+        pace: Mean duration of an iteration in seconds.
+        iterations: Number of measured iterations of each job.
+        serve: Returns a context in which a process serves the policy to the cluster at the given address, and which yields the policy's
+            name. None: the scheduler runs the policy.
+        name: Name of the policy, if the scheduler runs it: that of `POLICY`, or of a copy of its class.
+        code: Code folder of the experiment.
     """
     async with AsyncExitStack() as stack:
         _, client = await stack.enter_async_context(embedded(data, RUNNERS))
@@ -113,7 +116,7 @@ async def gaps_of(
 
 
 async def _unary(calls: int, pause: float) -> list[float]:
-    """Milliseconds of calls with one request and one response to another process, one at a time, with a pause between them."""
+    """Return the milliseconds of unary gRPC calls to another process, one at a time, with `pause` seconds between them."""
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(sys.executable, "-c", _ECHO, stdin=pipe, stdout=pipe)
     try:

@@ -1,4 +1,4 @@
-"""How much longer training takes than it must."""
+"""The figure `fidelity`: how much longer an experiment takes than the training itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDEAL: Final = JOBS * ITERATIONS * PACE / SLOTS
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run: from `create` to the experiment's end, in a cluster that has started and come to rest."""
+    """Measure once: from the creation of the experiment to its end, in a cluster that is already idle."""
     bare = await _bare()
     submission = prepare(timed_spec(JOBS, ITERATIONS, PACE), TIMED)
     async with embedded(folder / "data", SLOTS) as (_, client):

@@ -1,4 +1,4 @@
-"""What a figure is, and what several runs of it say."""
+"""The common frame of all figures: samples, and their summary over several runs."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ FIGURES: Final = {
     "memory": "figures.memory",
     "scale": "figures.scale",
 }
-"""Module of each figure, in the order in which they are measured. It has `async def measure(folder: Path) -> list[Sample]`."""
+"""The module of each figure, in the order of measurement. It defines `async def measure(folder: Path) -> list[Sample]`."""
 
 Measure = Callable[[Path], Awaitable[list["Sample"]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One number of one run, beside the baseline of the same run.
+    """One measured number, with its baseline from the same run.
 
     Attributes:
         name: What was measured; the same in every run.
         value: The number.
-        unit: Of the number and its baseline.
-        least: Target: it shall be at least this.
-        most: Target: it shall be at most this.
-        baseline: What the bare substrate gives for the same, in the same run.
-        against: What that substrate is.
-        beside: Further numbers of the run, by what they are.
+        unit: Unit of the number and of its baseline.
+        least: Target: the number should be at least this; None: no such target.
+        most: Target: the number should be at most this; None: no such target.
+        baseline: The same quantity without Hopyard; None: no baseline.
+        against: What the baseline is.
+        beside: Further numbers of the run, by name.
     """
 
     name: str
@@ -52,13 +52,21 @@ class Sample:
 
 
 def figure(name: str) -> Measure:
-    """What measures a figure once, in an empty folder."""
+    """Return the function that measures a figure once, in an empty folder."""
     measure: Measure = import_module(FIGURES[name]).measure
     return measure
 
 
 def summary(figure: str, runs: list[list[Sample]]) -> list[dict[str, Any]]:
-    """The medians over runs, one row a number: its target, whether it is met, its baseline and their ratio."""
+    """Return one row per number, with its median over runs, its target and whether it is met, its baseline and their ratio.
+
+    Args:
+        figure: Name of the figure.
+        runs: The samples of each run, in the same order.
+
+    Raises:
+        ValueError: The runs have different samples.
+    """
     rows: list[dict[str, Any]] = []
     for same in zip(*runs, strict=True):
         first = same[0]
@@ -90,7 +98,7 @@ def summary(figure: str, runs: list[list[Sample]]) -> list[dict[str, Any]]:
 
 
 def host() -> dict[str, Any]:
-    """Where it was measured."""
+    """Return a description of the computer: CPU, memory, system, Python and load."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

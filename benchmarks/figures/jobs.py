@@ -1,4 +1,4 @@
-"""Jobs a second: made by the generator, trained, saved at their ends, completed."""
+"""The figure `jobs`: the number of jobs per second that are proposed, trained, saved and completed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TARGET: Final = 150.0
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run."""
+    """Measure once."""
     async with embedded(folder / "data", SLOTS) as (_, client):
-        # The runners of an experiment are started before it is measured: what that takes is the figure `start`.
+        # Start the training processes before the measurement: their start is measured by the figure `start`.
         experiment = await client.create(noop_spec(SLOTS, ITERATIONS), NOOP)
         await ended(client, experiment)
         used, began = cpu_seconds(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Memory of an embedded cluster that has nothing to do: no runners, no experiment."""
+"""The figure `memory`: the memory of an idle embedded cluster without experiments."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from figures.frame import Sample
 SLOTS: Final = 2
 TARGET: Final = 250.0
 BARE: Final = ("import grpc.aio, sqlalchemy, sqlite3", "import grpc.aio")
-"""What processes of as many kinds import at least: the services' and the agent's."""
+"""The minimum imports of the two processes: of the services, and of the agent."""
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run."""
+    """Measure once."""
     bare = 0.0
     for code in BARE:
         bare += await _bare(code)
     async with embedded(folder, SLOTS) as (_, client):
         await client.nodes()
         every = [(name.split()[0], pss / 1e6, rss / 1e6) for name, (pss, rss) in memory().items()]
-    # An agent starts some before there is a run for them.
+    # The agent starts spare training processes before there is a run for them; they are not counted.
     spares = [pss for name, pss, _ in every if name == "hopyard._runtime.runner"]
     found = {name: (pss, rss) for name, pss, rss in every if name != "hopyard._runtime.runner"}
     return [
@@ -37,7 +37,7 @@ async def measure(folder: Path) -> list[Sample]:
             most=TARGET,
             baseline=bare,
             against="bare Python that imports grpc (and sqlalchemy)",
-            # What the host's other processes share of it counts less in PSS, and fully in RSS.
+            # Memory that is shared with other processes counts proportionally in PSS, and fully in RSS.
             beside={f"MB PSS {name}": pss for name, (pss, _) in found.items()}
             | {"MB RSS, all": sum(rss for _, rss in found.values())}
             | {"MB PSS of spare training processes, not counted": sum(spares)},

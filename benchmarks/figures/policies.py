@@ -6,7 +6,7 @@ from hopyard.policy import CONTINUE, SUSPEND, Cluster, Decision, IterationFinish
 
 
 class EachIteration(Policy):
-    """Starts what is idle, and decides after every iteration: go on; with `suspend`: save and leave the slot."""
+    """Starts idle jobs, and decides after every iteration: CONTINUE, or with `suspend` SUSPEND."""
 
     def __init__(self, suspend: bool = False) -> None:
         self._decision = SUSPEND if suspend else CONTINUE
@@ -25,13 +25,13 @@ class EachIteration(Policy):
 
 
 class AsksInTurns(EachIteration):
-    """Asks for a prediction of each job after every iteration of its odd blocks, and of its even ones never.
+    """Requests predictions in alternate blocks of iterations: after each iteration of an odd block, and never in even blocks.
 
-    Training never waits: neither for a decision nor for an answer.
+    Training waits neither for decisions nor for predictions.
 
     Args:
-        block: Iterations in a block, at least 1.
-        target: The value whose chance is asked for.
+        block: Number of iterations in a block, at least 1.
+        target: The value of the metric whose probability is predicted.
     """
 
     def __init__(self, block: int, target: float) -> None:

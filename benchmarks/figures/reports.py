@@ -1,4 +1,4 @@
-"""Reports a second from training processes into AppStat, where they are durable."""
+"""The figure `reports`: the number of reports per second that training processes store durably in AppStat."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BARE: Final = 20_000
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run: with synchronous=NORMAL, with FULL, each beside bare SQLite; and all processes killed in the middle."""
+    """Measure once: with SQLite's synchronous=NORMAL and FULL, each with plain SQLite as baseline; and reports lost by killing all."""
     samples = []
     stream = await stream_rate(BARE, 64)
     for synchronous in ("normal", "full"):
@@ -54,9 +54,9 @@ async def measure(folder: Path) -> list[Sample]:
 
 
 async def _rate(data: Path, synchronous: str) -> tuple[float, float]:
-    """Reports a second and CPU seconds a report, from the first run's first word to the experiment's end."""
+    """Return the reports per second and the CPU seconds per report, from the first message of the run to the experiment's end."""
     async with embedded(data, SLOTS, synchronous=synchronous) as (_, client):
-        # The runners of an experiment are started before it is measured: what it takes is the figure `start`.
+        # Start the training processes before the measurement: their start is measured by the figure `start`.
         experiment = await client.create(noop_spec(JOBS, 1), NOOP)
         await ended(client, experiment)
         used = cpu_seconds()
@@ -71,7 +71,7 @@ async def _rate(data: Path, synchronous: str) -> tuple[float, float]:
 
 
 def _first_word(database: Path) -> float:
-    """When the first message of the second run of a job was taken, in seconds since the epoch."""
+    """Return when the first message of a second run of a job was received, in seconds since the Unix epoch."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         query = "SELECT min(at) FROM journal WHERE kind = 'RunMessage' AND CAST(payload AS TEXT) LIKE '%\"attempt\":2%'"
         (first,) = connection.execute(query).fetchone()
@@ -79,7 +79,7 @@ def _first_word(database: Path) -> float:
 
 
 def _journalled(database: Path) -> tuple[list[tuple[bytes, ...]], int]:
-    """The bytes that reports took in the journal and as statistics, a row a report; and how many made up a transaction."""
+    """Return rows with the average bytes of a report in the journal and the statistics, one per report, and reports per transaction."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         query = "SELECT sum(length(payload)), count(DISTINCT at) FROM journal WHERE kind = 'RunMessage'"
         size, commits = connection.execute(query).fetchone()
@@ -89,7 +89,7 @@ def _journalled(database: Path) -> tuple[list[tuple[bytes, ...]], int]:
 
 
 async def _killed(data: Path) -> tuple[float, float]:
-    """How many of the reports that AppStat has shown are lost when everything is killed in the middle, and how many it had."""
+    """Kill all processes during training. Return how many of the reports that AppStat had shown are lost, and how many it had shown."""
     jobs, iterations = SLOTS, 10 * ITERATIONS
     async with embedded(data, SLOTS) as (_, client):
         experiment = await client.create(noop_spec(jobs, iterations), NOOP)

@@ -1,7 +1,7 @@
-"""What a report and a created job cost beside many finished jobs of the same experiment.
+"""The figure `scale`: what a report and a new job cost if the experiment already has many finished jobs.
 
-The finished jobs are made by the real core and the real policy with simulated runs, and written into the experiment's journal.
-Then a cluster is started on that journal as ever, and the experiment is extended by jobs that really train.
+The finished jobs are produced by the real core and the real policy with simulated runs, and written into the experiment's journal. Then
+a normal cluster is started on that journal, and the experiment is extended by jobs that really train.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ SHORT: Final = 10
 LONG: Final = 20_000
 WARM: Final = 20
 JOBS: Final = 256
-"""So many short jobs are measured, after `WARM` others: their cost is that of a job. What long jobs cost is their reports."""
+"""Number of measured short jobs, after `WARM` others. Short jobs give the cost of a job, long jobs the cost of a report."""
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run."""
+    """Measure once."""
     samples = []
     for what, iterations, unit, scale in (("a job", SHORT, "ms", 1e3), ("a report", LONG, "us", 1e6)):
         cost, whole = {}, {}
@@ -66,17 +66,22 @@ async def measure(folder: Path) -> list[Sample]:
 
 
 async def _cost(data: Path, finished: int, iterations: int) -> tuple[float, float]:
-    """CPU seconds of all processes for a job or report more, in an experiment that has finished so many jobs; and for all of it.
+    """Return the CPU seconds of all processes per further job or report, and for the whole extension of the experiment.
 
-    An ended experiment is extended; its generator then learns again what it has proposed, which is no cost of a job's. So
-    what goes on in the middle is measured.
+    Only the middle part of the extension is measured: at its start, the generator repeats its earlier proposals, which is no cost of a
+    job.
+
+    Args:
+        data: Data folder of the cluster.
+        finished: Number of finished jobs of the experiment.
+        iterations: Iterations of each job: SHORT measures jobs, LONG measures reports.
     """
     async with embedded(data, 0) as (_, client):
         spec = noop_spec(finished, iterations, generator={"name": "random", "seed": 1})
         experiment = await client.create(spec, NOOP)
     await _finish(data, experiment, iterations)
     async with embedded(data, SLOTS) as (_, client):
-        # What is there is read, and the runners are started, before it is measured.
+        # Read the existing journal and start the training processes before the measurement.
         await ended(client, await client.extend(experiment, jobs=SLOTS))
         before = finished + SLOTS
         jobs = WARM + JOBS + WARM if iterations == SHORT else SLOTS
@@ -100,14 +105,14 @@ async def _cost(data: Path, finished: int, iterations: int) -> tuple[float, floa
 
 async def _until(progress: Callable[[], Awaitable[int]], least: int) -> int:
     while True:
-        with suppress(NotFound):  # A job that is yet to be made.
+        with suppress(NotFound):  # A job has not been created yet.
             if (found := await progress()) >= least:
                 return found
         await asyncio.sleep(0.05)
 
 
 class _World(replay.World):
-    """Proposes what the experiment's generator will propose when it is opened again."""
+    """A simulated cluster that proposes the same configurations as the experiment's generator will when it is opened again."""
 
     def __init__(self, experiment: Experiment) -> None:
         super().__init__(1, slots=0)
@@ -121,7 +126,7 @@ class _World(replay.World):
 
 
 async def _finish(data: Path, experiment: Experiment, iterations: int) -> None:
-    """Lets simulated runs finish all jobs of an experiment that was created and not begun, into its journal."""
+    """Complete all jobs of an experiment that has not started, by simulated runs, and append that to its journal."""
     appstat = AppStatService(data=data)
     address = await appstat.start()
     try:

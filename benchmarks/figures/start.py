@@ -1,4 +1,4 @@
-"""Starts: a run in a warm process, and everything from `hopyard run` on."""
+"""The figure `start`: the start of a run in an idle training process, and the whole start of `hopyard run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _IMPORTS: Final = "import grpc.aio, pydantic, sqlalchemy"
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run."""
+    """Measure once."""
     warm = await _warm(folder / "warm")
     bare = await _imports()
     return [
@@ -40,7 +40,7 @@ async def measure(folder: Path) -> list[Sample]:
 
 
 async def _warm(data: Path) -> list[float]:
-    """Milliseconds from the event on which the policy decided to start a run to its first iteration, in processes that were warm."""
+    """Return the milliseconds from the policy's decision to start a run to its first iteration, in processes already running."""
     async with embedded(data, SLOTS) as (_, client):
         experiment = await client.create(timed_spec(JOBS, 2, PACE), TIMED)
         await ended(client, experiment)
@@ -51,7 +51,7 @@ async def _warm(data: Path) -> list[float]:
 
 
 async def _cold(folder: Path) -> float:
-    """Seconds from the start of the command's process to the report of its first metric."""
+    """Return the seconds from the start of the process of `hopyard run` to the report of the first metric."""
     _write(folder)
     began = time.time()
     arguments = ("-m", "hopyard.cli.main", "run", "experiment.json", "--slots", str(SLOTS), "--json")

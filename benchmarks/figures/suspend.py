@@ -1,4 +1,4 @@
-"""Suspending and resuming a run: until the slot is free, until the state is stored, until it trains again."""
+"""The figure `suspend`: time from the decision to suspend a run until its slot is free, its state stored, and it trains again."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from figures.frame import Sample
 from figures.timing import TIMED, first_trained, percentile, suspensions, timed_spec
 
 SIZES: Final = (("360 KB", 360_000, 40), ("50 MB", 50_000_000, 12))
-"""Of the state: name, bytes, how often it is suspended."""
+"""Sizes of the state: name, bytes, number of suspensions."""
 
 PACE: Final = 0.05
 _PARTS: Final = (("p50", 0.5), ("p95", 0.95))
 
 
 async def measure(folder: Path) -> list[Sample]:
-    """One run."""
+    """Measure once."""
     samples = []
     for name, size, times in SIZES:
         bare = await asyncio.to_thread(_bare, folder, size, times)
@@ -45,7 +45,13 @@ async def measure(folder: Path) -> list[Sample]:
 
 
 async def _cycles(data: Path, size: int, times: int) -> tuple[list[float], list[float], list[float]]:
-    """Milliseconds of each suspend from its decision on, until its end was taken and until it was stored, and of each resume."""
+    """Suspend and resume a job `times` times, with a state of `size` bytes.
+
+    Returns:
+        For each suspension, the milliseconds from the decision until the run ended, from the decision until the state was stored, and
+        from the
+        end of the run until the job trained again.
+    """
     policy = {"name": "figures.policies:EachIteration", "suspend": True}
     spec = dict(timed_spec(1, times + 2, PACE, policy=policy, trainer="train.py:Heavy"))
     spec["space"] = {**spec["space"], "size": {"constant": size}}
@@ -54,7 +60,7 @@ async def _cycles(data: Path, size: int, times: int) -> tuple[list[float], list[
         await ended(client, experiment)
         trained = first_trained(await client.statistics(experiment))
     decided, free, stored = suspensions(data / "appstat.sqlite")
-    counted = range(2, times + 2)  # Each iteration was an attempt; the first did everything for the first time.
+    counted = range(2, times + 2)  # Each iteration is one attempt; the first one is not counted.
     return (
         [(free[n] - decided[n]) * 1e3 for n in counted],
         [(stored[n] - decided[n]) * 1e3 for n in counted],
@@ -63,7 +69,7 @@ async def _cycles(data: Path, size: int, times: int) -> tuple[list[float], list[
 
 
 def _bare(folder: Path, size: int, times: int) -> list[float]:
-    """Milliseconds of writing and hashing so many bytes, bringing them to the disk, and reading and hashing them again."""
+    """Return the milliseconds of writing `size` bytes with their hash and fsync, and reading and hashing them again, `times` times."""
     found = []
     for _ in range(times):
         data = os.urandom(size)

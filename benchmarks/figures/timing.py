@@ -1,4 +1,4 @@
-"""When things happened: what the journal of an experiment says, and what `timed` trainers report."""
+"""Reads times from the journal of an experiment and from the reports of `timed` trainers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Final
 from hopyard.client.types import Statistic
 
 TIMED: Final = Path(__file__).parent / "timed"
-"""Code folder of trainers that say when they train."""
+"""Code folder of the trainers that report when they train."""
 
 
 def timed_spec(jobs: int, iterations: int, pace: float, *, uneven: bool = False, **changes: Any) -> Mapping[str, Any]:
-    """An experiment whose iterations last `pace` seconds; a job is saved when it leaves its slot, and not by the way."""
+    """Return an experiment with iterations of `pace` seconds. Jobs are saved only when they leave a slot. `changes` replace fields."""
     return {
         "name": "timed",
         "trainer": "train.py:Timed",
@@ -28,7 +28,7 @@ def timed_spec(jobs: int, iterations: int, pace: float, *, uneven: bool = False,
 
 
 def journal(database: Path) -> Iterator[tuple[float, str, dict[str, Any]]]:
-    """The records of all streams of AppStat's database: when the scheduler took each, its kind, and what it says."""
+    """Yield the records of all streams in AppStat's database: time in seconds since the Unix epoch, kind, and event."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         for kind, payload in connection.execute("SELECT kind, payload FROM journal ORDER BY stream, position"):
             event = json.loads(payload)
@@ -36,7 +36,7 @@ def journal(database: Path) -> Iterator[tuple[float, str, dict[str, Any]]]:
 
 
 def first_trained(statistics: Sequence[Statistic]) -> dict[tuple[str, int], float]:
-    """When each run's first iteration began, in seconds since the epoch, by job and attempt."""
+    """Return when the first iteration of each run began, in seconds since the Unix epoch, by job and attempt."""
     found: dict[tuple[str, int], float] = {}
     for one in statistics:
         key, began = (one.job, one.attempt), one.report.metrics["began"]
@@ -45,7 +45,7 @@ def first_trained(statistics: Sequence[Statistic]) -> dict[tuple[str, int], floa
 
 
 def started(database: Path) -> dict[tuple[str, int], float]:
-    """When each run was decided on, in seconds since the epoch, by job and attempt."""
+    """Return when the policy decided to start each run, in seconds since the Unix epoch, by job and attempt."""
     found: dict[tuple[str, int], float] = {}
     attempts: dict[str, int] = {}
     for at, kind, event in journal(database):
@@ -59,7 +59,11 @@ def started(database: Path) -> dict[tuple[str, int], float]:
 
 
 def suspensions(database: Path) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
-    """When a job that is suspended after each iteration was told so, had left its slot, and was stored, by attempt."""
+    """Return the times of the suspensions of a job that is suspended after each iteration, in seconds since the Unix epoch, by attempt.
+
+    Returns:
+        When the policy decided to suspend the run, when the run had left its slot, and when its state was stored.
+    """
     decided: dict[int, float] = {}
     free: dict[int, float] = {}
     stored: dict[int, float] = {}
@@ -78,6 +82,6 @@ def suspensions(database: Path) -> tuple[dict[int, float], dict[int, float], dic
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The value below which so large a part (0 to 1) of the values lies."""
+    """Return the value below which the part `part` (0 to 1) of the values lies."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * part), len(ordered) - 1)]

@@ -1,1 +1,1 @@
-"""Random simulated searches: what they are made of, and what must be true of each."""
+"""Random simulated searches: how they are drawn, and the invariants that are checked in each."""

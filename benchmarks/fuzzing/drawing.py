@@ -1,4 +1,4 @@
-"""What random searches are made of."""
+"""Draws random searches."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ Drawn = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A search, and perhaps a later one that is told what it has trained.
+    """A search to simulate, possibly followed by a later search that is told what this one has trained.
 
     Attributes:
-        name: Its seed.
-        policy: Its policy's name; `parameters`: those of the policy.
-        task: What it trains.
-        fleet: The slots; `costs` and `faults`: the conditions.
-        terms: Terms that `simulate` takes with the policy's parameters.
-        settings: Others, as the core has them.
-        seed: Of the policy's and the faults' chance.
-        target: As `simulate` has them, and the following.
-        deeds: What people and clients do.
-        later: Configurations of a later search of the same.
+        name: The seed from which the case was drawn.
+        policy: Name of the policy.
+        parameters: Parameters of the policy.
+        task: The configurations and the program that trains them.
+        fleet: The slots.
+        costs: The costs of starting, saving and other operations.
+        faults: The faults that occur.
+        terms: Settings of the experiment that `simulate` takes together with the policy's parameters.
+        settings: Further settings of the experiment, by their names in the engine.
+        seed: Seed of the random numbers of the policy and the faults.
+        target: As in `simulate`; so are `max_time`, `data`, `group`, `from_scratch` and `space`.
+        deeds: What users and clients do during the search.
+        later: Configurations of the later search; empty: none.
     """
 
     name: str
@@ -54,7 +57,7 @@ class Case:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether nothing goes wrong, so that nothing is to be trained twice."""
+        """Whether there are no faults, groups, deeds or quotas, so that nothing may be trained twice."""
         no_faults = not (self.faults.drop or self.faults.node_failures)
         return no_faults and not self.group and not self.deeds and "snapshot_quota" not in self.terms
 
@@ -173,7 +176,7 @@ def _elastic(rng: random.Random) -> Drawn:
 
 
 def draw(seed: str, policies: Sequence[str] = POLICIES) -> Case:
-    """The search of a seed."""
+    """Return the case of a seed, with one of the given policies."""
     rng = random.Random(seed)
     policy = rng.choice(list(policies))
     top = rng.choice((1, 3, 4, 8, 8, 8, 9, 16))
@@ -204,7 +207,7 @@ def draw(seed: str, policies: Sequence[str] = POLICIES) -> Case:
         settings={"ship_every": rng.choice((0, 1, 3))} if rng.random() < 0.3 else {},
         seed=rng.randrange(1000),
         target=rng.choice((None, None, None, 0.9, 0.99)),
-        # Where runs are lost, a long unit may never be trained.
+        # With faults, a long unit may never be completed, so the time of the search is limited.
         max_time=rng.choice((None, None, None, None, 5.0, 40.0))
         or (300.0 if faults.drop or faults.node_failures else None),
         data=data,
@@ -217,7 +220,10 @@ def draw(seed: str, policies: Sequence[str] = POLICIES) -> Case:
 
 
 def _configurations(rng: random.Random, copies: bool, top: int) -> list[Configuration]:
-    """Configurations with much in common; of those that are copied none is a sequence."""
+    """Return random configurations with many equal values.
+
+    With `copies`, they are from SPACE and have no sequences, so that PBT can copy and change them.
+    """
     count = rng.randint(1, 9)
     if copies:
         return [SPACE.sample(rng) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""The smallest search that shows the same as a large one."""
+"""Reduces a case to a smaller one that has the same error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOTHING: Final[dict[str, Any]] = {
 
 
 def reduced(case: Case, shows: Callable[[Case], bool]) -> Case:
-    """What is left when nothing more can be left out of a case that still shows it."""
+    """Return a smallest case with the error: nothing can be removed from it so that `shows` still returns True."""
     while True:
         smaller = next((one for one in _smaller(case) if shows(one)), None)
         if smaller is None:
@@ -35,7 +35,7 @@ def reduced(case: Case, shows: Callable[[Case], bool]) -> Case:
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    """The cases that one thing less is in, the largest things first."""
+    """Yield the cases that result from removing one thing from a case, larger things first."""
     for name, nothing in _NOTHING.items():
         if getattr(case, name) != nothing:
             yield _with(case, name, nothing)
@@ -69,6 +69,6 @@ def _with(case: Case, name: str, value: object) -> Case:
 
 
 def _without_one(whole: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """All but one; at least one is left."""
+    """Yield the sequence without each of its items in turn; nothing if it has only one item."""
     for index in range(len(whole) if len(whole) > 1 else 0):
         yield (*whole[:index], *whole[index + 1 :])

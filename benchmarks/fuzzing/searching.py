@@ -1,4 +1,4 @@
-"""A random search simulated, and looked at."""
+"""Simulates random searches, and checks them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hopyard_simulator import Result, named, simulate
 
 
 class Flat(Predictor):
-    """That a curve stays at its mean."""
+    """Predicts that a curve stays at its mean."""
 
     def predict(self, question: Question) -> Prediction:
         values = [value for value in question.curve.values if math.isfinite(value)]
@@ -36,11 +36,11 @@ class Flat(Predictor):
 
 
 def run(case: Case) -> None:
-    """Simulates a case.
+    """Simulate a case, and check its invariants.
 
     Raises:
-        InvalidInput: The case is refused.
-        Exception: Something is wrong.
+        InvalidInput: The simulator refuses the case.
+        Exception: An invariant is violated, or another error occurred.
     """
     result = _search(case, case.task.configurations, ())
     if case.later:
@@ -48,7 +48,7 @@ def run(case: Case) -> None:
 
 
 def said(case: Case) -> str:
-    """What is wrong with a case; empty: nothing. A case that is refused says so in capitals."""
+    """Return the error of a case as text; empty: no error. If the case is refused, the text begins with REFUSED."""
     try:
         run(case)
     except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""A simulated world that looks at every event, and at what is left at the end."""
+"""A simulated world that checks invariants at every event and at the end of the search."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from hopyard_simulator import World
 from hopyard_simulator.world import NAME
 
 _NEVER: Final = 10**6
-"""More experiments than will ever join: while it waits for these, a world goes on."""
+"""A number of experiments to wait for that never join, so that the simulated world continues."""
 
 
 class WrongError(AssertionError):
-    """Something that must be true of every search is not."""
+    """An invariant that must hold for every search is violated."""
 
 
 def need(true: bool, says: str) -> None:
-    """Raises `WrongError` with these words where something is not true."""
+    """Raise `WrongError` with the message `says` unless `true` holds."""
     if not true:
         raise WrongError(says)
 
@@ -51,7 +51,15 @@ Kind = Literal["extend", "more jobs", "concurrency", "stop", "room", "request", 
 
 @dataclass(frozen=True)
 class Deed:
-    """What a person, a client or the store does at a time. `number` chooses the job, the snapshots or the amount."""
+    """Something that a user, a client or the store does at a certain time.
+
+    Attributes:
+        at: The virtual time in seconds.
+        kind: What is done.
+        number: Chooses the job, the snapshots or the amount.
+        lasts: For "hold": seconds until the job is released.
+        configuration: For "request": the requested configuration.
+    """
 
     at: float
     kind: Kind
@@ -61,7 +69,7 @@ class Deed:
 
 
 class Recording(Core):
-    """A core whose records are kept, and each report looked at as it comes."""
+    """A core that keeps its records, and calls `look` with each event and its effects."""
 
     def __init__(self, look: Callable[[Event, list[Effect]], None]) -> None:
         super().__init__()
@@ -77,7 +85,7 @@ class Recording(Core):
 
 @dataclass
 class Attempt:
-    """A run as its messages show it."""
+    """A run as its messages show it: its start command, its last position and its number of reports."""
 
     start: Start
     position: int
@@ -85,13 +93,13 @@ class Attempt:
 
 
 class Watched(World):
-    """A world that is looked at, in which people do something.
+    """A simulated world that checks invariants, and in which deeds are done.
 
     Args:
-        given: As those of a `World`; `named` likewise.
-        deeds: What people do.
-        terms: Terms of the experiment that differ from what `simulate` makes of its arguments.
-        undisturbed: Nothing goes wrong and nobody does anything, so that nothing is to be trained twice.
+        given: Positional arguments of `World`; `named`: its keyword arguments.
+        deeds: The deeds.
+        terms: Settings of the experiment that differ from those that `simulate` derives from its arguments.
+        undisturbed: Whether there are no faults and no deeds, so that nothing may be trained twice.
     """
 
     def __init__(
@@ -110,7 +118,7 @@ class Watched(World):
     # ----------------------------------------------------------------------------------------------------------- deeds
 
     def _expect(self, at: float, action: Callable[..., None], *arguments: object) -> None:
-        """Something will be done; the search is not over before."""
+        """Call `action` at a virtual time. The search does not end before."""
         self._to_join += _NEVER
         self.timeline.at(at, action, *arguments)
 
@@ -192,7 +200,7 @@ class Watched(World):
         run.reports += 1
         if not again:
             self._executed[job, report.position] += 1
-        elif self._undisturbed:  # Who goes on from another's snapshot may find that its program has ended there.
+        elif self._undisturbed:  # A job that starts from another job's snapshot may find that its program ends there.
             snapshot = run.start.snapshot
             own = snapshot is not None and snapshot.sha256.startswith(f"{job}.")
             need(not own, f"{where}: nothing to train at {report.position}")
@@ -200,10 +208,13 @@ class Watched(World):
     # ------------------------------------------------------------------------------------------------------------- end
 
     def end(self, make: Callable[[], Policy]) -> None:
-        """Looks at what is left, and plays it again.
+        """Check the invariants at the end of the search, and replay its journal.
+
+        Args:
+            make: Creates the policy for the replay.
 
         Raises:
-            WrongError: Something is not as it must be.
+            WrongError: An invariant is violated.
         """
         stream = self.experiment
         need(
@@ -229,14 +240,17 @@ class Watched(World):
         self._again(make)
 
     def _curve(self, stream: Stream, job: Job) -> None:
-        """A curve is what the program reports of it, from the first report on; a copy's begins with its origin's."""
+        """Check that a job's curve consists of its program's reports, from the first one on.
+
+        The curve of a copy begins with the curve of its origin.
+        """
         if job.hyperparameters is None:
             return
         lesson = self.lesson(job.hyperparameters)
         points = stream.curve(job)
         positions = [point.position for point in points]
         need(positions == sorted(set(positions)), f"the curve of job {job.id} is out of order: {positions}")
-        # What it is a copy of had other values.
+        # Up to the position of the copy, the origin had other hyperparameters, so only later points are checked.
         begins = job.origin[1] if job.origin is not None and stream.settings.space is not None else 0
         trained = [point for point in points if point.whole is not None and point.position > begins]
         reached = max((point.position for point in trained), default=begins)
@@ -252,7 +266,7 @@ class Watched(World):
             need(equal, f"job {job.id} at {point.position}: {value}, its program reports {true}")
 
     def _again(self, make: Callable[[], Policy]) -> None:
-        """From the journal everything is the same again: the policy's answers and where all jobs end."""
+        """Check that a replay of the journal gives the same answers of the policy and the same end of all jobs."""
         core = Core()
         replay = Replay(core, lambda _: PolicyHost(make()))
         for event in self._recording.records:

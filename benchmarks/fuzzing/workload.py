@@ -1,4 +1,4 @@
-"""What random searches train: curves that tell the whole state, reported only where the program of a search reports."""
+"""The workload of random searches. A metric's value identifies the whole state; a program reports it at certain positions only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Configuration = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Program:
-    """When a program reports, and where it ends.
+    """When a program reports, and when it ends by itself.
 
     Attributes:
-        positions: Where it reports and can stop, rising; nothing is trained beyond the last.
-        ends_early: In how many of ten configurations it ends by itself before that.
+        positions: Positions at which it reports and can stop, ascending; it trains nothing beyond the last one.
+        ends_early: In how many of ten configurations it ends before the last position.
         strange: In how many of a hundred reports the metric is not finite.
     """
 
@@ -33,7 +33,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Task:
-    """A search's configurations, and the program that trains them."""
+    """The configurations of a search, the position at which a job is complete, the program, and the seconds of a position."""
 
     configurations: Sequence[Configuration]
     max_position: int
@@ -42,14 +42,14 @@ class Task:
 
 
 class Reporting(CurveWorkload):
-    """The workload of a task."""
+    """The workload of a task for the simulator."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(lambda _given, _position: 0.0, task.configurations, task.max_position)
         self._task = task
 
     def lesson(self, hyperparameters: Configuration) -> Lesson:
-        """As much as is reported: values that follow from all values in force up to a position."""
+        """Return the reports of a configuration. Each value follows from all hyperparameters in force up to its position."""
         return _lesson(json.dumps(hyperparameters, sort_keys=True), self._task.program, self._task.seconds)
 
 
@@ -70,7 +70,7 @@ def _lesson(written: str, program: Program, seconds: float) -> Lesson:
 
 
 def _states(given: Configuration, end: int) -> list[bytes]:
-    """The state after each position: a chain over the values in force, so that equal prefixes are equal, and no others."""
+    """Return the state after each position up to `end`. Configurations with equal values up to a position have equal states there."""
     sequences = [(name, as_sequence(value)) for name, value in sorted(given.items())]
     found, state = [], b""
     for position in range(end):

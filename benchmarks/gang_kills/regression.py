@@ -1,4 +1,4 @@
-"""A small PyTorch training, whose pace can be set: nothing in it sees other examples of its batch, or chance."""
+"""A small PyTorch training with an adjustable pace. Its result does not depend on how batches are divided, or on random numbers."""
 
 from __future__ import annotations
 

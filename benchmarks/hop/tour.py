@@ -1,4 +1,4 @@
-"""A policy that lets each job change nodes with every unit."""
+"""A policy that moves each job to another node after every unit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hopyard.policy import Cluster, Policy
 
 
 class Tour(Policy):
-    """Starts an idle job on a node where it was not last; waits for one."""
+    """Starts an idle job on a node other than its last one; waits if no such node has an idle slot."""
 
     ship_every = 0
 

@@ -1,4 +1,4 @@
-"""A model of a given size that trains nothing, and says when its units began and ended."""
+"""A model of a given size that trains nothing, and reports when its units begin and end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopyard import model_hopper
 
 
 class Weights:
-    """So many bytes."""
+    """A model that consists of `size` bytes."""
 
     def __init__(self, size: int) -> None:
         self.values = np.zeros(size, dtype=np.uint8)
@@ -30,7 +30,7 @@ class Weights:
 
 
 class Hop(model_hopper.HoppingTrainer):
-    """Says in the file `marks`, too, when its state was saved and loaded."""
+    """A trainer of such a model, which also writes to the file `marks` when its state was saved and loaded."""
 
     train_data = __file__
 
@@ -50,7 +50,7 @@ class Hop(model_hopper.HoppingTrainer):
     def train_fn(self, data: None, model: Any, optimizer: Any, config: Mapping[str, Any]) -> dict[str, float]:
         began = time.time()
         if isinstance(model, Weights):
-            model.values[:16] += 1  # another snapshot in each unit
+            model.values[:16] += 1  # a different snapshot after each unit
         else:
             model.weight.data[0, :16] += 1
         return {"score": 0.0, "began": began, "disk": _disk(config["size"]), "ended": time.time()}
@@ -75,7 +75,7 @@ class Hop(model_hopper.HoppingTrainer):
 
 
 def _disk(size: int) -> float:
-    """Seconds that write, fsync, read and SHA-256 of so many bytes take where the agent keeps its files."""
+    """Return the seconds to write `size` bytes, fsync, read and hash them, in a file in the current folder."""
     data = memoryview(os.urandom(1 << 20) * (size // (1 << 20) + 1))[:size]
     with tempfile.NamedTemporaryFile(dir=Path.cwd()) as file:
         began = time.monotonic()

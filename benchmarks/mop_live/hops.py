@@ -1,4 +1,7 @@
-"""Hopyard's trainer of benchmarks/mop_live.py, by Cerebro's functions: a position is a pass over a partition, or over all images."""
+"""Hopyard's trainer of benchmarks/mop_live.py, written with Cerebro's functions.
+
+A position is one pass over a partition (policy `mop`) or over all images (policy `default`).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What all contenders of benchmarks/mop_live.py train: one network on images of Fashion-MNIST, from files of arrays.
+"""The training that all contenders of benchmarks/mop_live.py share: a network on images of Fashion-MNIST, from files of arrays.
 
-Each training pass over a file or a part of one is `train_pass`, whoever asks for it, so contenders differ only in where data and
-models are.
+Each contender trains with `train_pass`, so contenders differ only in where the data and the models are.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ CONFIGURATIONS: Final[list[dict[str, Any]]] = [
 
 
 def read(path: Path) -> Batch:
-    """The images and labels of a file."""
+    """Return the images and labels in a file."""
     with np.load(path) as arrays:
         return torch.from_numpy(arrays["images"]), torch.from_numpy(arrays["labels"])
 
@@ -51,7 +50,7 @@ def optimizer_of(model: nn.Module, hyperparameters: Mapping[str, Any]) -> torch.
 
 
 def train_pass(model: nn.Module, optimizer: torch.optim.Optimizer, data: Batch, batch_size: int) -> None:
-    """Train once on each of the images, in an order drawn from torch's generator."""
+    """Train once on each of the images, in an order drawn from torch's random generator."""
     x, y = data
     model.train()
     for batch in torch.split(torch.randperm(len(y)), batch_size):
@@ -62,7 +61,7 @@ def train_pass(model: nn.Module, optimizer: torch.optim.Optimizer, data: Batch, 
 
 
 def accuracy(model: nn.Module, data: Batch) -> float:
-    """The share of images whose class the network says."""
+    """Return the share of images that the model classifies correctly."""
     model.eval()
     with torch.no_grad():
         batches = zip(*(torch.split(one, 512) for one in data), strict=True)

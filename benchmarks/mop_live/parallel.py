@@ -1,13 +1,13 @@
-"""Data-parallel contenders of benchmarks/mop_live.py: one process for each slot, each with its own part of the images.
+"""The data-parallel contenders of benchmarks/mop_live.py: one process per slot, each with its part of the images.
 
     python parallel.py ddp|averaging RANK WORLD PORT SEED EPOCHS TRAIN.npz EVALUATION.npz LOG
 
-* ddp: one configuration after the other on all slots; gradients are averaged at each step (DistributedDataParallel over gloo).
-  The batch size is the configuration's, divided among the slots.
-* averaging: one configuration after the other on all slots; each trains a copy on its own part for an epoch, then the copies
-  (weights and momentum) are averaged.
+* ddp: one configuration after another on all slots; gradients are averaged at each step (DistributedDataParallel over gloo). The batch
+  size is the configuration's, divided among the slots.
+* averaging: one configuration after another on all slots; each slot trains a copy of the model on its part for one epoch, then the
+  copies (weights and momentum) are averaged.
 
-The first process evaluates after each epoch and writes a line: configuration, epoch, accuracy, time.
+The first process evaluates after each epoch and writes a line to LOG: configuration, epoch, accuracy, time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def average(model: nn.Module, optimizer: torch.optim.Optimizer, world: int) -> N
 
 
 def shards(data: Batch, world: int) -> Batch:
-    """As many images for every process: gradients are averaged only where all of them take part in a step."""
+    """Cut the data to the same number of images in each process, because gradients are averaged only if all processes do a step."""
     counts = torch.tensor([len(data[1])])
     dist.all_reduce(counts, op=dist.ReduceOp.MIN)
     return data[0][: int(counts)], data[1][: int(counts)]
@@ -45,7 +45,7 @@ def search(kind: str, rank: int, world: int, seed: int, epochs: int, train: Batc
         model = network()
         trained: Any = DistributedDataParallel(model) if kind == "ddp" else model
         optimizer = optimizer_of(model, hyperparameters)
-        torch.manual_seed(seed * 1000 + rank)  # each its own order
+        torch.manual_seed(seed * 1000 + rank)  # a different order of the images in each process
         size = hyperparameters["batch_size"] // (world if kind == "ddp" else 1)
         for epoch in range(1, epochs + 1):
             train_pass(trained, optimizer, train, size)

@@ -1,1 +1,1 @@
-"""What the contenders of benchmarks/asha_rivals.py run."""
+"""The programs that the contenders of benchmarks/asha_rivals.py run."""

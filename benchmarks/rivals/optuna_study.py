@@ -1,6 +1,6 @@
-"""Optuna's contender of benchmarks/asha_rivals.py: SuccessiveHalvingPruner, which ends trials and never promotes one later.
+"""Optuna's contender of benchmarks/asha_rivals.py: SuccessiveHalvingPruner, which stops trials and never promotes a stopped one.
 
-A process for each worker, and the storage that Optuna recommends for several of them: a journal in a file.
+There is one process per worker. They share the storage that Optuna recommends for several processes: a journal in a file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def opened(given: dict[str, Any]) -> optuna.Study:
 
 
 def work(given: dict[str, Any], left: Any) -> None:
-    """Trains one enqueued configuration after the other."""
+    """Train the enqueued configurations one after another, in a worker process, until `left` is 0."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = opened(given)
     while True:

@@ -1,4 +1,4 @@
-"""Ray Tune's contender of benchmarks/asha_rivals.py: ASHAScheduler, which stops trials and never promotes one later."""
+"""Ray Tune's contender of benchmarks/asha_rivals.py: ASHAScheduler, which stops trials and never promotes a stopped one."""
 
 from __future__ import annotations
 

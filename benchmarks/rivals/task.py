@@ -1,6 +1,6 @@
-"""What all contenders train: analytic curves, 20 ms an iteration. Each iteration is a line of a log, the same for all of them.
+"""The training of all contenders: analytic curves with 20 ms per iteration. Each iteration writes a line to a log.
 
-Standard library only: it runs in each contender's own environment.
+It uses the standard library only, because it runs in each contender's virtual environment.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ PAUSE = float(os.environ.get("RIVALS_PAUSE", "0.02"))
 
 
 def loss(index: int, position: int) -> float:
-    """The loss of a configuration after so many iterations: it falls by a power of them to a floor of its own."""
+    """Return the loss of a configuration after `position` iterations: a power law that falls to a floor, with random parameters."""
     rng = random.Random(index)
     floor, scale, power = rng.uniform(0.1, 1.0), rng.uniform(0.5, 2.0), rng.uniform(0.2, 1.0)
     return float(floor + scale * position**-power)
 
 
 def iteration(index: int, position: int) -> float:
-    """Trains a configuration from the position before to this one; answers its loss there."""
+    """Train a configuration from the previous position to this one; return its loss."""
     began = time.time()
     time.sleep(PAUSE)
     found = loss(index, position)

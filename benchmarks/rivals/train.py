@@ -1,4 +1,4 @@
-"""The trainer of benchmarks/asha_rivals.py."""
+"""Hopyard's trainer of benchmarks/asha_rivals.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopyard.trainer import Trainer
 
 
 class Curve(Trainer):
-    """Its state is where it stands."""
+    """A trainer whose state is only its position."""
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: Set[str]) -> None:
         self.index = hyperparameters["index"]

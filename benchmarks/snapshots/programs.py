@@ -1,4 +1,4 @@
-"""Programs of several kinds that report when they go on: `train.py KIND`. With --checkpoint they give their state to each report."""
+"""Scripts of several kinds: `programs.py KIND`. Each iteration reports when it began; with --checkpoint, also its state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Step = Callable[[], None]
 
 
 def trivial() -> tuple[Step, Any]:
-    """Nothing but the interpreter."""
+    """Return the step of a script that does nothing, and no state."""
     return lambda: None, None
 
 
 def dense() -> tuple[Step, Any]:
-    """NumPy, with 64 MB of numbers that do not shrink."""
+    """Return the step of a script with 64 MB of NumPy numbers, which compression cannot shrink, and no state."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -33,7 +33,7 @@ def dense() -> tuple[Step, Any]:
 
 
 def network(width: int) -> tuple[Any, Any]:
-    """A small convolutional network and its optimizer."""
+    """Return a small convolutional network and its optimizer. `width` is its number of channels."""
     import torch
     from torch import nn
 
@@ -45,7 +45,7 @@ def network(width: int) -> tuple[Any, Any]:
 
 
 def cnn(ballast: int = 0) -> tuple[Step, Any]:
-    """PyTorch; `ballast`: bytes of data in memory besides."""
+    """Return the step and the state of a PyTorch script, with `ballast` additional bytes of data in memory."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -65,7 +65,7 @@ def cnn(ballast: int = 0) -> tuple[Step, Any]:
 
 
 def loader() -> tuple[Step, Any]:
-    """PyTorch with two worker processes that stay."""
+    """Return the step and the state of a PyTorch script with two persistent worker processes that load data."""
     import torch
     from torch.nn.functional import cross_entropy
     from torch.utils.data import DataLoader, TensorDataset
@@ -100,7 +100,7 @@ KINDS: dict[str, Callable[[], tuple[Step, Any]]] = {
 
 
 def checkpointing(state: Any) -> Callable[[], Path]:
-    """What saves the state, which is that of the run's checkpoint if it has one."""
+    """Restore the state from the run's checkpoint, if there is one; return a function that saves the state to a file."""
     import torch
 
     model, optimizer = state

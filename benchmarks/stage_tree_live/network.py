@@ -1,4 +1,4 @@
-"""What all contenders of benchmarks/stage_tree_live.py train: a network, its data, and a line for each epoch in a log."""
+"""The training that all contenders of benchmarks/stage_tree_live.py share: the network, its data, and a log line per epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 CHANNELS, TRAINED, EVALUATED = 8, 4000, 2000
 
 
-@cache  # a process that trains one trial after the other reads the data once
+@cache  # a process that trains several trials reads the data once
 def images(first: int, count: int) -> tuple[Tensor, Tensor]:
     pixels, labels = load("train", first, first + count)
     return torch.from_numpy(pixels), torch.from_numpy(labels)
@@ -46,6 +46,9 @@ def accuracy(output: Tensor, labels: Tensor) -> Tensor:
 
 
 def line(trial: str, position: int, accuracy: float, began: float, cpu: float) -> None:
-    """An epoch is trained and evaluated: trial, position, accuracy, begin, end, CPU seconds."""
+    """Write a log line for a trained and evaluated epoch: trial, position, accuracy, start, end, CPU seconds.
+
+    `began` and `cpu` are the wall-clock time and this process's CPU time at the start of the epoch, in seconds.
+    """
     with open(os.path.join(os.environ["EPOCHS_LOG"], f"{os.getpid()}.log"), "a") as log:
         log.write(f"{trial} {position} {accuracy!r} {began!r} {time.time()!r} {time.process_time() - cpu!r}\n")

@@ -1,6 +1,6 @@
-"""Ray Tune's contender of benchmarks/stage_tree_live.py: the same trials as a grid, or under ASHAScheduler.
+"""Ray Tune's contender of benchmarks/stage_tree_live.py: the same trials as a grid, or with ASHAScheduler.
 
-A trial is told the values of its hyperparameters epoch by epoch. PyTorch is the one that Hopyard trains with.
+A trial gets the values of its hyperparameters for each epoch. It uses the same PyTorch as Hopyard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 
 def train(config: dict[str, Any], trials: list[Any], seed: int) -> None:
-    sys.path += [os.environ["EPOCHS_CODE"], os.environ["EPOCHS_TORCH"]]  # behind its own packages
+    sys.path += [os.environ["EPOCHS_CODE"], os.environ["EPOCHS_TORCH"]]  # after the packages of Ray's environment
     import torch
     from network import accuracy, evaluation_images, line, network, train_images
     from torch.nn import functional as F

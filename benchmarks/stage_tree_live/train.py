@@ -17,7 +17,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Fashion(TorchTrainer):
-    """A position is an epoch."""
+    """A trainer whose position is the epoch."""
 
     def build_model(self, hyperparameters: Mapping[str, Any]) -> nn.Module:
         return network()

@@ -1,8 +1,9 @@
-"""Records the traces in this folder again: all jobs of a search without early stopping, one after the other on one slot.
+"""Records the traces in this folder again: all jobs of a search without early stopping, one after another on one slot.
 
     python benchmarks/traces/record.py fashion|lunarlander [--jobs N] [--epochs N] [--data DIR] [-o FILE]
 
-About half an hour of one CPU core each. Ctrl-C suspends; the same command goes on. Installs nothing, and says what is missing.
+Each recording takes about half an hour of one CPU core. Ctrl-C suspends it, and the same command resumes it. The script installs
+nothing, and names packages and data that are missing.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from hopyard.traces import Trace, read_traces, write_traces
 HERE = Path(__file__).resolve().parent
 FASHION_DATA = HERE.parents[1] / "examples" / "fashion_mnist" / "data.py"
 BESIDE: Mapping[str, tuple[Path, ...]] = {"fashion": (FASHION_DATA,), "lunarlander": ()}
-"""What a trainer imports that lies in another folder."""
+"""The modules in other folders that a trainer imports."""
 
 MODULES: Mapping[str, Mapping[str, str]] = {
     "fashion": {"torch": "torch"},
     "lunarlander": {"torch": "torch", "gymnasium": "lunarlander", "Box2D": "lunarlander", "pygame": "lunarlander"},
 }
-"""What a trainer needs, and the extra that has it."""
+"""The packages that a trainer imports, and the extra that installs each."""
 
 
 def missing(name: str) -> str | None:
-    """What has to be installed first, in words."""
+    """Return a message about packages or data that must be installed first; None: nothing is missing."""
     extras = {extra for module, extra in MODULES[name].items() if find_spec(module) is None}
     if extras:
         return f"packages are missing: pip install 'hopyard[{','.join(sorted(extras))}]'"
@@ -55,7 +56,7 @@ def missing(name: str) -> str | None:
 
 
 def gather(name: str, folder: Path, jobs: int | None, epochs: int | None) -> Path:
-    """Put all that travels to the node into one folder; returns the experiment file."""
+    """Copy all files that the training needs to one folder, and return the experiment file."""
     for path in (*(HERE / name).glob("*.py"), *BESIDE[name]):
         shutil.copy(path, folder)
     experiment: dict[str, Any] = yaml.safe_load((HERE / name / "experiment.yaml").read_text())
@@ -66,7 +67,7 @@ def gather(name: str, folder: Path, jobs: int | None, epochs: int | None) -> Pat
 
 
 def hopyard(*arguments: object) -> int:
-    """Run a command of Hopyard's; a Ctrl-C is for it alone."""
+    """Run a command of Hopyard, and return its exit code. This process ignores Ctrl-C meanwhile; the command handles it."""
     call = [sys.executable, "-P", "-c", "from hopyard.cli.main import main; main()", *map(str, arguments)]
     process = subprocess.Popen(call)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,7 +78,7 @@ def hopyard(*arguments: object) -> int:
 
 
 def compact(trace: Trace) -> Trace:
-    """The same with fewer digits, which is most of a file: times in whole microseconds, six decimals or digits of the rest."""
+    """Return the trace with fewer digits, to make the file smaller: times in whole microseconds, metrics with six decimals."""
     return replace(
         trace,
         metrics=tuple(round(value, 6) for value in trace.metrics),
@@ -87,7 +88,7 @@ def compact(trace: Trace) -> Trace:
 
 
 def record(name: str, data: Path, to: Path, jobs: int | None, epochs: int | None) -> int:
-    """Record, or go on with it, and write the file; returns the exit code."""
+    """Record the traces, or resume the recording, and write the file. Return the exit code."""
     with tempfile.TemporaryDirectory() as folder:
         if (data / "appstat.sqlite").exists():
             code = hopyard("resume", "--slots", 1, "--data", data)

@@ -1,4 +1,4 @@
-"""Trains nothing: what is left is the overhead."""
+"""A trainer that trains nothing, so that only Hopyard's overhead remains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopyard import Trainer
 
 
 class Noop(Trainer):
-    """An iteration does nothing and reports one metric."""
+    """A trainer whose iterations do nothing and report one metric."""
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None: ...
 

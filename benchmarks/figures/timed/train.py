@@ -1,4 +1,4 @@
-"""Trainers that say when they train. All processes of a benchmark run on one computer, so their clocks agree."""
+"""Trainers that report when they train. All processes of a benchmark run on one computer, so they have the same clock."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from hopyard import Trainer
 
 
 class Timed(Trainer):
-    """Each iteration sleeps for the hyperparameter `pace` seconds, half more or less if `uneven`, and reports when it began.
+    """A trainer whose iterations sleep for `pace` seconds, and with `uneven` between half of that and one and a half times that.
 
-    `gap` is the time since the iteration before it was over, in seconds; -1: it is the run's first.
+    It reports `began`, the start of the iteration in seconds since the Unix epoch, and `gap`, the seconds since the end of the previous
+    iteration; -1: it is the first of the run.
     """
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
@@ -42,7 +43,7 @@ class Timed(Trainer):
 
 
 class Heavy(Timed):
-    """The same, with so many bytes of state that do not shrink, `size`; each iteration changes them."""
+    """A `Timed` trainer with a state of `size` random bytes, which compression cannot shrink; each iteration changes some of them."""
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
         super().build(hyperparameters)

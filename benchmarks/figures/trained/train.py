@@ -1,4 +1,4 @@
-"""Training that keeps one core busy: a network with one hidden layer on random data, in numpy."""
+"""A trainer that keeps one core busy: a network with one hidden layer on random data, in NumPy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _INPUTS, _HIDDEN, _CLASSES, _BATCH = 256, 128, 10, 64
 
 
 class Busy(Trainer):
-    """An epoch is `steps` steps, the same work in each.
+    """A trainer whose epochs have `steps` steps each, with the same work in each step.
 
-    Reports `accuracy`, the `wall` seconds since the epoch before was over and the `cpu` seconds of this process among them.
+    It reports `accuracy`, and the `wall` seconds and this process's `cpu` seconds since the end of the previous epoch.
     """
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:

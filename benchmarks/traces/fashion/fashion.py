@@ -1,6 +1,6 @@
-"""A small convolutional network on 5,000 images of Fashion-MNIST at 14 x 14 pixels, in the manner of Domhan et al.'s search.
+"""A small convolutional network on 5,000 images of Fashion-MNIST at 14 x 14 pixels, similar to the search of Domhan et al.
 
-Run by ../record.py, which puts examples/fashion_mnist/data.py beside this file.
+Run by ../record.py, which copies examples/fashion_mnist/data.py into the folder of this file.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from hopyard.torch import TorchTrainer
 
 Batch = tuple[Tensor, Tensor]
 
-EPOCHS = 60  # a schedule's full length, however short the recording is
+EPOCHS = 60  # full length of a learning-rate schedule, even if the recording is shorter
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
 
-@cache  # runs in the same process read the data once
+@cache  # the process of a slot executes many runs and reads the data once
 def images(part: str, first: int, last: int) -> Batch:
     pixels, labels = load(part, first, last)
     return torch.from_numpy(pixels), torch.from_numpy(labels)
 
 
 def factor(hyperparameters: Mapping[str, Any], epoch: int) -> float:
-    """What the learning rate is multiplied with in an epoch, counted from 0."""
+    """Return the factor of the learning rate in an epoch, counted from 0."""
     match hyperparameters["schedule"]:
         case "constant":
             return 1.0
@@ -48,7 +48,7 @@ def factor(hyperparameters: Mapping[str, Any], epoch: int) -> float:
 
 
 class FashionTrainer(TorchTrainer):
-    """One position is one epoch; the metric is the accuracy on 2,000 images that it does not train on."""
+    """A trainer whose position is the epoch. The metric is the accuracy on 2,000 images that it does not train on."""
 
     def build_model(self, hyperparameters: Mapping[str, Any]) -> nn.Module:
         activation = ACTIVATIONS[hyperparameters["activation"]]

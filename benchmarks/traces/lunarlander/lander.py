@@ -1,4 +1,4 @@
-"""A double DQN that learns to land: gymnasium's LunarLander-v3, 1,500 steps a report.
+"""A double DQN that learns to land: gymnasium's LunarLander-v3, with 1,500 steps per report.
 
 Run by ../record.py. Needs the extra `lunarlander`: pip install 'hopyard[torch,lunarlander]'
 """
@@ -19,14 +19,14 @@ from torch.nn import functional as F
 
 from hopyard.trainer import Trainer
 
-STEPS = 1500  # of the environment, a report
-EPISODES = 20  # the last ones to end, whose mean return is the metric
+STEPS = 1500  # steps of the environment per report
+EPISODES = 20  # number of last episodes whose mean return is the metric
 OBSERVATION, ACTIONS = 8, 4
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 class Replay:
-    """The last `size` transitions, in a ring of arrays."""
+    """The replay buffer: the last `size` transitions, in ring buffers."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -53,10 +53,10 @@ class Replay:
 
 
 class LanderTrainer(Trainer):
-    """One position is 1,500 steps; the metric is the mean return of the last 20 training episodes, exploration included.
+    """A trainer whose position is 1,500 steps. The metric is the mean return of the last 20 training episodes, with exploration.
 
-    A suspended training goes on bit for bit. The simulated world cannot be saved, but each episode has a seed of its own:
-    `load` begins the current one again and repeats the actions that were taken in it.
+    A suspended training resumes bit for bit. The simulated environment cannot be saved, but each episode has its own seed: `load`
+    starts the current episode again and repeats the actions that were taken in it.
     """
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
@@ -89,7 +89,7 @@ class LanderTrainer(Trainer):
         return {"return": float(np.mean(self.returns)), "train_loss": loss, "episodes": float(self.episode)}
 
     def begin(self) -> None:
-        """Begin the next episode; its seed follows from the training's and its number."""
+        """Start the next episode. Its seed follows from the training's seed and the episode's number."""
         self.episode += 1
         self.actions: list[int] = []
         self.gained = 0.0
@@ -97,7 +97,7 @@ class LanderTrainer(Trainer):
         self.observation, _ = self.world.reset(seed=seed)
 
     def step(self) -> None:
-        """One step of the environment, with a random action in a share `epsilon` of cases."""
+        """Do one step of the environment; the action is random with the probability epsilon."""
         given = self.hyperparameters
         epsilon = max(given["epsilon_end"], 1 - (1 - given["epsilon_end"]) * self.steps / given["epsilon_steps"])
         if self.rng.random() < epsilon:
@@ -116,7 +116,7 @@ class LanderTrainer(Trainer):
             self.begin()
 
     def learn(self) -> torch.Tensor:
-        """One update of the network; returns the loss."""
+        """Update the network once, and return the loss."""
         given = self.hyperparameters
         before, action, reward, after, goes_on = self.replay.batch(
             self.rng.integers(len(self.replay), size=given["batch_size"])
@@ -173,7 +173,7 @@ class LanderTrainer(Trainer):
 
 
 def network(hyperparameters: Mapping[str, Any]) -> nn.Sequential:
-    """Eight numbers in, the value of each of four actions out."""
+    """Return a network from the eight observed numbers to the values of the four actions."""
     activation = ACTIVATIONS[hyperparameters["activation"]]
     first, second = hyperparameters["hidden_1"], hyperparameters["hidden_2"]
     return nn.Sequential(

@@ -1,1 +1,1 @@
-"""The AppStat service: journal, statistics and snapshots."""
+"""The AppStat service: it stores the journal, statistics, snapshots and everything else that must survive a restart."""

@@ -1,4 +1,4 @@
-"""`python -m hopyard_appstat`: the same as `hopyard appstat`."""
+"""Entry point of `python -m hopyard_appstat`: the same as `hopyard appstat`."""
 
 import typer
 

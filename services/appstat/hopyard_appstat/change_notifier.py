@@ -1,6 +1,7 @@
-"""Wakes watchers after commits.
+"""Wakes the watchers of statistics after commits.
 
-A watcher keeps a cursor and reads from the database, so no queue builds up for a slow watcher.
+A watcher is a client's stream of new statistics. After each wake-up it reads new rows from the database, starting after the last row
+that it read, so no queue builds up for a slow watcher.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from hopyard.errors import Unavailable
 
 
 class Wakes:
-    """The watchers of statistics, by experiment."""
+    """The watchers of statistics, by the experiment that they watch."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
@@ -21,7 +22,7 @@ class Wakes:
 
     @contextmanager
     def subscribe(self, experiment: str) -> Iterator[Wake]:
-        """Yields a `Wake` that each commit with statistics of the experiment sets, as long as the context lasts."""
+        """Return a context with a `Wake`, which is set by each commit of statistics of the experiment until the context ends."""
         event = asyncio.Event()
         self._waiting.setdefault(experiment, set()).add(event)
         try:
@@ -33,31 +34,31 @@ class Wakes:
                 del self._waiting[experiment]
 
     def wake(self, experiments: set[str]) -> None:
-        """Wakes the watchers of these experiments."""
+        """Set the signals of all watchers of these experiments."""
         for experiment in experiments:
             for event in self._waiting.get(experiment, ()):
                 event.set()
 
     def close(self) -> None:
-        """Wakes all watchers; every later `Wake.arm` raises `Unavailable`."""
+        """Set the signals of all watchers. From then on, `Wake.arm` raises `Unavailable`."""
         self._closed = True
         self.wake(set(self._waiting))
 
     @property
     def closed(self) -> bool:
-        """Whether the service is stopping."""
+        """Whether `close` was called, which means that the service is stopping."""
         return self._closed
 
 
 class Wake:
-    """The wake-up signal of one watcher."""
+    """The wake-up signal of one watcher. Use it in a loop: `arm`, read new rows, and `wait` if there were none."""
 
     def __init__(self, wakes: Wakes, event: asyncio.Event) -> None:
         self._wakes = wakes
         self._event = event
 
     def arm(self) -> None:
-        """Clears the signal. Call it before each read, so that a commit during the read wakes the watcher again.
+        """Clear the signal. Call it before each read, so that a commit during the read sets it again.
 
         Raises:
             Unavailable: The service is stopping.
@@ -67,5 +68,5 @@ class Wake:
         self._event.clear()
 
     async def wait(self) -> None:
-        """Waits for a commit since the last `arm`."""
+        """Wait until the signal is set: by a commit since the last `arm`, or because the service is stopping."""
         await self._event.wait()

@@ -1,4 +1,4 @@
-"""The command `hopyard appstat`."""
+"""The command `hopyard appstat`, which runs the AppStat service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migrates a database to the newest schema at each start."""
+"""Migrates a database to the newest revision of the schema, at each start of the service."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _VERSION: Final = Table(
 
 
 def migrate(engine: Engine) -> None:
-    """Migrates the database to the newest revision in one transaction; does nothing if it has that revision.
+    """Migrate the database to the newest revision in one transaction. Do nothing if it has that revision.
 
-    An empty database gets the newest tables directly. Alembic is imported only if there is something to migrate,
-    because its import takes as long as all other imports of the service.
+    An empty database gets the newest tables directly. Alembic is imported only if older tables must be migrated, because its import
+    takes as long as all other imports of the service.
 
     Raises:
-        Conflict: A newer version created the database.
+        Conflict: A newer version of Hopyard created the database.
         Exhausted: The disk is full.
         Unavailable: The database cannot be opened or written.
     """
@@ -57,7 +57,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _made(connection: Connection) -> bool:
-    """Creates all tables in an empty database and returns True; returns False if the database is not empty."""
+    """Create all tables and return True if the database is empty; otherwise change nothing and return False."""
     if {_VERSION.name, *metadata.tables} & set(inspect(connection).get_table_names()):
         return False
     metadata.create_all(connection)
@@ -67,10 +67,10 @@ def _made(connection: Connection) -> bool:
 
 
 def upgrade(engine: Engine) -> None:
-    """Applies each migration from the database's present revision to the newest.
+    """Apply each migration from the database's current revision to the newest.
 
     Raises:
-        Conflict: A newer version created the database.
+        Conflict: A newer version of Hopyard created the database.
     """
     from alembic import command
     from alembic.util import CommandError

@@ -1,4 +1,4 @@
-"""Pagination: size limits, and page tokens that contain the key after which the next page begins."""
+"""Pagination of lists: size limits, and page tokens, which contain the sort key of the last item of the previous page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A page of more than one row ends before it exceeds the limit.
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A part of a list and the token of the next part; the token is empty on the last page."""
+    """A page: a part of a list, and the token with which a client requests the next part; empty on the last page."""
 
     items: tuple[T, ...]
     next_token: str = ""
@@ -33,12 +33,12 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """The requested page of a list.
+    """A client's request for one page of a list.
 
     Attributes:
         size: Maximum number of items, 1 to `MAX_SIZE`.
         token: Token that the previous page returned; empty: the first page.
-        query: Name and arguments of the query; tokens of other queries are refused.
+        query: Name and arguments of the query; a token of another query is refused.
     """
 
     size: int
@@ -47,7 +47,12 @@ class Paging:
 
     @classmethod
     def of(cls, size: int, token: str, *query: str) -> Paging:
-        """Returns the page that a request asks for. Size 0 means `DEFAULT_SIZE`; sizes above `MAX_SIZE` are reduced to it.
+        """Return the `Paging` of a request.
+
+        Args:
+            size: Requested maximum number of items; 0 means `DEFAULT_SIZE`, and sizes above `MAX_SIZE` are reduced to it.
+            token: Token that the previous page returned; empty: the first page.
+            *query: Name and arguments of the query.
 
         Raises:
             InvalidInput: The size is negative.
@@ -57,7 +62,10 @@ class Paging:
         return cls(min(size or DEFAULT_SIZE, MAX_SIZE), token, query)
 
     def after(self, *types: type) -> tuple[Any, ...]:
-        """Returns the key after which the page begins, with one part for each type in `types`; empty for the first page.
+        """Return the sort key after which the page begins; empty for the first page.
+
+        Args:
+            *types: Type of each component of the key.
 
         Raises:
             InvalidInput: The token is malformed or belongs to another query.
@@ -81,14 +89,17 @@ class Paging:
         return tuple(key)
 
     def token_after(self, key: Sequence[Any]) -> str:
-        """Returns the token of the page that begins after `key`."""
+        """Return the token of the page that begins after the sort key `key`."""
         return base64.urlsafe_b64encode(json.dumps([self.query, key], separators=(",", ":")).encode()).decode("ascii")
 
 
 def cut(rows: Sequence[T], paging: Paging, key: Callable[[T], Sequence[Any]]) -> Page[T]:
-    """Returns the page made of `rows`, which the caller has queried with a limit of `paging.size + 1`.
+    """Return a page from the rows of a query.
 
-    The extra row shows that another page follows. `key` returns the sort key of a row.
+    Args:
+        rows: Rows of a query with a limit of `paging.size + 1`. The additional row shows that another page follows.
+        paging: The requested page.
+        key: Returns the sort key of a row.
     """
     end, size = 0, 0
     for row in rows[: paging.size]:

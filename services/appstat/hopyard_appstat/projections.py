@@ -1,4 +1,4 @@
-"""Requests to append to the journal, as checked table rows."""
+"""Converts requests that append to the journal into checked table rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from hopyard_appstat.rows import Row, row_of, statistic_row
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Journal records and the projections that follow from them, to be written in one transaction."""
+    """A batch of journal records and the projections that follow from them, to be written in one transaction.
+
+    Attributes:
+        epoch: Epoch of the scheduler that writes.
+        records: Rows of the journal.
+        projected: Rows of the projections.
+    """
 
     epoch: int
     records: tuple[Row, ...]
@@ -23,30 +29,30 @@ class Append:
 
 
 def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJournalRequest) -> Append:
-    """Returns the checked rows of a request.
+    """Return the checked rows of a request.
 
     Raises:
-        InvalidInput: As `ProjectedRows`.
+        InvalidInput: A projection has no row, or a value is out of range.
     """
     return Append(request.epoch, tuple(map(row_of, request.records)), ProjectedRows(request.projections))
 
 
 class ProjectedRows:
-    """The rows of a batch of projections, by table.
+    """The table rows of a batch of projections.
 
-    The last of several rows with the same key is kept, except for statistics: all are kept here, and the database keeps
-    the first.
+    Of several rows with the same key, the last one is kept. Statistics are an exception: all are kept here, and the database keeps the
+    first.
 
     Args:
         projections: The projections, in the order in which they apply.
 
     Attributes:
-        experiments: Rows by id.
-        jobs: Rows by experiment and id.
-        scaling: Rows by training, hardware and number of slots.
+        experiments: Rows by the experiment's id.
+        jobs: Rows by (experiment, job id).
+        scaling: Rows by (training, hardware, number of slots).
         statistics: Rows in the order of the projections.
-        plan_paths: The segments of a trial's path through the search plan, by experiment and job.
-        plan_snapshots: Rows by experiment, job and position.
+        plan_paths: The segments of a trial's path through the search plan, by (experiment, job).
+        plan_snapshots: Rows by (experiment, job, position).
 
     Raises:
         InvalidInput: A projection has no row, or a value is out of range. The message names the field.

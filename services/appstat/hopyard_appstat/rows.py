@@ -1,4 +1,7 @@
-"""Converts between messages and table rows, so that the database code uses no wire types. Columns have the fields' names."""
+"""Converts between protobuf messages and table rows, so that the database code does not depend on messages.
+
+A column has the name of the message's field.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ _PLAIN: Final = ("position", "seconds", "at", "part", "examples", "at_until", "f
 """Fields of a report that are stored without conversion."""
 
 _NAMES: Final = ("stream", "position", "id", "experiment", "job", "name")
-"""Columns that tell which row it is."""
+"""Columns that identify a row, for error messages."""
 
 
 def metrics_to_json(metrics: Mapping[str, float]) -> str:
-    """Returns metrics as strict JSON, sorted by name. Values that are not finite become strings."""
+    """Return metrics as strict JSON text, sorted by name. Values that are not finite become "NaN", "Infinity" or "-Infinity"."""
     written = (
         f"{_quoted(name)}:{float(value)!r}" if math.isfinite(value) else f'{_quoted(name)}:"{_word(value)}"'
         for name, value in sorted(metrics.items())
@@ -36,20 +39,20 @@ def metrics_to_json(metrics: Mapping[str, float]) -> str:
 
 
 def metrics_from_json(text: str) -> dict[str, float]:
-    """Returns the metrics from the result of `metrics_to_json`, bit for bit except for the payload of a NaN."""
+    """Return the metrics from a result of `metrics_to_json`. All values are restored exactly, except for the payload bits of a NaN."""
     return {name: float(value) for name, value in json.loads(text).items()}
 
 
 def row_of(message: Message) -> Row:
-    """Returns the row of a message that has only scalar fields."""
+    """Return the row of a message that has only scalar fields, as values by field name."""
     return {name: getattr(message, name) for name in _fields(message.DESCRIPTOR)}
 
 
 def message_of(kind: type[M], row: Row) -> M:
-    """Returns the message of a row; the inverse of `row_of`. Columns without a field are ignored.
+    """Return the message of type `kind` for a row; the inverse of `row_of`. Columns without a field are ignored.
 
     Raises:
-        DataLoss: A column has a value that AppStat did not write.
+        DataLoss: A column has a value of a type that AppStat does not write, so the database is damaged.
     """
     try:
         return kind(**{name: row[name] for name in _fields(kind.DESCRIPTOR)})
@@ -62,7 +65,7 @@ def message_of(kind: type[M], row: Row) -> M:
 
 
 def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Report) -> Row:
-    """Returns the row of a report that the scheduler accepted from an attempt of a job."""
+    """Return the row of the table `statistics` for an accepted report of a job; `attempt` is the run that sent it."""
     in_force = hyperparameters_from_proto(report.in_force) if report.HasField("in_force") else None
     return {
         "experiment": experiment,
@@ -75,7 +78,7 @@ def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Re
 
 
 def statistic_of(row: Row) -> appstat_pb2.Statistic:
-    """Returns the statistic of a row; the inverse of `statistic_row`."""
+    """Return the statistic for a row of the table `statistics`; the inverse of `statistic_row`."""
     message = appstat_pb2.Statistic(experiment=row["experiment"], job=row["job"], attempt=row["attempt"])
     report = message.report
     for name in _PLAIN:
@@ -87,7 +90,7 @@ def statistic_of(row: Row) -> appstat_pb2.Statistic:
 
 
 def data_set_row(request: appstat_pb2.PutDataSetRequest) -> Row:
-    """Returns the row of a data set, including the rows of its partitions and their replicas."""
+    """Return the row of the data set in a request, including the rows of its partitions and their replicas."""
     data = request.data
     partitions = [
         {
@@ -109,7 +112,7 @@ def data_set_row(request: appstat_pb2.PutDataSetRequest) -> Row:
 
 
 def data_set_of(row: Row) -> data_pb2.DataSet:
-    """Returns the data set of a row; the inverse of `data_set_row`."""
+    """Return the data set for a row; the inverse of `data_set_row`."""
     message = data_pb2.DataSet(name=row["name"], registered_at=row["registered_at"])
     for one in row["partitions"]:
         message.partitions.add(**one)

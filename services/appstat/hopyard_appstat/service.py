@@ -1,4 +1,4 @@
-"""The AppStat service: starts and stops the database writer, the blob store and the gRPC server."""
+"""The AppStat service as an object: it starts and stops the database writer, the blob store and the gRPC server."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ PARTIALS_SECONDS: Final = 60.0
 class AppStatService:
     """The AppStat service, alone in a process or embedded with other services in one event loop.
 
-    Blocking work (database, disk) runs in threads.
+    Work that blocks (database, disk) runs in threads.
 
     Args:
         data: Data folder for database, blobs, lock and address file; created if it does not exist.
-        host: Address to listen on; any other than loopback requires `insecure`.
-        port: Port to listen on; 0 selects a free one.
-        insecure: Allows connections from other hosts without encryption.
+        host: Address to listen on. Other addresses than loopback need `insecure`.
+        port: Port to listen on; 0: any free port.
+        insecure: Whether to listen for other hosts without encryption.
         database: URL of the database; None: SQLite in the data folder.
         synchronous: When SQLite waits for the disk; a `Synchronous` or its value.
-        store: URL of the blob store; None: `store/` in the data folder.
+        store: URL of the blob store; None: the folder `store/` in the data folder.
         max_blob_bytes: Maximum size of a blob in bytes.
 
     Raises:
@@ -79,16 +79,16 @@ class AppStatService:
 
     @property
     def address(self) -> str:
-        """The address as HOST:PORT; empty before `start`."""
+        """The address HOST:PORT on which the service listens; empty before `start`."""
         return self._server.address
 
     @property
     def commits(self) -> int:
-        """The number of transactions committed since the start; one transaction may contain several appends."""
+        """Number of transactions committed since the start. One transaction may contain several appends."""
         return self._store.commits if self._store is not None else 0
 
     async def start(self) -> str:
-        """Opens and migrates the database, starts to listen, and returns the address.
+        """Open and migrate the database, start to listen, and return the address HOST:PORT.
 
         Raises:
             Conflict: Another AppStat uses the data folder, the database is of a newer version, or the port is in use.
@@ -111,21 +111,21 @@ class AppStatService:
             raise
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Waits until `stop` is set; raises the error of a background task that failed."""
+        """Wait until the event `stop` is set. If a background task fails, raise its error."""
         await self._background.wait(stop)
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
-        """Stops the service in order; safe to call twice.
+        """End watches, refuse new calls, wait for pending calls, commit their writes, and close the database. Safe to call twice.
 
-        Ends watches, refuses new calls, gives pending calls `grace` seconds to finish, commits their writes, and closes
-        the database.
+        Args:
+            grace: Maximum time in seconds to wait for pending calls; then they are cancelled.
         """
         if self._stopped is None:
             self._stopped = asyncio.get_running_loop().create_task(self._stop(grace), name="appstat.stop")
         await asyncio.shield(self._stopped)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Starts the service, serves until `stop` is set, and stops it."""
+        """Start the service, serve until the event `stop` is set, and stop it."""
         await self.start()
         try:
             await self.wait(stop)
@@ -142,9 +142,9 @@ class AppStatService:
             raise
 
     async def _clear_partials(self) -> None:
-        """Deletes partial uploads of an earlier process after `PARTIALS_SECONDS`.
+        """Delete the partial uploads of an earlier process, `PARTIALS_SECONDS` after the start.
 
-        The delay ensures that a service that runs only briefly, for example to inspect a folder, changes nothing.
+        Because of the delay, a service that runs only briefly, for example to inspect a folder, changes nothing.
         """
         await asyncio.sleep(PARTIALS_SECONDS)
         try:

@@ -1,6 +1,6 @@
-"""AppStat's gRPC services: each handler converts the request, calls the store, and converts the result.
+"""AppStat's gRPC servicers: each handler converts the request, calls `Store` or `OwnedBlobs`, and converts the result.
 
-The server turns exceptions into status codes.
+The proto file documents requests and responses. The server turns exceptions into status codes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ M = TypeVar("M", bound=Message)
 
 
 class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
-    """The gRPC service of the journal, the statistics and the blobs. Imports are buffered in a file in the folder `scratch`."""
+    """The gRPC servicer of the journal, the statistics and the blobs.
+
+    An import of a journal is buffered in a temporary file in the folder `scratch`.
+    """
 
     def __init__(self, store: Store, blobs: OwnedBlobs, scratch: Path) -> None:
         self._store = store
@@ -43,18 +46,22 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         self._scratch = scratch
 
     async def BeginEpoch(self, request: pb.BeginEpochRequest, context: Any) -> pb.BeginEpochResponse:
-        """Begins a new scheduler epoch."""
+        """Begin a new epoch of the scheduler, and return its number."""
         return pb.BeginEpochResponse(epoch=await self._store.begin_epoch(request.holder))
 
     async def AppendJournal(self, request: pb.AppendJournalRequest, context: Any) -> pb.AppendJournalResponse:
-        """Appends records and applies their projections in one transaction."""
+        """Append records to the journal and apply their projections in one transaction."""
         await self._store.append(append_of(request))
         return pb.AppendJournalResponse()
 
     async def ImportJournal(
         self, request_iterator: AsyncIterator[pb.ImportJournalRequest], context: Any
     ) -> pb.ImportJournalResponse:
-        """Writes complete streams that do not exist yet, in one transaction."""
+        """Write complete streams that do not exist yet, in one transaction.
+
+        Raises:
+            InvalidInput: The last message is not marked as complete, so the call may have been interrupted.
+        """
         spool, writing, complete = Spool(self._scratch), None, False
         try:
             async for request in request_iterator:
@@ -74,18 +81,18 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         return pb.ImportJournalResponse()
 
     async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
-        """Streams the records of one stream."""
+        """Stream the records of one stream from a position to its current end."""
         async for records in self._store.read_journal(request.stream, request.from_position):
             yield pb.ReadJournalResponse(records=_messages(pb.JournalRecord, records))
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
-        """Returns a page of the streams."""
+        """Return a page of the streams."""
         paging = Paging.of(request.page_size, request.page_token, "streams")
         page = await self._store.list_streams(paging)
         return pb.ListStreamsResponse(streams=_messages(pb.StreamInfo, page.items), next_page_token=page.next_token)
 
     async def QueryStatistics(self, request: pb.QueryStatisticsRequest, context: Any) -> pb.QueryStatisticsResponse:
-        """Returns a page of the statistics of an experiment or of one job."""
+        """Return a page of the statistics of an experiment or of one job."""
         paging = Paging.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
         page = await self._store.query_statistics(request.experiment, request.job, paging)
         return pb.QueryStatisticsResponse(statistics=map(statistic_of, page.items), next_page_token=page.next_token)
@@ -93,14 +100,14 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
     async def WatchStatistics(
         self, request: pb.WatchStatisticsRequest, context: Any
     ) -> AsyncIterator[pb.WatchStatisticsResponse]:
-        """Streams statistics as they are committed. The first message is empty: every later commit will be sent."""
+        """Stream statistics as they are committed. The first message is empty and means that every later commit will be sent."""
         watch = self._store.watch_statistics(request.experiment, request.job, replay=request.replay)
         async with aclosing(watch):
             async for batch in watch:
                 yield pb.WatchStatisticsResponse(statistics=map(statistic_of, batch))
 
     async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
-        """Returns a page of the experiments."""
+        """Return a page of the experiments."""
         paging = Paging.of(request.page_size, request.page_token, "experiments", request.state)
         page = await self._store.query_experiments(request.state, paging)
         return pb.QueryExperimentsResponse(
@@ -108,66 +115,69 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         )
 
     async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
-        """Returns a page of the jobs of an experiment."""
+        """Return a page of the jobs of an experiment."""
         paging = Paging.of(request.page_size, request.page_token, "jobs", request.experiment)
         page = await self._store.query_jobs(request.experiment, paging)
         return pb.QueryJobsResponse(jobs=_messages(pb.JobRow, page.items), next_page_token=page.next_token)
 
     async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
-        """Returns a page of the scaling measurements of a training."""
+        """Return a page of the scaling profiles of a training."""
         paging = Paging.of(request.page_size, request.page_token, "scaling", request.training)
         page = await self._store.query_scaling(request.training, paging)
         return pb.QueryScalingResponse(scaling=_messages(pb.Scaling, page.items), next_page_token=page.next_token)
 
     async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
-        """Stores a blob."""
+        """Store a blob for an owner, and return its size."""
         sha256, owner, chunks = await _incoming(request_iterator)
         return pb.PutBlobResponse(size_bytes=await self._blobs.put(sha256, owner, chunks))
 
     async def GetBlob(self, request: pb.GetBlobRequest, context: Any) -> AsyncIterator[pb.GetBlobResponse]:
-        """Streams the bytes of a blob."""
+        """Stream the bytes of a blob."""
         async with aclosing(self._blobs.get(request.sha256)) as chunks:
             async for chunk in chunks:
                 yield pb.GetBlobResponse(data=chunk)
 
     async def HasBlobs(self, request: pb.HasBlobsRequest, context: Any) -> pb.HasBlobsResponse:
-        """Returns the hashes whose blobs are stored; with `owned`, only those that belong to the owner."""
+        """Return those of the hashes whose blobs are stored, and make the request's owner an owner of them.
+
+        With `owned`, return only those that already have this owner, and change nothing.
+        """
         has = self._blobs.owned if request.owned else self._blobs.has
         return pb.HasBlobsResponse(sha256=await has(_bounded(request.sha256), request.owner))
 
     async def DeleteBlobs(self, request: pb.DeleteBlobsRequest, context: Any) -> pb.DeleteBlobsResponse:
-        """Removes an owner from blobs, and deletes those that have no other owner."""
+        """Remove an owner from blobs, delete those that have no owner left, and return the hashes of these."""
         hashes = _bounded(request.sha256)
         return pb.DeleteBlobsResponse(
             sha256=await self._blobs.delete(hashes, request.owner, _seconds(request.unwanted_seconds))
         )
 
     async def ListBlobs(self, request: pb.ListBlobsRequest, context: Any) -> pb.ListBlobsResponse:
-        """Returns a page of the blob index."""
+        """Return a page of the index of blobs, each blob with its owners."""
         page = await self._blobs.list(Paging.of(request.page_size, request.page_token, "blobs"))
         return pb.ListBlobsResponse(blobs=_messages(pb.BlobInfo, page.items), next_page_token=page.next_token)
 
     async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Any) -> pb.SweepBlobsResponse:
-        """Deletes partial uploads and blobs that are not in the index."""
+        """Delete partial uploads, and blobs that are not in the index; see `OwnedBlobs.sweep`."""
         seconds = _seconds(request.older_than_seconds)
         swept = await self._blobs.sweep(dry_run=request.dry_run, older_than_seconds=seconds, foreign=request.foreign)
         return pb.SweepBlobsResponse(**asdict(swept))
 
 
 class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
-    """The gRPC service of the search plan."""
+    """The gRPC servicer of the search plan; see `hopyard_appstat.database.search_plan`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
-        """Returns a page of the nodes of the search plan."""
+        """Return a page of the nodes of the search plan with one root."""
         paging = Paging.of(request.page_size, request.page_token, "plan", request.root)
         page = await self._store.list_plan_nodes(request.root, paging)
         return pb.ListPlanNodesResponse(nodes=_messages(pb.PlanNode, page.items), next_page_token=page.next_token)
 
     async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
-        """Returns one node of the search plan with a page of its results; the first page also has references and snapshots."""
+        """Return one node of the search plan with a page of its results. The first page also has its references and snapshots."""
         paging = Paging.of(request.page_size, request.page_token, "node", request.key)
         details = await self._store.plan_node(request.key)
         results = await self._store.plan_results(request.key, paging)
@@ -183,24 +193,24 @@ class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
 
 
 class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
-    """The gRPC service of the data set catalog."""
+    """The gRPC servicer of the data set catalog."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def PutDataSet(self, request: pb.PutDataSetRequest, context: Any) -> pb.PutDataSetResponse:
-        """Adds a data set to the catalog."""
+        """Add a data set to the catalog, and return it as stored."""
         return pb.PutDataSetResponse(data=data_set_of(await self._store.put_data(data_set_row(request))))
 
     async def QueryDataSets(self, request: pb.QueryDataSetsRequest, context: Any) -> pb.QueryDataSetsResponse:
-        """Returns a page of the data sets."""
+        """Return a page of the data sets, or the data set of one name."""
         paging = Paging.of(request.page_size, request.page_token, "data", request.name)
         page = await self._store.query_data(request.name, paging)
         kept = [pb.KeptDataSet(data=data_set_of(row), request_id=row["request_id"]) for row in page.items]
         return pb.QueryDataSetsResponse(data=kept, next_page_token=page.next_token)
 
     async def DeleteDataSet(self, request: pb.DeleteDataSetRequest, context: Any) -> pb.DeleteDataSetResponse:
-        """Deletes a data set from the catalog."""
+        """Delete a data set from the catalog, if it exists."""
         await self._store.forget_data(request.name)
         return pb.DeleteDataSetResponse()
 
@@ -210,7 +220,11 @@ def _messages(kind: type[M], rows: Iterable[Row]) -> Iterator[M]:
 
 
 async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, str, AsyncIterator[bytes]]:
-    """Returns the hash and the owner from the first message, and an iterator over the data of all messages."""
+    """Return the hash and the owner from the first message of PutBlob, and an iterator over the blob's bytes in all messages.
+
+    Raises:
+        InvalidInput: There is no message. Later, from the iterator: a message has another hash or too many bytes.
+    """
     first = await anext(requests, None)
     if first is None:
         raise InvalidInput("PutBlob: found no message, the first one says the sha256")

@@ -1,4 +1,4 @@
-"""Buffers a long import in a file, so that only one of its messages is in memory at a time."""
+"""Buffers a long import of a journal in a file, so that only one of its messages is in memory at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LENGTH: Final = struct.Struct("<Q")
 
 
 class Spool:
-    """The messages of one import, in an unnamed temporary file that disappears with the process.
+    """The messages of one import of a journal, in an unnamed temporary file that is deleted when the process ends.
 
     Args:
-        folder: Folder whose file system holds the file.
+        folder: Folder whose file system contains the file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,17 +28,17 @@ class Spool:
         self._epoch = 0
 
     def close(self) -> None:
-        """Closes and thereby deletes the file. Safe to call twice."""
+        """Close the file, which deletes it. Safe to call twice."""
         self._file.close()
 
     def close_after(self, done: asyncio.Task[None]) -> None:
-        """Closes the file after the task `done` has read it; for use as a callback of that task, whose error it ignores."""
+        """Close the file, as the done callback of a task that has read it. An error of the task is ignored."""
         self.close()
         if not done.cancelled():
             done.exception()
 
     def add(self, message: pb.ImportJournalRequest) -> None:
-        """Appends a message. The epoch of the first message applies to all.
+        """Append a message. The scheduler's epoch in the first message applies to all messages.
 
         Raises:
             Exhausted: The disk is full.
@@ -52,7 +52,7 @@ class Spool:
             raise Exhausted(f"the import cannot be kept on the disk: {error.strerror or error}; make room") from error
 
     def parts(self) -> Iterator[Append]:
-        """Yields the rows of each message, in order. Each call begins again with the first message.
+        """Yield the checked rows of each message, in order. Each call starts at the first message.
 
         Raises:
             InvalidInput: A projection has no row, or a value is out of range.

@@ -1,1 +1,1 @@
-"""The hyperparameter generator service."""
+"""The hyperparameter generator service: it runs the generators that propose configurations."""

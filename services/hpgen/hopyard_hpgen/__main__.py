@@ -1,4 +1,4 @@
-"""`python -m hopyard_hpgen`: the same as `hopyard hpgen`."""
+"""Entry point of `python -m hopyard_hpgen`: the same as `hopyard hpgen`."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""The recorded calls that determine the state of a generator."""
+"""The recorded calls of a generator. Repeating them in order on a new instance restores the generator's state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hopyard.generator import Result
 
 @dataclass(frozen=True)
 class CreateCall:
-    """A request for a configuration.
+    """A recorded request for the configuration of a job.
 
     Attributes:
-        job: The job.
-        hyperparameters: The proposed configuration; None: the generator was exhausted.
+        job: Id of the job.
+        hyperparameters: The configuration that the generator proposed; None: the generator was exhausted.
     """
 
     job: str
@@ -24,7 +24,7 @@ class CreateCall:
 
 @dataclass(frozen=True)
 class ReportCall:
-    """An intermediate result."""
+    """A recorded intermediate result of a job, with the metrics of its report at a position."""
 
     job: str
     position: int
@@ -33,7 +33,7 @@ class ReportCall:
 
 @dataclass(frozen=True)
 class ReportFinalCall:
-    """A final result."""
+    """A recorded final result of a job."""
 
     job: str
     result: Result

@@ -1,4 +1,4 @@
-"""The command `hopyard hpgen`."""
+"""The command `hopyard hpgen`, which runs the hyperparameter generator service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts between wire messages and domain objects."""
+"""Converts between the protobuf messages of the service and its domain objects."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ def calls_from_proto(messages: Iterable[hpgen_pb2.GeneratorCall]) -> list[Call]:
     """Convert recorded calls, in order.
 
     Raises:
-        InvalidInput: One of them is empty.
+        InvalidInput: A message contains no call, or the outcome of a final result is not a final state.
     """
     return [_call_from_proto(index, message) for index, message in enumerate(messages)]
 
 
 def calls_to_proto(calls: Iterable[Call]) -> list[hpgen_pb2.GeneratorCall]:
-    """Convert recorded calls for the wire; the request that contains them names the experiment."""
+    """Convert recorded calls to messages. The messages do not name the experiment: the request that contains them does."""
     return [_call_to_proto(call) for call in calls]
 
 
 def open_response(terms: GeneratorTerms) -> hpgen_pb2.OpenGeneratorResponse:
-    """Return the response to OpenGenerator."""
+    """Return the response to OpenGenerator with the properties of the opened generator."""
     return hpgen_pb2.OpenGeneratorResponse(size=terms.size, reads=GENERATOR_READS.to_proto(terms.reads))
 
 
 def create_response(job: str, configuration: Configuration | None) -> hpgen_pb2.CreateJobResponse:
-    """Return the response to CreateJob; None means exhausted."""
+    """Return the response to CreateJob with the proposed configuration; None: the generator is exhausted."""
     if configuration is None:
         return hpgen_pb2.CreateJobResponse(job=job, exhausted=True)
     return hpgen_pb2.CreateJobResponse(job=job, hyperparameters=hyperparameters_to_proto(configuration))
 
 
 def result_from_proto(message: hpgen_pb2.ReportFinalPerformanceRequest) -> Result:
-    """Convert the final result of a job.
+    """Convert the final result of a job. A missing outcome means COMPLETED.
 
     Raises:
         InvalidInput: The outcome is not a final state.

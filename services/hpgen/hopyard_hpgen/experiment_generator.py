@@ -1,6 +1,6 @@
-"""One experiment's generator: created by name, called once for each job, and rebuilt from recorded calls.
+"""The generator of one experiment: created by its name, called once per job, and restored from recorded calls.
 
-It is independent of wire messages, threads and time.
+This module is independent of protobuf messages, threads and time.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 class GeneratorTerms(NamedTuple):
-    """The properties of a generator, known before its first call.
+    """The properties of a generator that are known before its first call.
 
     Attributes:
-        size: The number of configurations; None: unlimited or unknown.
+        size: Number of configurations that it proposes in total; None: unlimited or unknown.
         reads: Which results it needs.
     """
 
@@ -35,24 +35,29 @@ class GeneratorTerms(NamedTuple):
 
 
 class GeneratorFailed(Conflict):
-    """A generator raised or made an invalid proposal; it must be opened again before further calls."""
+    """A generator raised an error, made an invalid proposal or took too long. It must be opened again before further calls."""
 
 
 class ExperimentGenerator:
-    """A generator with a record of its calls, which makes them idempotent.
+    """The generator of one experiment with a record of its calls, which makes the calls idempotent.
 
-    Each job gets one configuration. Each (job, position) is reported once, in ascending order, and each job ends once.
-    Repeated calls after a crash or a lost answer change nothing. The generator's state is a function of the calls, so
-    repeating the recorded calls restores it.
+    Each job gets one configuration. Each (job, position) is reported to the generator once, in ascending order of the positions of a
+    job, and each job gets one final result. A call that is repeated after a crash or a lost response has no further effect. The
+    generator's state is a function of the calls, so repeating the recorded calls restores it.
     """
 
     def __init__(self, experiment: str, spec: ExperimentSpec, calls: Iterable[Call] = ()) -> None:
         """Create the generator that `spec` names and repeat the recorded calls.
 
+        Args:
+            experiment: Id of the experiment.
+            spec: The specification of the experiment.
+            calls: The recorded calls, in order; empty: a new generator.
+
         Raises:
             InvalidInput: The generator does not exist, rejects a parameter, or does not support the space.
-            Conflict: A repeated call proposed another configuration than recorded.
-            GeneratorFailed: The generator violated its contract.
+            Conflict: The generator proposed another configuration than the recorded one.
+            GeneratorFailed: The generator raised an error or made an invalid proposal.
         """
         self.experiment = experiment
         self._space = spec.search_space
@@ -67,16 +72,16 @@ class ExperimentGenerator:
 
     @property
     def terms(self) -> GeneratorTerms:
-        """The number of configurations and the results that the generator needs."""
+        """The properties of the generator: how many configurations it proposes, and which results it needs."""
         return GeneratorTerms(self._generator.size, self._generator.reads)
 
     @property
     def failed(self) -> bool:
-        """Whether it violated its contract, so that every call raises `GeneratorFailed`."""
+        """Whether the generator has failed. Every call then raises `GeneratorFailed`."""
         return self._failure is not None
 
     def give_up(self, reason: str) -> GeneratorFailed:
-        """Mark the generator as failed, because a call took too long; return the error."""
+        """Mark the generator as failed because a call took too long. Return the error to raise; `reason` is a part of its message."""
         return self._fail(reason)
 
     def is_for(self, spec: ExperimentSpec) -> bool:
@@ -87,7 +92,7 @@ class ExperimentGenerator:
         """Return the configuration of `job`, the same for every call; None: the generator is exhausted.
 
         Raises:
-            GeneratorFailed: The generator raised, proposed a configuration outside the space, or continued after it was
+            GeneratorFailed: The generator raised an error, proposed a configuration outside the space, or proposed one after it was
                 exhausted.
         """
         if job not in self._created:
@@ -97,11 +102,13 @@ class ExperimentGenerator:
         return copy.deepcopy(self._created[job])
 
     def report_performance(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Report an intermediate result; ignored if its position is not beyond the job's last one.
+        """Report an intermediate result of a job to the generator.
+
+        A report is ignored if the job has a final result, or has a report at this or a later position.
 
         Raises:
             InvalidInput: The position is negative.
-            GeneratorFailed: The generator raised.
+            GeneratorFailed: The generator raised an error.
         """
         if position < 0:
             raise InvalidInput(f"experiment {self.experiment}: job {job}: a position is 0 or more, found {position}")
@@ -111,10 +118,10 @@ class ExperimentGenerator:
         self._positions[job] = position
 
     def report_final_performance(self, job: str, result: Result) -> None:
-        """Report the final result of a job; later results of the job are ignored.
+        """Report the final result of a job to the generator. Only the first final result of a job has an effect.
 
         Raises:
-            GeneratorFailed: The generator raised.
+            GeneratorFailed: The generator raised an error.
         """
         if job in self._ended:
             return
@@ -122,11 +129,11 @@ class ExperimentGenerator:
         self._ended.add(job)
 
     def make_again(self, calls: Iterable[Call]) -> None:
-        """Repeat recorded calls on the generator in its present state.
+        """Repeat recorded calls, in order, on the generator in its present state.
 
         Raises:
-            Conflict: A repeated call proposed another configuration than recorded.
-            GeneratorFailed: The generator violated its contract.
+            Conflict: The generator proposed another configuration than the recorded one.
+            GeneratorFailed: The generator raised an error or made an invalid proposal.
         """
         for call in calls:
             self._make_again(call)
@@ -172,7 +179,7 @@ class ExperimentGenerator:
 
 
 def make_generator(experiment: ExperimentSpec) -> Generator:
-    """Create the generator that an experiment file names.
+    """Create the generator that an experiment's specification names.
 
     Raises:
         InvalidInput: The generator does not exist, rejects a parameter, or does not support the space.

@@ -1,4 +1,4 @@
-"""The open generators of all experiments. Each is called by one thread at a time and given up when it takes too long."""
+"""The open generators of all experiments: each runs on one thread at a time, and is closed if a call takes too long."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ MAX_OPEN: Final = 1000
 """Maximum number of open generators."""
 
 DEFAULT_SECONDS: Final = 20.0
-"""Default time limit for a call."""
+"""Default time limit in seconds for one call of a generator."""
 
 T = TypeVar("T")
 
 
 class _Recorded:
-    """Recorded calls being repeated. `step` is a new object for each, because the time limit applies to each call."""
+    """Iterates over recorded calls that are being repeated.
+
+    The time limit applies to each call separately: `step` is a new object for each call, by which a waiting task sees that the next has
+    begun.
+    """
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._calls = calls
@@ -39,10 +43,14 @@ class _Recorded:
 
 @dataclass(eq=False)
 class _Open:
-    """A generator and its calls, which are made in order of arrival; a slow one delays only its experiment.
+    """An open generator of one experiment, and the queue of its calls. A slow generator delays only the calls of its experiment.
 
-    Only the current call uses the generator. `generator` is None until the first call has created it. While it is
-    `partial`, only further recorded calls are accepted.
+    Attributes:
+        turn: The lock that a call holds while it uses the generator. Calls get it in order of arrival.
+        generator: The generator; None until the first call has created it.
+        partial: Whether further recorded calls must follow before other calls are accepted.
+        waiting: The tasks of all calls that have not ended, including the current one.
+        under_way: The task of the call that uses the generator now; None: no call does.
     """
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -53,15 +61,15 @@ class _Open:
 
 
 class GeneratorHost:
-    """The operations of the service, by experiment. Use it in one event loop, and `close` it at the end.
+    """Executes the operations of the service on the generators of all experiments. Use it in one event loop, and `close` it at the end.
 
     Args:
-        seconds: Time limit for a call (> 0). A generator that exceeds it is given up: it must be opened again, and its
-            thread is interrupted.
+        seconds: Time limit in seconds for a call of a generator (> 0). If a call takes longer, its generator fails and must be opened
+            again, and its thread is interrupted.
     """
 
     def __init__(self, seconds: float = DEFAULT_SECONDS) -> None:
-        """Start without generators."""
+        """Start without open generators."""
         self._seconds = seconds
         self._threads = Threads("generator")
         self._open = dict[str, _Open]()
@@ -70,18 +78,23 @@ class GeneratorHost:
     async def open(
         self, experiment: str, spec: ExperimentSpec, calls: Sequence[Call] = (), *, more: bool = False
     ) -> GeneratorTerms:
-        """Create an experiment's generator, or find it; return its properties.
+        """Open the generator of an experiment, and return its properties.
 
-        With `calls` the generator is rebuilt from them even if it is open, because the record is authoritative:
-        proposals that were not recorded will be requested again. Without `calls` an open generator stays as it is,
-        unless it has failed. With `more`, further recorded calls follow (`go_on`), and it accepts no others until the
-        last.
+        If the generator is open already and there are no `calls`, it stays as it is, unless it has failed. If there are `calls`, it is
+        created anew and restored from them, because the caller's record is authoritative: the caller will request proposals that it did
+        not record again.
+
+        Args:
+            experiment: Id of the experiment.
+            spec: The specification of the experiment.
+            calls: The recorded calls, in order.
+            more: Whether further recorded calls follow (`go_on`). Until the last of them, the generator accepts no other calls.
 
         Raises:
             InvalidInput: The id is empty, or the generator cannot be created (`make_generator`).
-            Conflict: It is open with another specification, or a recorded call gave another result.
-            GeneratorFailed: It took too long.
-            Exhausted: Too many generators are open.
+            Conflict: The generator is open with another specification, or proposed another configuration than the recorded one.
+            GeneratorFailed: The generator raised an error or made an invalid proposal, or a call took too long.
+            Exhausted: `MAX_OPEN` generators are open.
             Unavailable: The service is stopping.
         """
         _require("experiment", experiment)
@@ -108,12 +121,19 @@ class GeneratorHost:
                 await self.forget(experiment)
 
     async def go_on(self, experiment: str, calls: Sequence[Call], *, more: bool = False) -> GeneratorTerms:
-        """Make recorded calls on an open generator: results to report, or the rest of a rebuild.
+        """Repeat recorded calls on an open generator, and return its properties.
+
+        The calls are further results, or the next part of the calls from which `open` restores the generator.
+
+        Args:
+            experiment: Id of the experiment.
+            calls: The recorded calls, in order.
+            more: Whether further recorded calls follow. Until the last of them, the generator accepts no other calls.
 
         Raises:
             NotFound: The experiment's generator is not open.
-            Conflict: A recorded call gave another result.
-            GeneratorFailed: The generator violated its contract, or a call took too long.
+            Conflict: The generator proposed another configuration than the recorded one.
+            GeneratorFailed: The generator raised an error or made an invalid proposal, or a call took too long.
         """
         found, recorded = self._find(experiment), _Recorded(calls)
 
@@ -127,35 +147,36 @@ class GeneratorHost:
         return await self._on(experiment, found, work, "recorded calls", lambda: recorded.step)
 
     async def create_job(self, experiment: str, job: str) -> Configuration | None:
-        """Return the configuration of a job (None: exhausted); see `ExperimentGenerator.create_job`.
+        """Return the configuration of a job; None: the generator is exhausted. See `ExperimentGenerator.create_job`.
 
         Raises:
             NotFound: The experiment's generator is not open.
+            GeneratorFailed: The generator failed, or took too long.
         """
         _require("job", job)
         return await self._call(experiment, f"create({job!r})", lambda generator: generator.create_job(job))
 
     async def report_performance(self, experiment: str, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Report an intermediate result; see `ExperimentGenerator.report_performance`. NotFound as in `create_job`."""
+        """Report an intermediate result of a job; see `ExperimentGenerator.report_performance`. Errors as in `create_job`."""
         _require("job", job)
         what = f"report({job!r}, {position})"
         await self._call(experiment, what, lambda generator: generator.report_performance(job, position, metrics))
 
     async def report_final_performance(self, experiment: str, job: str, result: Result) -> None:
-        """Report a final result; see `ExperimentGenerator.report_final_performance`. NotFound as in `create_job`."""
+        """Report the final result of a job; see `ExperimentGenerator.report_final_performance`. Errors as in `create_job`."""
         _require("job", job)
         what = f"report_final({job!r})"
         await self._call(experiment, what, lambda generator: generator.report_final_performance(job, result))
 
     async def forget(self, experiment: str) -> None:
-        """Close an experiment's generator, if it is open. Waiting calls are cancelled."""
+        """Close the generator of an experiment, if it is open. Calls that wait for their turn are cancelled."""
         _require("experiment", experiment)
         if (found := self._open.pop(experiment, None)) is not None:
             for call in found.waiting - {found.under_way}:
                 call.cancel()
 
     async def close(self) -> None:
-        """Close all generators; waiting calls are cancelled, running ones are given up. Safe to call twice."""
+        """Close all generators. Waiting calls are cancelled, and the threads of running ones are interrupted. Safe to call twice."""
         self._closed = True
         while self._open:
             _, found = self._open.popitem()
@@ -197,7 +218,22 @@ class GeneratorHost:
         what: str,
         doing: Callable[[], object] | None = None,
     ) -> T:
-        """Do work in turn. If the caller is cancelled, the work is done nevertheless."""
+        """Run `work` on a thread when the generator's previous calls have ended, and return its result.
+
+        If the caller is cancelled, the work is done nevertheless.
+
+        Args:
+            experiment: Id of the experiment.
+            found: The entry of the experiment's generator.
+            work: The function to run.
+            what: Description of the call, for error messages.
+            doing: Returns an object that identifies the current step of the work: the time limit applies to each step. None: it applies
+                to the whole work.
+
+        Raises:
+            GeneratorFailed: The work took too long.
+            Unavailable: The generator was closed while the work waited for its turn.
+        """
         task = asyncio.create_task(self._in_turn(experiment, found, work, what, doing))
         found.waiting.add(task)
         task.add_done_callback(found.waiting.discard)
@@ -207,7 +243,7 @@ class GeneratorHost:
             if not task.cancelled():
                 task.add_done_callback(_forgotten)
                 raise
-            # The waiting work was cancelled, not the caller.
+            # The generator was closed, which cancelled the waiting work; the caller itself was not cancelled.
             raise Unavailable(f"experiment {experiment}: its generator was closed meanwhile; open it again") from None
 
     async def _in_turn(
@@ -228,7 +264,7 @@ class GeneratorHost:
 
 
 def _forgotten(task: asyncio.Task[Any]) -> None:
-    """Mark the exception of an unobserved task as retrieved."""
+    """Retrieve the exception of a task that nobody awaits, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 

@@ -1,7 +1,8 @@
-"""Somebody else's code on threads that can be given up, so that a plugin that takes too long holds up nobody else.
+"""Runs code of plugins on threads whose work can be abandoned, so that a plugin that takes too long does not block the service.
 
-Python cannot end a thread. One that is given up gets `GivenUp` raised where it is, which ends a loop in Python code; a call
-that is blocked outside Python ends when it returns. Until then its thread stays, as a daemon: it keeps no process from ending.
+Python cannot kill a thread. When work is abandoned, `GivenUp` is raised in its thread: this ends a loop of Python code at once, but a
+call that is blocked outside Python ends only when it returns. Until then the thread remains. It is a daemon, so it does not keep the
+process from exiting.
 """
 
 from __future__ import annotations
@@ -21,27 +22,26 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_IDLE: Final = 8
-"""Threads kept for the next work; those above it end."""
+"""Maximum number of idle threads to retain for later work; further ones end."""
 
 INSIST_SECONDS: Final = 1.0
 INSIST_TIMES: Final = 10
-"""Work that goes on after it was given up (it may have caught `GivenUp`) is told again, so often and so many times."""
-
+"""Abandoned work may catch `GivenUp` and continue: raise it again every INSIST_SECONDS, at most INSIST_TIMES times."""
 
 SWITCH_SECONDS: Final = 0.0005
-"""How long a thread may keep the interpreter while an event loop waits for work: a loop in Python would else slow all down."""
+"""Interpreter switch interval in seconds while an event loop waits for work, so that busy plugin threads do not slow down the loop."""
 
 
 class GivenUp(BaseException):
-    """Raised in a thread whose work nobody waits for any more. No `Exception`: handlers of plugins shall let it pass."""
+    """Raised in a thread to end its abandoned work. It is not an `Exception`, so that plugins' `except Exception` does not catch it."""
 
 
 class TooLong(TimeoutError):
-    """Work did not end within its time, and was given up."""
+    """Raised when work exceeded its time limit and was abandoned."""
 
 
 class Work(Generic[T]):
-    """A function under way on a thread. Its result, or what it raised, is there once it is `done`."""
+    """A function call on a thread. When `done` is True, `result` returns what the function returned, or raises what it raised."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
@@ -56,11 +56,15 @@ class Work(Generic[T]):
         self.done = False
 
     def wait(self, seconds: float) -> bool:
-        """Blocks until the work is done, for so long at most (>= 0); answers whether it is. For one caller."""
+        """Block until the work is done or `seconds` (>= 0) have passed; return whether it is done. At most one caller may wait."""
         return self.done or self._ended.acquire(timeout=seconds)
 
     def result(self) -> T:
-        """What the function returned; raises what it raised. Only of work that is done."""
+        """Return what the function returned, or raise what it raised.
+
+        Raises:
+            RuntimeError: The work is not done.
+        """
         if not self.done:
             raise RuntimeError("the work is not done")
         if self._error is not None:
@@ -68,7 +72,7 @@ class Work(Generic[T]):
         return self._result  # type: ignore[return-value] # None is a T then
 
     def when_done(self, then: Callable[[], None]) -> None:
-        """Calls once when the work is done: from its thread, or at once if it is done already. Never if it is given up."""
+        """Call `then` once when the work is done, on the work's thread; at once if it is done already. Never if it is abandoned."""
         with self._lock:
             if not self.done:
                 self._then = then
@@ -76,7 +80,7 @@ class Work(Generic[T]):
         then()
 
     def give_up(self) -> bool:
-        """Nobody waits for the work any more: its thread is told to end. False if it is done: then the result holds."""
+        """Abandon the work: drop its result and raise `GivenUp` in its thread. Return False, without effect, if it is done already."""
         with self._lock:
             if self.done:
                 return False
@@ -85,14 +89,21 @@ class Work(Generic[T]):
         return True
 
     def insist(self) -> bool:
-        """Raises `GivenUp` in the thread of work that was given up; False when the thread has ended."""
+        """Raise `GivenUp` in the thread of abandoned work again. Return False if the thread has ended."""
         if self.thread is None or not self.thread.is_alive():
             return False
         _raise_in(self.thread)
         return True
 
     def run(self, back: Callable[[], None]) -> bool:
-        """On its thread: does the work. `back` is called before anybody is told. False: it was given up meanwhile."""
+        """Do the work; called on its thread.
+
+        Args:
+            back: Called when the work is done, before waiting callers are notified.
+
+        Returns:
+            True if the work is done. False if it was abandoned meanwhile; its thread must then end.
+        """
         try:
             self._result = self._function()
         except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
@@ -112,10 +123,10 @@ class Work(Generic[T]):
 
 
 class Threads:
-    """Daemon threads that work in turn: one that is idle takes the next work, so there are as many as work at once.
+    """A pool of daemon threads without a size limit: new work gets an idle thread, or a new thread if none is idle.
 
     Args:
-        name: Begins the threads' names.
+        name: Prefix of the threads' names.
     """
 
     def __init__(self, name: str) -> None:
@@ -123,7 +134,7 @@ class Threads:
         self._idle: list[_Thread] = []
 
     def start(self, function: Callable[[], T]) -> Work[T]:
-        """Starts work on an idle thread, or a new one."""
+        """Start to run a function on an idle thread, or on a new one if none is idle."""
         work = Work(function)
         try:
             thread = self._idle.pop()
@@ -139,21 +150,20 @@ class Threads:
         doing: Callable[[], object] | None = None,
         stop: Callable[[object], bool] | None = None,
     ) -> T:
-        """Waits for work without blocking the event loop; cancelled, it gives the work up.
+        """Wait for work without blocking the event loop, and return its result or raise its error. If cancelled, abandon the work.
 
-        Time in which this process itself stood still is not counted.
+        The time limit does not include time in which this whole process was suspended.
 
         Args:
-            work: What was started.
-            seconds: How long it may take (> 0).
-            doing: The step that the work is at, an object of its own; each step may take so long. None: all is one step.
-            stop: Asked before the work is given up at a step; False: the step is over, it may go on.
-
-        Returns:
-            What the work returned; what it raised is raised.
+            work: The work, as returned by `start`.
+            seconds: Time limit in seconds for each step of the work (> 0).
+            doing: Returns an object that identifies the current step of the work; a new object begins a new step. None: the work is one
+                step.
+            stop: Called with the current step when it has exceeded the time limit. If it returns False, the work may continue. None:
+                abandon the work.
 
         Raises:
-            TooLong: It took longer, and was given up.
+            TooLong: A step exceeded the time limit, and the work was abandoned.
         """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -184,17 +194,20 @@ class Threads:
         return work.result()
 
     async def call(self, function: Callable[[], T], seconds: float) -> T:
-        """Starts work and waits for it; see `finish`."""
+        """Run a function on a thread with a time limit in seconds, and return its result; see `finish`."""
         return await self.finish(self.start(function), seconds)
 
     def close(self) -> None:
-        """Ends the idle threads."""
+        """End the idle threads. Threads with running work are not affected."""
         while self._idle:
             self._idle.pop().take(None)
 
 
 def give_up(work: Work[Any]) -> bool:
-    """Gives work up, and tells its thread again while it goes on. False if it is done. Use it from an event loop."""
+    """Abandon work, and raise `GivenUp` in its thread again while it continues (see `INSIST_TIMES`).
+
+    Call it in an event loop. Return False, without effect, if the work is done already.
+    """
     if not work.give_up():
         return False
     loop = asyncio.get_running_loop()
@@ -213,7 +226,7 @@ def give_up(work: Work[Any]) -> bool:
 
 
 class _Switching:
-    """Lets threads take turns faster while somebody waits."""
+    """Shortens the interpreter's thread switch interval while at least one caller waits for work."""
 
     def __init__(self) -> None:
         self._waiting = 0
@@ -235,7 +248,7 @@ _switching = _Switching()
 
 
 class _Thread:
-    """One thread, and the work that it is given."""
+    """A thread of the pool, which runs one piece of work after another and is idle in between."""
 
     def __init__(self, name: str, idle: list[_Thread]) -> None:
         self._idle = idle
@@ -246,21 +259,21 @@ class _Thread:
         self._thread.start()
 
     def take(self, work: Work[Any] | None) -> None:
-        """Gives it its next work; None: it ends."""
+        """Assign the next work to this idle thread; None: the thread ends."""
         self._work = work
         if work is not None:
             work.thread = self._thread
         self._ready.release()
 
     def _run(self) -> None:
-        with suppress(GivenUp):  # It may come late, when the work is just over.
+        with suppress(GivenUp):  # It may be raised late, when the work has just ended.
             while True:
                 self._ready.acquire()
                 work, self._work = self._work, None
                 if work is None or not work.run(self._back):
                     return
                 if len(self._idle) > MAX_IDLE and self in self._idle:
-                    with suppress(ValueError):  # Somebody may have taken it just now.
+                    with suppress(ValueError):  # `Threads.start` may have removed it just now.
                         self._idle.remove(self)
                         return
 

@@ -1,4 +1,4 @@
-"""The service: start it, use its address, stop it."""
+"""The hyperparameter generator service as an object that a program can start and stop."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class HpgenService:
     It stores nothing on disk: its caller records the calls and opens generators with them.
 
     Args:
-        host: The host to listen on; beyond loopback only with `insecure`.
-        port: The port; 0: any free port.
+        host: The host to listen on. Other hosts than loopback need `insecure`.
+        port: The port to listen on; 0: any free port.
         data: Folder for the address file `hpgen.address`; None: no file.
-        insecure: Listen beyond this computer without encryption.
-        seconds: Time limit for a call of a generator.
+        insecure: Whether to listen for other computers without encryption.
+        seconds: Time limit in seconds for a call of a generator.
 
     Raises:
         Conflict: The host is not loopback and `insecure` is False.
@@ -43,24 +43,24 @@ class HpgenService:
 
     @property
     def address(self) -> str:
-        """HOST:PORT; empty before `start`."""
+        """The address HOST:PORT on which the service listens; empty before `start`."""
         return self._server.address
 
     async def start(self) -> str:
-        """Start listening; return the address. Raises Conflict if that is impossible."""
+        """Start listening, and return the address HOST:PORT. Raise Conflict if it cannot listen there."""
         return await self._server.start()
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
-        """Refuse new calls, wait `grace` seconds for running ones, then give them up. Safe to call twice."""
+        """Refuse new calls, wait up to `grace` seconds for running ones (None: without limit), then cancel them. Safe to call twice."""
         await self._server.stop(grace)
         await self._generators.close()
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set."""
+        """Wait until the event `stop` is set."""
         await stop.wait()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
+        """Start the service, serve until the event `stop` is set, then stop it."""
         await self.start()
         try:
             await self.wait(stop)

@@ -1,4 +1,4 @@
-"""HyperparameterGeneratorService: converts requests, calls the host, converts responses."""
+"""The gRPC servicer of HyperparameterGeneratorService: converts requests, calls `GeneratorHost`, converts responses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hopyard_hpgen import converters
 from hopyard_hpgen.host import GeneratorHost
 
 SERVICE = "hopyard.v1.HyperparameterGeneratorService"
-"""Full name, for health checks and reflection."""
+"""Full name of the service, for health checks and reflection."""
 
 
 class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
-    """The RPCs; the proto defines their guarantees."""
+    """Implements the RPCs of the service; the proto file defines their guarantees."""
 
     def __init__(self, host: GeneratorHost) -> None:
-        """Serve from `host`."""
+        """Serve the generators of `host`."""
         self._host = host
 
     async def OpenGenerator(
@@ -26,7 +26,7 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         request: hpgen_pb2.OpenGeneratorRequest,
         context: grpc.aio.ServicerContext[hpgen_pb2.OpenGeneratorRequest, hpgen_pb2.OpenGeneratorResponse],
     ) -> hpgen_pb2.OpenGeneratorResponse:
-        """Create an experiment's generator, or find it."""
+        """Open the generator of an experiment, or repeat further recorded calls on it if the request is `continued`."""
         calls = converters.calls_from_proto(request.calls)
         if request.continued:
             terms = await self._host.go_on(request.experiment, calls, more=request.more)
@@ -40,7 +40,7 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         request: hpgen_pb2.CreateJobRequest,
         context: grpc.aio.ServicerContext[hpgen_pb2.CreateJobRequest, hpgen_pb2.CreateJobResponse],
     ) -> hpgen_pb2.CreateJobResponse:
-        """Propose a job's configuration."""
+        """Return the configuration of a job, or that the generator is exhausted."""
         configuration = await self._host.create_job(request.experiment, request.job)
         return converters.create_response(request.job, configuration)
 
@@ -49,7 +49,7 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         request: hpgen_pb2.ReportPerformanceRequest,
         context: grpc.aio.ServicerContext[hpgen_pb2.ReportPerformanceRequest, hpgen_pb2.ReportPerformanceResponse],
     ) -> hpgen_pb2.ReportPerformanceResponse:
-        """Record an intermediate result."""
+        """Report an intermediate result of a job to the generator."""
         metrics = metrics_from_proto(request.metrics)
         await self._host.report_performance(request.experiment, request.job, request.position, metrics)
         return hpgen_pb2.ReportPerformanceResponse()
@@ -61,7 +61,7 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
             hpgen_pb2.ReportFinalPerformanceRequest, hpgen_pb2.ReportFinalPerformanceResponse
         ],
     ) -> hpgen_pb2.ReportFinalPerformanceResponse:
-        """Record a final result."""
+        """Report the final result of a job to the generator."""
         result = converters.result_from_proto(request)
         await self._host.report_final_performance(request.experiment, request.job, result)
         return hpgen_pb2.ReportFinalPerformanceResponse()
@@ -71,6 +71,6 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         request: hpgen_pb2.CloseGeneratorRequest,
         context: grpc.aio.ServicerContext[hpgen_pb2.CloseGeneratorRequest, hpgen_pb2.CloseGeneratorResponse],
     ) -> hpgen_pb2.CloseGeneratorResponse:
-        """Close an experiment's generator."""
+        """Close the generator of an experiment, if it is open."""
         await self._host.forget(request.experiment)
         return hpgen_pb2.CloseGeneratorResponse()

@@ -1,1 +1,1 @@
-"""The Hopyard node agent: runs training processes and takes their snapshots."""
+"""The Hopyard node agent: it runs training processes on the slots of one host and stores their snapshots."""

@@ -1,4 +1,4 @@
-"""`python -m hopyard_nodeagent`: the same as `hopyard agent`."""
+"""Entry point of `python -m hopyard_nodeagent`: the same as `hopyard agent`."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""The node agent: creates its parts, starts them and stops them in order."""
+"""The node agent as an object: it creates the parts of the agent, connects them, and starts and stops them in order."""
 
 from __future__ import annotations
 
@@ -47,10 +47,13 @@ _JANITOR_SECONDS: Final = 1.0
 
 
 class NodeAgent:
-    """The agent of one node: call `start`, then `wait`, then `stop`."""
+    """The agent of one node. Call `start`, then `wait`, then `stop`.
+
+    It implements `SessionOwner`: the session with the scheduler calls it for messages that do not belong to a run.
+    """
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Create the parts without starting them. Call this in a running event loop.
+        """Create the parts of the agent without starting them. Call this in a running event loop.
 
         Raises:
             Conflict: Another agent uses the data folder.
@@ -122,11 +125,11 @@ class NodeAgent:
 
     @property
     def address(self) -> str:
-        """HOST:PORT of NodeAgentService; empty before `start`."""
+        """The address HOST:PORT of NodeAgentService; empty before `start`."""
         return self._server.address
 
     async def start(self) -> str:
-        """Start listening and connect to the scheduler; return the address of NodeAgentService."""
+        """Start to listen and to connect to the scheduler. Return the address HOST:PORT of NodeAgentService."""
         self._slots.application_address = await self._application_server.start()
         address = await self._server.start()
         self._outlet.start()
@@ -137,7 +140,7 @@ class NodeAgent:
         return address
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Wait until `stop` is set; raise as soon as a part of the agent fails."""
+        """Wait until the event `stop` is set. If a part of the agent fails, raise its error."""
         await self._background.wait(stop)
 
     async def stop(self) -> None:
@@ -162,7 +165,10 @@ class NodeAgent:
     # Implementation of `SessionOwner`.
 
     def hello(self, epoch: int) -> wire.AgentHello:
-        """Return the first message of a session: this agent's identity, slots, runs and snapshots."""
+        """Return the first message of a session with the scheduler: the agent's identity, slots, runs and snapshots.
+
+        `epoch` is the highest epoch of the scheduler that the agent has seen; 0: none.
+        """
         return wire.AgentHello(
             node=self._settings.node,
             incarnation=self._incarnation,
@@ -176,32 +182,35 @@ class NodeAgent:
         )
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
-        """Adopt the parameters of a new session; later runs get its lease."""
+        """Handle the scheduler's first message of a session: use its lease for later runs, and drop predictions that wait."""
         self._predictions.new_session()
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
 
     def forget_snapshots(self, hashes: list[str]) -> None:
-        """Delete snapshots that are no longer needed, except those that a run took again and has not announced yet."""
+        """Delete snapshots that the scheduler no longer needs.
+
+        A snapshot that a run took again is kept, because the scheduler does not know yet that it was taken.
+        """
         try:
             self._snapshots.forget(hashes)
         except HopyardError as error:
             _log.error("the scheduler asks to forget what is no snapshot: %s", error)
 
     def ordered(self, orders: list[wire.ShipmentOrder]) -> None:
-        """Upload snapshots that no run here refers to."""
+        """Upload snapshots as the scheduler orders it. No run on this node refers to them any more."""
         self._orders.take(orders)
 
     def shipment_acknowledged(self, experiment: str, number: int) -> None:
-        """Drop the result of an upload order that the scheduler has acknowledged."""
+        """Drop the result of an upload order that the scheduler has acknowledged; orders of an experiment are numbered."""
         self._orders.acknowledged(experiment, number)
 
     def unacknowledged_shipments(self) -> list[wire.SnapshotShipped]:
-        """Return the results of upload orders that the scheduler has not acknowledged."""
+        """Return the results of upload orders that the scheduler has not acknowledged yet."""
         return self._orders.unacknowledged()
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Report the idle files in the snapshot folder; delete partial files if requested."""
+        """Report the files in the snapshot folder that are not in use, and delete partial files if the request says so."""
         if not self._background.stopping:
             self._background.start(self._inventory(wanted), name="inventory")
 
@@ -222,7 +231,7 @@ class NodeAgent:
             _log.warning("the scheduler asks what lies in the snapshot folder, which cannot be read: %s", error)
 
     def asked(self, question: wire.NodeQuestion) -> None:
-        """Answer a question of the scheduler, as soon as the answer is available."""
+        """Start to answer a question of the scheduler: a prediction, or an inspection of paths. Send the answer when it is known."""
         if question.kind == "predict":
             self._predictions.ask(question)
         elif question.kind == INSPECT:
@@ -232,7 +241,7 @@ class NodeAgent:
             self._session.answer(wire.NodeAnswer(ticket=question.ticket, error=error))
 
     def withdrawn(self, ticket: str) -> None:
-        """Cancel a question that the scheduler has withdrawn."""
+        """Cancel the prediction with this ticket (the id of the question), which the scheduler no longer needs."""
         self._predictions.withdraw(ticket)
 
     async def _start_predictor(self, key: PredictorKey) -> PredictorProcess:
@@ -314,7 +323,7 @@ class NodeAgent:
         self._above = above
 
     async def _flush(self) -> None:
-        """Wait a limited time for the scheduler to acknowledge the last messages."""
+        """Wait for the scheduler to acknowledge the last messages, at most `flush_seconds`."""
         if not self._session.connected:
             return
         try:

@@ -1,4 +1,7 @@
-"""ApplicationService: the service for training processes, on loopback, with a token for each process."""
+"""The gRPC servicer of ApplicationService: the agent's service for its training processes.
+
+It listens on loopback only. Each process authenticates with its own token.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ _SCHEME: Final = "Bearer "
 
 
 class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
-    """Serves the training processes of this agent."""
+    """Serves the training processes of this agent: their connection, and saving and loading of state by RPC."""
 
     def __init__(self, slots: Slots, snapshot_folder: Path) -> None:
-        """Serve the processes on `slots`; saved state goes to `snapshot_folder`."""
+        """Serve the processes on the slots `slots`. Saved states are stored in the folder `snapshot_folder`."""
         self._slots = slots
         self._snapshot_folder = snapshot_folder
 

@@ -1,4 +1,4 @@
-"""Code bundles of experiments on this node; each is unpacked once."""
+"""The code bundles of experiments on this node. Each bundle is downloaded and unpacked once."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from hopyard_nodeagent.snapshots.transfers import check_hash
 
 
 class Bundles:
-    """Unpacked code bundles, each in a folder named by its hash."""
+    """The unpacked code bundles of this node, each in a folder named by the hash of the bundle."""
 
     def __init__(self, folder: Path, store: BlobClient) -> None:
-        """Unpack into `folder`, which must exist."""
+        """Use the folder `folder`, which must exist, for unpacked bundles. `store` is the client that downloads bundles."""
         self._folder = folder
         self._store = store
         self._opening: dict[str, asyncio.Lock] = {}
 
     async def folder(self, sha256: str) -> Path:
-        """Return the folder of a bundle's code; download the bundle if necessary.
+        """Return the folder with the code of a bundle. Download and unpack the bundle if necessary.
+
+        Args:
+            sha256: Hash of the bundle.
 
         Raises:
-            HopyardError: The store does not provide it.
-            BundleError: It is not a valid bundle.
+            HopyardError: The store does not provide the bundle.
+            BundleError: The downloaded file is not a valid bundle.
         """
         target = self._folder / check_hash(sha256)
         async with self._opening.setdefault(sha256, asyncio.Lock()):
@@ -40,15 +43,15 @@ class Bundles:
         return target
 
     async def copy(self, sha256: str, target: Path) -> None:
-        """Copy a bundle's code to a new folder, in which the run may write.
+        """Copy the code of a bundle to a new folder, in which a run may write.
 
         Args:
-            sha256: The bundle; empty: there is none, and the folder is empty.
-            target: The copy; must not exist yet.
+            sha256: Hash of the bundle; empty: no bundle, and the new folder is empty.
+            target: The new folder, which must not exist yet.
 
         Raises:
-            HopyardError: The store does not provide it.
-            BundleError: It is not a valid bundle.
+            HopyardError: The store does not provide the bundle.
+            BundleError: The downloaded file is not a valid bundle.
         """
         source = await self.folder(sha256) if sha256 else None
         await asyncio.to_thread(_copy, source, target)

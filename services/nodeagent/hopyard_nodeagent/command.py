@@ -1,4 +1,4 @@
-"""The command `hopyard agent`."""
+"""The command `hopyard agent`, which runs a node agent."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def command(
             port=port,
             insecure=insecure,
             idle_runner_seconds=idle_runner_seconds,
-            # Two for each CPU: more would be idle, and processes that start at the same time share the CPUs.
+            # Two per CPU: further ones would stay idle, and processes that start at the same time share the CPUs.
             spare_runners=2 * len(os.sched_getaffinity(0)) if idle_runner_seconds else 0,
             snapshot_quota=quota,
             data_quota=partitions,
@@ -130,7 +130,11 @@ def command(
 
 
 def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
-    """Return the bytes that an option specifies; None if it is not given.
+    """Return the number of bytes that an option such as "50GiB" specifies; None if the option is not given.
+
+    Args:
+        given: The text of the option; None: not given.
+        option: Name of the option, for the error message.
 
     Raises:
         InvalidInput: The text is not a number of bytes.
@@ -146,7 +150,13 @@ def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
 
 
 def divide_node(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tuple[SlotSettings, ...]:
-    """Divide a node into slots.
+    """Return the slots of a node, with its CPUs and GPUs divided evenly.
+
+    Args:
+        node: Name of the node; slot i has the id "node/i".
+        slots: Number of slots.
+        cpus_per_slot: CPU threads per slot; None: the CPUs that this process may use, divided by `slots`, at least 1.
+        gpus: Indices of the GPUs with commas between them; empty: no GPUs.
 
     Raises:
         InvalidInput: `gpus` is not a list of distinct indices, or cannot be divided evenly.

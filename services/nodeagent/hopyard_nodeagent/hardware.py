@@ -1,4 +1,4 @@
-"""Identifies the kind of host. Measurements on one slot apply to slots of the same kind only."""
+"""Describes the hardware of slots as text. A measurement on one slot applies only to slots with an equal description."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ _LONGEST: Final = 200
 
 
 def hardware(cpus: str, gpus: Mapping[int, str], mine: Sequence[int]) -> str:
-    """Describe a slot's hardware: the CPUs of its host and its own GPUs (`mine`), by name.
+    """Return a description of a slot's hardware: the CPUs of its host and the slot's GPUs.
+
+    Args:
+        cpus: Description of the host's CPUs (`cpus`).
+        gpus: Names of the host's GPUs by index (`gpus`).
+        mine: Indices of the slot's GPUs.
 
     Returns:
-        The description; empty if the name of a GPU is unknown.
+        The description; empty if the name of one of the slot's GPUs is unknown.
     """
     if not all(index in gpus for index in mine):
         return ""
@@ -30,12 +35,12 @@ def hardware(cpus: str, gpus: Mapping[int, str], mine: Sequence[int]) -> str:
 
 
 def cpus(listed: Path = _CPUS) -> str:
-    """Return the CPU model of this host and the number of hardware threads."""
+    """Return the CPU model and the number of hardware threads of this host. `listed` is the kernel's list of CPUs."""
     return f"{_model(listed) or platform.processor() or platform.machine()}, {os.cpu_count() or 1} CPUs"
 
 
 def gpus() -> Mapping[int, str]:
-    """Return the names of this host's NVIDIA GPUs by index, from nvidia-smi. Takes up to 10 s; empty if it fails."""
+    """Return the names of this host's NVIDIA GPUs by index, from nvidia-smi; empty if it fails. It may take up to 10 s."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}
@@ -47,7 +52,7 @@ def gpus() -> Mapping[int, str]:
 
 
 def named(lines: str) -> Mapping[int, str]:
-    """Parse lines such as `0, NVIDIA H200` into names by index."""
+    """Parse lines such as `0, NVIDIA H200` into names of GPUs by index. Other lines are ignored."""
     found = {}
     for line in lines.splitlines():
         index, comma, name = line.partition(",")

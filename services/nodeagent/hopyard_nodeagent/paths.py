@@ -1,4 +1,4 @@
-"""The layout of an agent's data folder."""
+"""The layout of an agent's data folder, and the names of its files."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _LONGEST_NAME: Final = 120
 
 
 class Folders:
-    """The agent's data folder.
+    """The data folder of an agent: locks it, and provides the paths of its files and subfolders.
 
         snapshots/<sha256>                  snapshots: folders of trainers, or packed files
-        needs/<sha256>.*                    the experiments that need a snapshot
+        needs/<sha256>.*                    which experiments need a snapshot, one file per pair
         bundles/<sha256>/                   unpacked code
         logs/jobs/<experiment>/<job>.log    output of the job's runs on this node; ranks other than 0: <job>.rank1.log
-        logs/runners/<slot>.log          output of runners between runs
+        logs/runners/<slot>.log             output of training processes between runs
         logs/predictors.log                 output of predictors
-        logs/commands.jsonl                 the commands that were carried out
-        processes/                          the live training processes and predictors
+        logs/commands.jsonl                 the scheduler's commands that were executed
+        processes/                          records of live training processes and predictors
         partitions/<sha256>/                copies of partitions downloaded by URL
         inspected.json                      the cache of hashes of partitions at paths
-        scratch/                            temporary; emptied when the agent starts
-        agent.id                            the id of this folder
-        agent.lock                          held by the agent that uses it
+        scratch/                            temporary files of runs; emptied when the agent starts
+        agent.id                            the random id of this data folder
+        agent.lock                          file that the agent locks while it uses the data folder
 
-    Ids are opaque, so they are escaped in file names.
+    Ids of experiments, jobs and slots may contain any character, so they are escaped in file names.
     """
 
     def __init__(self, data: Path) -> None:
-        """Lock and create the folders; remove temporary files of an earlier agent.
+        """Lock the data folder, create its subfolders, and remove temporary files of an earlier agent.
 
         Raises:
             Conflict: Another agent uses the data folder.
@@ -55,7 +55,7 @@ class Folders:
             raise
 
     def close(self) -> None:
-        """Release the data folder to other agents; safe to call twice."""
+        """Release the lock on the data folder. Safe to call twice."""
         self._lock.give_back()
 
     def _make(self) -> None:
@@ -86,35 +86,35 @@ class Folders:
                 partial.unlink()
 
     def job_log(self, experiment: str, job: str, rank: int = 0) -> Path:
-        """Return the path of a job's log, or of the log of another rank of its gangs."""
+        """Return the path of a job's log on this node. Each rank of a gang has its own log."""
         return self.logs / "jobs" / _name(experiment) / f"{_name(job)}{f'.rank{rank}' if rank else ''}.log"
 
     @property
     def inspected(self) -> Path:
-        """The file with the cache of hashes of partitions."""
+        """The file that stores the cache of hashes of partitions."""
         return self.data / "inspected.json"
 
     @property
     def commands(self) -> Path:
-        """The file with the commands that were carried out."""
+        """The log file of the commands from the scheduler that agents have executed."""
         return self.logs / "commands.jsonl"
 
     @property
     def predictor_log(self) -> Path:
-        """The log of all predictor processes."""
+        """The log file of all predictor processes."""
         return self.logs / "predictors.log"
 
     def runner_log(self, slot: str) -> Path:
-        """Return the log of a slot's runners."""
+        """Return the log file for the output that a slot's runners write between runs."""
         return self.logs / "runners" / f"{_name(slot)}.log"
 
     def scratch(self, run: RunKey) -> Path:
-        """Return the temporary folder of a run."""
+        """Return the path of the temporary folder of a run."""
         return self._scratch / f"{_name(run.stream)}.{_name(run.job)}.{run.attempt}.{run.rank}"
 
 
 def _home(file: Path) -> str:
-    """Return the id of a data folder, created once and kept."""
+    """Return the random id of a data folder. The file `file` stores it; create it if it does not exist."""
     with suppress(FileNotFoundError):
         if known := file.read_text(encoding="ascii", errors="replace").strip():
             return known
@@ -126,7 +126,10 @@ def _home(file: Path) -> str:
 
 
 def _name(text: str) -> str:
-    """Return a file name for an id: without separators, not "." or "..", and short enough for file systems."""
+    """Return a file name for an id: without separators, not "." or "..", and at most `_LONGEST_NAME` characters long.
+
+    Different ids have different names.
+    """
     escaped = quote(text, safe="").replace(".", "%2E") or "%"
     if len(escaped) <= _LONGEST_NAME:
         return escaped

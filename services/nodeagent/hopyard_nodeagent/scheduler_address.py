@@ -1,4 +1,4 @@
-"""Finds the scheduler: a given address, or the one that a scheduler on this computer wrote to its folder."""
+"""Finds the address of the scheduler: it is given, or a scheduler on this computer has written it to its data folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ _LOOK_SECONDS: Final = 0.01
 
 
 async def scheduler_at(given: str) -> str:
-    """Return the scheduler's HOST:PORT; for a folder, wait until a scheduler has written its address there.
+    """Return the address HOST:PORT of the scheduler.
 
-    An agent can therefore start before its scheduler, and finds a restarted scheduler at a new address.
+    Args:
+        given: HOST:PORT, or the data folder of a scheduler on this computer. For a folder, wait until a scheduler has written its
+            address there: an agent can start before its scheduler, and finds a restarted scheduler at a new address.
     """
     if not is_folder(given):
         return given
@@ -27,5 +29,5 @@ async def scheduler_at(given: str) -> str:
 
 
 def is_folder(given: str) -> bool:
-    """Return whether this is a path, not HOST:PORT."""
+    """Return whether the text is a path (it contains a /) and not HOST:PORT."""
     return "/" in given

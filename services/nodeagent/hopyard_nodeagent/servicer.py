@@ -1,4 +1,4 @@
-"""NodeAgentService: the agent's service for people and for other agents."""
+"""The gRPC servicer of NodeAgentService: the agent's service for clients and other agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERVICE: Final = "hopyard.v1.NodeAgentService"
 
 
 class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
-    """Status, logs, snapshots and gangs of this node."""
+    """Implements the RPCs of NodeAgentService: status, logs, snapshots and the meeting places of gangs."""
 
     def __init__(
         self,
@@ -34,7 +34,16 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         status: Callable[[], Awaitable[wire.GetStatusResponse]],
         stopping: Callable[[], bool],
     ) -> None:
-        """Serve from the parts of the node; followed logs end when `stopping` returns True."""
+        """Serve from these parts of the node agent.
+
+        Args:
+            runs: The runs of the node.
+            snapshots: The snapshots on the node.
+            folders: The data folder, which contains the logs.
+            outlet: Sends contents of snapshots over plain TCP.
+            status: Returns the response to GetStatus.
+            stopping: Returns whether the agent is stopping; then streams of logs end.
+        """
         self._runs = runs
         self._snapshots = snapshots
         self._folders = folders

@@ -1,6 +1,6 @@
-"""The session with the scheduler, which the agent opens and reopens after every interruption.
+"""The session of the agent with the scheduler, which is opened again after every interruption.
 
-It ends only if another agent with the same name is alive.
+The agent gives up only if another agent with the same name is alive.
 """
 
 from __future__ import annotations
@@ -33,48 +33,51 @@ _DEFAULT_HEARTBEAT_SECONDS: Final = 1.0
 _DEFAULT_LEASE_SECONDS: Final = 10.0
 
 _MOST_BYTES: Final = 1024 * 1024
-"""Size limit of messages that are sent together."""
+"""Maximum size in bytes of messages that are sent together in one."""
 
 
 Call: TypeAlias = grpc.aio.StreamStreamCall[wire.AgentSessionRequest, wire.AgentSessionResponse]
 
 
 class SessionOwner(Protocol):
-    """The agent as the session sees it."""
+    """The interface of the agent that a session calls for messages of the scheduler that do not belong to a run."""
 
     def hello(self, epoch: int) -> wire.AgentHello:
-        """Return the first message of a session: the agent's identity, slots, runs and snapshots."""
+        """Return the first message of a session: the agent's identity, slots, runs and snapshots, and the highest known epoch."""
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
-        """Handle the start of a session."""
+        """Handle the scheduler's first message, with which a session starts."""
 
     def forget_snapshots(self, hashes: list[str]) -> None:
-        """Delete snapshots that are no longer needed."""
+        """Delete snapshots with these hashes, which the scheduler no longer needs."""
 
     def ordered(self, orders: list[wire.ShipmentOrder]) -> None:
-        """Upload these snapshots."""
+        """Upload the snapshots of these orders."""
 
     def shipment_acknowledged(self, experiment: str, number: int) -> None:
-        """Handle the acknowledgement of an upload order's result."""
+        """Drop the result of the experiment's upload order with this number: the scheduler has acknowledged it."""
 
     def unacknowledged_shipments(self) -> list[wire.SnapshotShipped]:
-        """Return the results of upload orders that are not acknowledged."""
+        """Return the results of upload orders that the scheduler has not acknowledged."""
 
     def asked(self, question: wire.NodeQuestion) -> None:
-        """Answer a question with `SchedulerSession.answer`."""
+        """Answer a question of the scheduler by a call of `SchedulerSession.answer`, when the answer is available."""
 
     def withdrawn(self, ticket: str) -> None:
-        """Cancel a question."""
+        """Cancel the question with this ticket (its id): the scheduler no longer needs the answer."""
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Report the files on disk with `SchedulerSession.found`."""
+        """Report the snapshot files on disk by a call of `SchedulerSession.found`."""
 
 
 class SchedulerSession:
-    """Keeps a session with the scheduler open.
+    """Opens sessions with the scheduler, one after another, and exchanges messages in them.
 
-    Runs do not depend on it: while the scheduler is away they continue to train, and their messages are queued. The
-    next session's welcome lists runs that the scheduler no longer knows.
+    Runs do not depend on a session: without one they continue to train, and their messages are queued. At the start of the next
+    session, the scheduler lists the runs that it no longer knows.
+
+    Attributes:
+        connected: Whether a session is open.
     """
 
     def __init__(
@@ -85,7 +88,14 @@ class SchedulerSession:
         backoff: Backoff,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a session to `scheduler` (HOST:PORT, or its folder); `clock` is monotonic."""
+        """Create without a session.
+
+        Args:
+            scheduler: Address of the scheduler, HOST:PORT, or its data folder on this computer.
+            owner: The agent.
+            backoff: Waiting times between attempts to open a session.
+            clock: Returns monotonic seconds.
+        """
         self._scheduler = scheduler
         self._owner = owner
         self._backoff = backoff
@@ -105,32 +115,35 @@ class SchedulerSession:
         self.connected = False
 
     def changed(self, run: NodeRun) -> None:
-        """Mark a run that has messages to send."""
+        """Record that a run has messages to send."""
         self._changed[run] = None
         self._wake.set()
 
     def shipped(self, answer: wire.SnapshotShipped) -> None:
-        """Send the result of an upload order; unacknowledged results are sent again in the next session."""
+        """Send the result of an upload order. Without a session nothing is sent: the next session sends all unacknowledged results."""
         if self.connected:
             self._say(wire.AgentSessionRequest(shipped=answer))
 
     def answer(self, answer: wire.NodeAnswer) -> None:
-        """Send an answer. Without a session it is dropped: the scheduler asks again in the next one."""
+        """Send the answer to a question. Without a session it is dropped, because the scheduler asks again in the next one."""
         if self.connected:
             self._say(wire.AgentSessionRequest(answer=answer))
 
     def found(self, inventory: wire.SnapshotInventory) -> None:
-        """Send an inventory. Without a session it is dropped: the request has ended."""
+        """Send an inventory of the snapshot files. Without a session it is dropped, because the request ended with the session."""
         if self.connected:
             self._say(wire.AgentSessionRequest(inventory=inventory))
 
     def evicted(self, hashes: list[str]) -> None:
-        """Report deleted copies. Without a session nothing is sent: the next session's first message lists all copies."""
+        """Report the hashes of deleted copies of snapshots.
+
+        Without a session nothing is sent, because the first message of the next one lists all copies.
+        """
         if self.connected:
             self._say(wire.AgentSessionRequest(evicted=wire.SnapshotsEvicted(sha256=hashes)))
 
     async def serve(self, runs: Runs) -> None:
-        """Hold one session after the other, forever.
+        """Open one session after another, without end. `runs` executes the commands and provides the messages of runs.
 
         Raises:
             Conflict: Another agent with this name is alive.
@@ -256,7 +269,7 @@ class SchedulerSession:
                 await call.write(first)
 
     def _waiting(self) -> Iterator[wire.AgentSessionRequest]:
-        """Yield the messages to send, including those that are added meanwhile."""
+        """Yield the messages to send, including those that are added during the iteration."""
         while self._asides or self._changed:
             while self._asides:
                 yield self._asides.popleft()
@@ -279,7 +292,7 @@ class SchedulerSession:
             self._say(wire.AgentSessionRequest(heartbeat=wire.AgentHeartbeat()))
 
     def _say(self, request: wire.AgentSessionRequest) -> None:
-        """Send a message that is valid in this session only."""
+        """Queue a message that is valid in this session only; it is dropped when the session ends."""
         self._asides.append(request)
         self._wake.set()
 

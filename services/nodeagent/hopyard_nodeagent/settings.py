@@ -1,4 +1,4 @@
-"""The settings of an agent."""
+"""The settings of a node agent."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hopyard._net.rpc import Backoff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotSettings:
-    """One slot (slot) of the node.
+    """The settings of one slot of the node.
 
     Attributes:
-        id: "node/index".
+        id: Id of the slot, "NODE/INDEX".
         cpus: Number of CPU threads of a training process (>= 1).
-        gpus: The visible GPU indices.
-        hardware: The kind of host (`hopyard_nodeagent.hardware`); empty: unknown.
+        gpus: Indices of the GPUs that a training process sees.
+        hardware: Description of the hardware (`hopyard_nodeagent.hardware`); empty: unknown.
     """
 
     id: str
@@ -27,31 +27,34 @@ class SlotSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Everything an agent needs to know.
+    """The settings of a node agent.
 
     Attributes:
-        node: the node's id, unique in the cluster.
-        scheduler: HOST:PORT of the scheduler, or the folder (with a /) of one on this computer, which may be yet to start.
-        appstat: HOST:PORT of AppStat; None: asked of the scheduler.
-        data: the agent's own folder: snapshots, bundles, logs, scratch.
-        slots: what runs training processes.
-        host: where NodeAgentService listens.
-        port: 0 takes a free one.
-        insecure: listen beyond this computer without encryption.
-        idle_runner_seconds: how long a warm runner without work is kept.
-        spare_runners: processes that are started at once, before there is a program for them.
-        attach_seconds: how long a new runner may take until it attaches.
-        join_seconds: how long the ranks of a gang may take to come together.
-        lease_seconds: lease of the runners until the scheduler names one.
-        transfer_idle_seconds: how long a peer or the store may be silent in a transfer before the next source is tried.
-        snapshot_quota: bytes that the snapshot folder may hold; copies of what is in the store are deleted above it. None:
-            no limit.
-        data_quota: bytes that copies of partitions by URL may take; those used longest ago are deleted above it. None: no limit.
-        criu: the CRIU that takes snapshots of processes; empty: the one that is found, "off": none.
-        image_memory: bytes of memory that images of processes may take while they are taken and restored; more go through the
-            disk. None: a quarter of this computer's.
-        flush_seconds: how long the last messages may take when the agent stops.
-        backoff: waits between tries to reach the scheduler or the store.
+        node: Id of the node, unique in the cluster.
+        scheduler: HOST:PORT of the scheduler, or the data folder (with a /) of a scheduler on this computer, which need not have
+            started yet.
+        appstat: HOST:PORT of AppStat; None: the scheduler names it.
+        data: Data folder of the agent, for snapshots, bundles, logs and temporary files.
+        slots: The slots of the node.
+        host: Address on which NodeAgentService listens.
+        port: Port on which NodeAgentService listens; 0: any free port.
+        insecure: Whether to listen for other computers without encryption.
+        idle_runner_seconds: Time in seconds for which a training process without a run is kept for reuse.
+        spare_runners: Maximum number of training processes that are started at once, before there is a program for them.
+        attach_seconds: Maximum time in seconds for a new training process to connect to the agent.
+        join_seconds: Maximum time in seconds for the ranks of a gang to connect to each other.
+        lease_seconds: Lease of training processes until the scheduler sends another one.
+        transfer_idle_seconds: Time in seconds without progress after which a transfer from a peer or the store is abandoned and the
+            next source is tried.
+        snapshot_quota: Maximum size of the snapshot folder in bytes. Above it, copies of snapshots that are in the store are deleted.
+            None: no limit.
+        data_quota: Maximum size in bytes of the copies of partitions that were downloaded from URLs. Above it, the least recently used
+            copies are deleted. None: no limit.
+        criu: The CRIU program for snapshots of whole processes; empty: search for it; "off": do not use CRIU.
+        image_memory: Maximum memory in bytes for process images while they are saved or restored; larger images use the disk. None: a
+            quarter of this computer's memory.
+        flush_seconds: Maximum time in seconds for the scheduler to acknowledge the last messages when the agent stops.
+        backoff: Waiting times between attempts to reach the scheduler or the store.
     """
 
     node: str

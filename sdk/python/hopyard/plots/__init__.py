@@ -1,7 +1,8 @@
-"""Plots of searches, live and simulated: `hopyard plot`, and the same from Python (docs/plots.md).
+"""Plots of live searches, simulated searches and recorded traces: the Python API behind `hopyard plot` (docs/plots.md).
 
-searches = read(Path("results.json"))
-save(gather(searches, "boxes"), Path("boxes.svg"))
+Example:
+    searches = read(Path("results.json"))
+    save(gather(searches, "boxes"), Path("boxes.svg"))
 """
 
 from hopyard.plots.files import read

@@ -1,4 +1,4 @@
-"""An experiment of a cluster as something to plot."""
+"""Builds the `Search` that a plot needs from an experiment of a cluster, read through a client."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
 
 Timeline: TypeAlias = Callable[["AsyncClient", Experiment, bool], Awaitable[JournalStory]]
-"""What the entry-point group `hopyard.timelines` holds: what an experiment's journal tells. True: what its policy thought, too."""
+"""Type of the plugins of the entry-point group `hopyard.timelines`: read the history of an experiment from its journal.
+
+The bool says whether to compute the policy's estimates (`JournalStory.confidences`), too, which takes a replay of the policy.
+"""
 
 JOURNAL: Final = ("gantt", "gangs", "pools", "slots", "hops")
-"""Kinds of plots of an experiment that its journal is read for."""
+"""Kinds of plots that need the journal of the experiment."""
 
 _ENDS: Final = {
     JobState.COMPLETED: JobEnd.COMPLETED,
@@ -33,18 +36,19 @@ _ENDS: Final = {
 
 
 async def read_experiment(client: AsyncClient, experiment: Experiment, kind: str | None = None) -> Search:
-    """An experiment as it is now.
+    """Return the current state of an experiment as a search.
 
     Args:
-        client: Of its cluster.
-        experiment: Which.
-        kind: What is to be shown. For some kinds its whole journal is read.
+        client: Client of the experiment's cluster.
+        experiment: The experiment.
+        kind: The kind of plot to draw, which decides whether the journal is read (see `JOURNAL`); None: not known, treated like
+            "curves".
 
     Raises:
-        Unsupported: The journal is needed, and what reads it is not installed.
+        Unsupported: The kind of plot needs the journal, and the plugin that reads it is not installed.
     """
     jobs = await client.jobs(experiment)
-    # Labels colour curves. Without the scheduler's distribution they are coloured by how the jobs ended.
+    # Curves are coloured by the jobs' labels, or, if no plugin that reads the journal is installed, by how the jobs ended.
     labelled = kind in (None, "curves") and any(job.priority for job in jobs) and bool(plugin_names(TIMELINES))
     found = None
     if labelled or kind in JOURNAL:
@@ -54,10 +58,13 @@ async def read_experiment(client: AsyncClient, experiment: Experiment, kind: str
 
 
 def timeline(kind: str = "gantt") -> Timeline:
-    """What reads an experiment's journal for a kind of plot: the scheduler's distribution brings it.
+    """Return the plugin that reads an experiment's journal. It is part of the scheduler's distribution.
+
+    Args:
+        kind: The kind of plot that needs the journal, for the error message.
 
     Raises:
-        Unsupported: It is not installed.
+        Unsupported: The plugin is not installed.
     """
     if not plugin_names(TIMELINES):
         raise Unsupported(
@@ -74,14 +81,15 @@ def search_of(
     told: JournalStory | None = None,
     now: float | None = None,
 ) -> Search:
-    """An experiment's search, from what a client answers.
+    """Return an experiment as a search, from data that a client returned.
 
     Args:
-        experiment: Which.
-        jobs: Its jobs in order of creation.
-        statistics: All its accepted reports, ordered by job and position.
-        told: What its journal tells.
-        now: The cluster's clock, where the experiment goes on.
+        experiment: The experiment.
+        jobs: The experiment's jobs in order of creation.
+        statistics: All statistics of these jobs, ordered by job and position.
+        told: The experiment's history from its journal; None: not read, and the fields that need it are None.
+        now: Current time by the cluster's clock, in seconds since the Unix epoch: the end of a search that has not ended. None: the
+            duration of such a search is unknown.
     """
     began, spec, metric = experiment.created_at, experiment.spec, experiment.metric
     told = None if told is None else _since(told, began)
@@ -123,7 +131,16 @@ def search_of(
 
 
 def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float) -> JobCurve:
-    """A job's curve; parts of one position are combined, and count from their last report on."""
+    """Return the learning curve of a job.
+
+    Reports of the same position by several ranks are combined to one point, whose time is that of the last of these reports.
+
+    Args:
+        job: The job.
+        statistics: The job's statistics, ordered by position.
+        metric: The metric of the curve.
+        began: Start of the experiment in seconds since the Unix epoch. Times of the curve count from it.
+    """
     points = converters.curve(statistics, metric.name)
     at = {one.report.position: one.at for one in statistics}
     attempts = {one.report.position: one.attempt for one in statistics}
@@ -132,14 +149,22 @@ def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float
     times = np.array([max(0.0, at[point.position] - began) for point in points], float)
     values = np.array([point.value for point in points], float)
     values[~np.isfinite(values)] = np.nan
-    # A host's clock may have been set back between two runs.
+    # Clocks of two nodes may differ, or a clock may have been set back between two runs: times must not fall.
     times = np.maximum.accumulate(times)
     positions = np.array([point.position for point in points], float)
     return JobCurve(job.id, _ENDS.get(job.state, JobEnd.OPEN), times, positions, values, tuple(resumed))
 
 
 def _grown(curve: JobCurve, parent: JobCurve | None, position: int) -> JobCurve:
-    """A forked job's curve, from the point of its parent's where it was forked; as it is, if there is none."""
+    """Return the curve of a forked job with one point of its parent's curve in front: the point from which it was forked.
+
+    Return the curve unchanged if the job has no parent or if that point does not exist.
+
+    Args:
+        curve: The job's curve.
+        parent: The parent's curve; None: the job was not forked.
+        position: Position of the fork.
+    """
     if parent is None or not len(curve.positions) or curve.positions[0] <= position:
         return curve
     (place,) = np.flatnonzero(parent.positions == position)[:1].tolist() or [None]
@@ -156,7 +181,11 @@ def _grown(curve: JobCurve, parent: JobCurve | None, position: int) -> JobCurve:
 
 
 def time_to_target(curves: Iterable[JobCurve], metric: Metric) -> float | None:
-    """When the first job had reached the target, by a report or the mean of several; None: none has, or there is none."""
+    """Return when the first job reached the target of the metric, in seconds since the search began.
+
+    The target is reached by the value of one report, or by the mean of the last `metric.target_over` reports if that is more than 1.
+    None: there is no target, or no job has reached it.
+    """
     if metric.target is None:
         return None
     reached, over = [], metric.target_over
@@ -173,13 +202,13 @@ def time_to_target(curves: Iterable[JobCurve], metric: Metric) -> float | None:
 
 
 def jobs_at_full(curves: Iterable[JobCurve], limit: int) -> tuple[tuple[float, float], ...]:
-    """(seconds, jobs that had trained to `limit` by then), from (0, 0) on."""
+    """Return pairs (seconds since the search began, number of jobs that reached position `limit` until then), starting with (0, 0)."""
     at = sorted(float(curve.times[-1]) for curve in curves if len(curve.positions) and curve.positions[-1] >= limit)
     return ((0.0, 0.0), *((time, float(count)) for count, time in enumerate(at, 1)))
 
 
 def _since(told: JournalStory, began: float) -> JournalStory:
-    """The same in seconds since the experiment began."""
+    """Return the history with times in seconds since `began`, which is the experiment's start in seconds since the Unix epoch."""
     return JournalStory(
         [replace(run, start=run.start - began, end=None if run.end is None else run.end - began) for run in told.runs],
         [(at - began, promising, others) for at, promising, others in told.pools],
@@ -198,7 +227,7 @@ def _visit_since(visit: PlottedVisit, began: float) -> PlottedVisit:
 
 
 def _at(spec: Mapping[str, Any], *path: str) -> Any:
-    """A term of the specification; None where it is not said."""
+    """Return the value at a path of keys in a specification; None if a key is missing."""
     value: Any = spec
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None

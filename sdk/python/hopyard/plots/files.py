@@ -1,4 +1,4 @@
-"""Files that can be plotted: results of simulations, and traces."""
+"""Reads files that can be plotted: results of simulations, and traces."""
 
 from __future__ import annotations
 
@@ -21,17 +21,24 @@ _FIRST_BYTES: Final = 64 * 1024 * 1024
 
 
 def read(path: Path) -> list[Search]:
-    """The searches in a file: one, if it holds traces (`hopyard.traces`), else those of `read_results`.
+    """Return the searches in a file.
+
+    A file of traces (`hopyard.traces`) is one search. Any other file is read as results of simulations by `read_results`.
 
     Raises:
-        NotFound: There is no such file.
-        InvalidInput: It is neither; the message names the place, what was found and what is allowed.
+        NotFound: The file does not exist.
+        InvalidInput: The file has neither format; the message names the place in the file, what is there and what is allowed.
     """
     return [of_traces(path, read_traces(path))] if _holds_traces(path) else read_results(path)
 
 
 def of_traces(path: Path, traces: Iterable[Trace]) -> Search:
-    """Traces as something to plot: every job as if it had trained alone, from the beginning on."""
+    """Return traces as one search in which every job trains from the beginning to the end of its trace, independently of the others.
+
+    Args:
+        path: File of the traces, for titles and messages.
+        traces: At least one trace.
+    """
     known = list(traces)
     curves = []
     for trace in known:
@@ -49,7 +56,10 @@ def of_traces(path: Path, traces: Iterable[Trace]) -> Search:
 
 
 def _holds_traces(path: Path) -> bool:
-    """Whether the first line is a trace's, if only nearly; readers of traces tell what is wrong with it."""
+    """Return whether a file probably contains traces, judged by its name and its first line.
+
+    A first line that is damaged makes it a file of traces, too: the reader of traces then raises an error that says what is wrong.
+    """
     if not path.name.endswith(_SUFFIXES) or not path.is_file():
         return False
     try:

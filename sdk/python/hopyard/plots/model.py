@@ -1,4 +1,4 @@
-"""What is plotted: a search, live or simulated, or recorded curves. Plain values, whatever they were read from."""
+"""The input of all plots: a search, live or simulated, or recorded traces, as plain values that do not depend on the source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class SearchSource(enum.Enum):
-    """Where a search was read from."""
+    """The kind of source from which a search was read."""
 
     EXPERIMENT = "live"
     SIMULATION = "simulated"
@@ -24,7 +24,7 @@ class SearchSource(enum.Enum):
 
 
 class JobEnd(enum.Enum):
-    """How a job ended. What has not ended yet, or is not known to have, is OPEN."""
+    """How a job ended. OPEN: it has not ended, or its end is unknown."""
 
     COMPLETED = "completed"
     TERMINATED = "terminated"
@@ -34,15 +34,17 @@ class JobEnd(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobCurve:
-    """A job's reports of the metric; the three arrays have one length.
+    """The learning curve of one job: the values of the metric in its reports. `times`, `positions` and `values` have the same length.
 
     Attributes:
-        job: Whose curve.
-        end: How it ended.
-        times: Seconds, not falling: since the search began; in traces, of the job's own training.
-        positions: How far the job had trained, rising.
-        values: The metric; NaN where it was not finite.
-        resumed: Indices of the points that are the first of another run: before them the job may have waited.
+        job: Id of the job.
+        end: How the job ended.
+        times: Time of each report in seconds, never falling. They count from the start of the search; in traces, they are the training
+            time of the job.
+        positions: Position of each report, strictly rising.
+        values: Metric of each report; NaN if it was not finite.
+        resumed: Indices of points that are the first ones of a new run. The job may have waited between such a point and the one
+            before.
     """
 
     job: str
@@ -55,16 +57,17 @@ class JobCurve:
 
 @dataclass(frozen=True, slots=True)
 class PlottedRun:
-    """A run of a job on one slot; of a run on several, one for each.
+    """A run of a job on one slot. A run on several slots is represented by one instance per slot.
 
     Attributes:
-        slot: Where.
-        job: Whose.
-        attempt: Which of the job's runs, from 1.
-        start: When it was placed, in seconds since the search began.
-        end: When it was over; None: it goes on.
-        reason: Why it ended: UNTIL, SUSPENDED, PREEMPTED, LOST, FAILED or TERMINATED; None: it goes on.
-        mode: TRAIN, EVALUATE, or PROFILE: it was measured, and what it trained thrown away.
+        slot: Id of the slot.
+        job: Id of the job.
+        attempt: Number of the run within the job, from 1.
+        start: When the run was placed on the slot, in seconds since the search began.
+        end: When the run ended; None: it has not ended.
+        reason: Why the run ended: UNTIL, SUSPENDED, PREEMPTED, LOST, FAILED or TERMINATED; None: it has not ended, or the reason is
+            unknown.
+        mode: TRAIN, EVALUATE or PROFILE. A PROFILE run only measures the speed of training; its training is discarded.
     """
 
     slot: str
@@ -78,20 +81,20 @@ class PlottedRun:
 
 @dataclass(frozen=True, slots=True)
 class PlottedVisit:
-    """A run on a partition of an experiment's data: a training unit, or a part of an evaluation.
+    """A visit: a run of a job on one partition of an experiment's data, either a training unit or a part of an evaluation.
 
     Attributes:
-        slot: Where.
-        node: Where that is.
-        job: Whose.
-        partition: On what: "train/3".
-        evaluates: Whether it only evaluates.
-        start: When it was placed, in seconds since the search began.
-        began: When its process had loaded its state; None: it never has, or not yet.
-        end: When it was over; None: it goes on.
-        reason: As that of a `Run`.
-        got: Bytes of its snapshot that came from elsewhere; 0: it was there, or there is none.
-        from_store: Whether these came from the store, not from another node.
+        slot: Id of the slot.
+        node: Name of the slot's node.
+        job: Id of the job.
+        partition: Name of the partition, such as "train/3".
+        evaluates: True: the run evaluates the model. False: it trains it.
+        start: When the run was placed on the slot, in seconds since the search began.
+        began: When its process had started and loaded the job's state; None: it has not yet, or never did.
+        end: When the run ended; None: it has not ended.
+        reason: Why the run ended, as in `PlottedRun.reason`.
+        got: Bytes of the job's snapshot that were transferred to the node for this run; 0: the node had the snapshot, or there is none.
+        from_store: Whether these bytes came from the store; otherwise they came from another node.
     """
 
     slot: str
@@ -109,7 +112,13 @@ class PlottedVisit:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReplicas:
-    """A partition of an experiment's data: its name, its bytes, and the nodes that hold it (or held it last)."""
+    """A partition of an experiment's data.
+
+    Attributes:
+        name: Name of the partition.
+        bytes: Size of the partition in bytes.
+        nodes: Nodes that have a replica; if none has one now, the last nodes that had one.
+    """
 
     name: str
     bytes: int
@@ -118,16 +127,19 @@ class PartitionReplicas:
 
 @dataclass(frozen=True, slots=True)
 class JournalStory:
-    """What an experiment's journal tells of it, in order; times are seconds since the Unix epoch.
+    """The history of an experiment, from its journal. Times are seconds since the Unix epoch, and all lists are ordered by time.
 
     Attributes:
-        runs: What ran where.
-        pools: (time, promising, opportunistic): jobs with a run from then on, by their labels.
-        labels: (time, priority) by job.
-        confidences: (time, slots, chances in falling order): what the policy thought of its open jobs now and then.
-        visits: What ran on which partition; empty: it has no partitioned data.
-        held: Its partitioned data, and who holds them.
-        moved: (time, bytes from node to node, from the store, to the store) so far, whenever one of these grew.
+        runs: The runs of its jobs.
+        pools: Tuples (time, number of promising jobs with a run, number of other jobs with a run), one for each change.
+        labels: For each labelled job, pairs (time, priority): each label that the policy gave to it. A priority above 0 means
+            promising.
+        confidences: Tuples (time, number of slots, confidences in descending order): at some moments, the policy's estimates of the
+            probability that a job reaches the target, for each job that has not ended.
+        visits: The runs on partitions of its data; empty without partitioned data.
+        held: The partitions of its data with the nodes that have them.
+        moved: Tuples (time, bytes from node to node, bytes from the store, bytes to the store): totals of transferred snapshots at each
+            time at which one of them grew.
     """
 
     runs: list[PlottedRun] = field(default_factory=list)
@@ -141,36 +153,41 @@ class JournalStory:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Search:
-    """A search. What a source does not tell is None; a plot that needs it says so.
+    """A search to plot. A field is None if the source does not contain it; a plot that needs such a field raises an error.
+
+    Times count in seconds from the start of the search.
 
     Attributes:
-        where: How a message calls it: `results.json, entry 3`.
-        source: What it was read from.
+        where: Source of the search in messages, such as `results.json, entry 3`.
+        source: Kind of the source.
         policy: Name of the policy.
         predictor: Name of the predictor.
-        slots: Slots it had.
-        order_seed: Which order of configurations.
-        traces: What was replayed.
+        slots: Number of slots of the search.
+        order_seed: Seed of the order in which configurations were started.
+        traces: Paths of the traces that a simulation replayed.
         metric: Name of the metric.
-        mode: Which direction is better.
-        unit: What a position counts.
-        target: What was to be reached.
-        time_to_target: Seconds until it was; None: never.
-        best: The best value.
-        best_job: Who reported it first.
-        time: Seconds that the search took, or has taken so far.
-        max_position: Where a job is complete.
-        curves: The jobs' curves, in order of creation.
-        durations: Seconds on slots by job.
-        runs: What ran where.
-        jobs_at_full: (seconds, jobs that had trained to the end by then), rising.
-        pools: (seconds, promising, opportunistic): what the pools had from then on.
-        labels: (seconds, priority) by job: what the policy labelled it with from then on. Above 0 it is promising.
-        confidences: (seconds, slots, chances in falling order): what the policy gave to its open jobs at these times.
-        slots_per_job: k, the slots that a promising job counts for.
-        visits: What ran on which partition of its data.
-        held: Its partitioned data, and who holds them.
-        moved: (seconds, bytes of snapshots from node to node, from the store, to the store) so far, whenever one of these grew.
+        mode: Whether high ("max") or low ("min") values of the metric are better.
+        unit: What one position is, such as an epoch.
+        target: The value of the metric that ends the search.
+        time_to_target: Time until a job reached the target; None: none did.
+        best: The best value of the metric.
+        best_job: Id of the first job that reported the best value.
+        time: Duration of the search, so far if it has not ended.
+        max_position: The position at which a job is complete.
+        curves: The learning curves of the jobs, in order of creation.
+        durations: Time on slots of each job, by its id.
+        runs: The runs of the jobs.
+        jobs_at_full: Pairs (time, number of jobs that reached `max_position` until then), ordered by time.
+        pools: Tuples (time, promising, opportunistic): the sizes of the two pools from that time on.
+        labels: For each labelled job, pairs (time, priority): each label that the policy gave to it. A priority above 0 means
+            promising.
+        confidences: Tuples (time, number of slots, confidences in descending order): the policy's estimates at that time of the
+            probability that a job reaches the target, for each job that has not ended.
+        slots_per_job: k, the number of slots that one promising job would use.
+        visits: The runs on partitions of its data.
+        held: The partitions of its data with the nodes that have them.
+        moved: Tuples (time, bytes from node to node, bytes from the store, bytes to the store): totals of transferred snapshots at each
+            time at which one of them grew.
     """
 
     where: str

@@ -1,4 +1,4 @@
-"""The kinds of plots there are, and which one an input is shown as."""
+"""The registry of the kinds of plots, and the functions that gather the data of a plot, draw it and save it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlotKind:
-    """A kind of plot.
+    """A kind of plot, under its name in `KINDS`.
 
     Attributes:
-        about: What it shows, in words.
-        module: Where it is drawn.
-        shows: Class of the values that it shows; each kind has its own.
-        gather: Makes these from searches.
-        over: Whether it can be shown over positions and over time.
+        about: What the plot shows, in words for people.
+        module: Name of the module of `hopyard.plots.figures` that draws it.
+        shows: Class of the plot's data; no two kinds have the same class.
+        gather: Function that returns the plot's data for a sequence of searches.
+        over: Whether `gather` takes an `Over`: the plot can show positions or time on its x axis.
     """
 
     about: str
@@ -75,16 +75,19 @@ KINDS: Final = {
 }
 
 _MODULES: Final = {**{kind.shows: kind.module for kind in KINDS.values()}, stages.Tree: "stages"}
-"""Where what is shown is drawn. A stage tree is no kind of plot: only its experiment's policy knows it (`hopyard tree`)."""
+"""The module that draws each class of data.
+
+A stage tree has no entry in `KINDS`, because no search contains it: the policy of an experiment returns it (`hopyard tree`).
+"""
 
 SUFFIXES: Final = ("svg", "png")
 
 
 def default_kind(searches: Sequence[Search]) -> str:
-    """What is shown where no kind is named.
+    """Return the kind of plot to show if the user names none.
 
-    One search is shown by its curves, else by what there is of it; several by their times to the target (over numbers of slots,
-    if they have several), else by how long their jobs train.
+    For one search: "curves", else the first of "gantt", "jobs_at_R" and "pools" for which it has data, else "boxes". For several
+    searches: "durations" if one has no target, else "capacity" if they have different numbers of slots, else "boxes".
     """
     first = searches[0]
     if len(searches) == 1:
@@ -97,15 +100,15 @@ def default_kind(searches: Sequence[Search]) -> str:
 
 
 def gather(searches: Sequence[Search], kind: str | None = None, over: str | None = None) -> Any:
-    """What a plot shows, as plain values.
+    """Return the data of a plot, as an instance of the class `PlotKind.shows` of its kind.
 
     Args:
-        searches: At least one.
-        kind: A name of `KINDS`; None: `default_kind`.
-        over: "position" or "time"; None: what is usual for the kind.
+        searches: At least one search.
+        kind: A key of `KINDS`; None: `default_kind`.
+        over: Quantity on the x axis, "position" or "time"; None: the default of the kind.
 
     Raises:
-        InvalidInput: There is no such kind, or it does not fit the searches; the message says why.
+        InvalidInput: The kind does not exist or does not suit the searches; the message says why.
         NotFound: There is nothing to show yet.
     """
     name = kind or default_kind(searches)
@@ -121,7 +124,10 @@ def gather(searches: Sequence[Search], kind: str | None = None, over: str | None
 
 
 def figure(data: Any) -> Figure:
-    """A plot of what `gather` answered (extra `plot`), for a notebook or for more work on it.
+    """Return a plot as a matplotlib figure, for a notebook or for further changes. Needs the extra `plot`.
+
+    Args:
+        data: The result of `gather`, or a stage tree.
 
     Raises:
         Unsupported: matplotlib is not installed.
@@ -134,16 +140,16 @@ def figure(data: Any) -> Figure:
 
 
 def save(data: Any, path: Path) -> None:
-    """Write a plot of what `gather` answered (extra `plot`), whole or not at all; a file that is there is replaced.
+    """Write a plot to a file, replacing an existing one. If writing fails, no partial file remains. Needs the extra `plot`.
 
-    The same values give the same bytes, with the same matplotlib.
+    With the same version of matplotlib, the same data gives the same bytes.
 
     Args:
-        data: What to show.
-        path: The file, whose name ends in .svg or .png.
+        data: The result of `gather`, or a stage tree.
+        path: The file; its name must end in .svg or .png.
 
     Raises:
-        InvalidInput: Its name ends otherwise.
+        InvalidInput: The name of the file has another ending.
         Unsupported: matplotlib is not installed.
     """
     form = form_of(path)
@@ -156,10 +162,10 @@ def save(data: Any, path: Path) -> None:
 
 
 def form_of(path: Path) -> str:
-    """What a file of this name is to be: "svg" or "png".
+    """Return the format of an image file by its name: "svg" or "png".
 
     Raises:
-        InvalidInput: Neither.
+        InvalidInput: The name has another ending.
     """
     form = path.suffix.lower().removeprefix(".")
     if form not in SUFFIXES:
@@ -170,10 +176,10 @@ def form_of(path: Path) -> str:
 
 
 def need_writable(path: Path) -> None:
-    """Make sure, before the work for it, that a plot can be written to a file (extra `plot`).
+    """Check that a plot can be written to a file, before any work is spent on the plot. Needs the extra `plot`.
 
     Raises:
-        InvalidInput: It cannot, or its name is not a plot's.
+        InvalidInput: The folder does not exist or is not writable, `path` is a folder, or its name does not end in .svg or .png.
         Unsupported: matplotlib is not installed.
     """
     form_of(path)
@@ -190,7 +196,7 @@ def need_writable(path: Path) -> None:
 
 
 def document(data: Any) -> Any:
-    """What a plot shows, as JSON knows it: floats that are not finite are null."""
+    """Return the data of a plot as values that JSON can represent. Floats that are not finite become None."""
     if is_dataclass(data) and not isinstance(data, type):
         return {field.name: document(getattr(data, field.name)) for field in fields(data)}
     if isinstance(data, np.ndarray):

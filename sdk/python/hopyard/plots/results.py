@@ -1,4 +1,4 @@
-"""Results of simulations in files: what `hopyard simulate --json` prints, one, several after each other, or a list of them."""
+"""Reads results of simulations from files: the output of one or several calls of `hopyard simulate --json`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _ENDS: Final = {
     JobState.FAILED.value: JobEnd.FAILED,
     RunEndReason.UNTIL.value: JobEnd.COMPLETED,
 }
-"""How a job ended that is in this state; where states are not told, one whose last run ended so."""
+"""How a job ended, by its state; if a result contains no states, by the reason of its last run's end."""
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, unpacked if it was compressed by gzip.
+    """Return the text of a UTF-8 file, decompressed if it is a gzip file.
 
     Raises:
-        NotFound: There is none.
-        InvalidInput: It is a folder, damaged, or no text.
+        NotFound: The file does not exist.
+        InvalidInput: The path is a folder, or the file is damaged or not UTF-8.
     """
     try:
         raw = path.read_bytes()
@@ -47,11 +47,14 @@ def read_text(path: Path) -> str:
 
 
 def read_results(path: Path) -> list[Search]:
-    """The searches in a file: JSON objects after each other, a list of them, or an object whose "runs" is a list of them.
+    """Return the searches in a file of results of simulations.
+
+    The file contains one or several JSON objects one after another, or a list of objects, or an object whose field "runs" is such a
+    list.
 
     Raises:
-        NotFound: There is no such file.
-        InvalidInput: It is none of these; the message names the place, what was found and what is allowed.
+        NotFound: The file does not exist.
+        InvalidInput: The file has another format; the message names the place in the file, what is there and what is allowed.
     """
     found = [_search(where, entry) for where, entry in _entries(path, read_text(path))]
     if not found:
@@ -78,7 +81,7 @@ def _entries(path: Path, text: str) -> list[tuple[str, Any]]:
 
 
 def _one_by_one(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """Documents after each other, each with the line where it begins; on a line of its own or on several."""
+    """Yield the JSON documents of a text, each as (path and line where it begins, document). A document may span several lines."""
     decoder, at, number, passed = json.JSONDecoder(), 0, 1, 0
     while rest := text[at:].lstrip():
         at = len(text) - len(rest)
@@ -169,7 +172,11 @@ def _slots_per_job(fields: _Fields) -> int:
 
 
 def _pools(where: str, pools: Any, fields: _Fields) -> Any:
-    """Promising and opportunistic over time: rows, or `points` of more counts, whose `names` say which are which."""
+    """Return the field "pools" of a result as tuples (seconds, promising slots, opportunistic slots).
+
+    The field is either a list of such tuples, or an object with `names` of pools and `points`, lists of a time and one number per name.
+    Return an empty tuple if the pools have other names.
+    """
     if not isinstance(pools, dict):
         return fields.rows("pools", lambda row: _numbers(row, 3))
     names, points = pools.get("names"), pools.get("points")
@@ -183,7 +190,7 @@ def _pools(where: str, pools: Any, fields: _Fields) -> Any:
 
 
 class _Fields:
-    """The fields of one result, checked; missing ones and null are None."""
+    """Typed access to the fields of one result. A missing field and null are returned as None; a wrong type raises `InvalidInput`."""
 
     def __init__(self, where: str, entry: Mapping[str, Any]) -> None:
         self._where = where
@@ -213,7 +220,15 @@ class _Fields:
         return None if found is None else float(found)
 
     def rows(self, name: str, read: Callable[[Any], Any]) -> Any:
-        """A list as a tuple, each entry read by `read`, which raises ValueError, KeyError or TypeError at a wrong one."""
+        """Return a field that is a list as a tuple; None if it is missing.
+
+        Args:
+            name: Name of the field.
+            read: Converts one entry. It raises ValueError, KeyError or TypeError for a wrong entry.
+
+        Raises:
+            InvalidInput: The field is no list, or `read` rejects an entry.
+        """
         rows = self.get(name, list, "a list")
         if rows is None:
             return None

@@ -1,1 +1,1 @@
-"""The blob store: bytes under their SHA-256, in a folder or an object store."""
+"""The blob store: blobs are bytes stored under their SHA-256, in a folder or an object store."""

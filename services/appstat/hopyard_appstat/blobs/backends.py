@@ -1,4 +1,7 @@
-"""Storage of blobs: a folder, or an object store (S3, GCS, Azure) through obstore."""
+"""Backends that store the bytes of blobs: a folder, or an object store (S3, GCS, Azure) through the library obstore.
+
+A blob is named by its hash: the SHA-256 of its bytes as 64 digits of lower-case hex. Callers of a backend have validated the hash.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,13 @@ _PART: Final = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}\.part")
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object found in a backend, under a name that the backend assigns.
+    """An object that a backend found in its storage: a blob, or a part of an incomplete upload.
 
     Attributes:
-        key: Key of the object within the backend.
+        key: Path of the object within the backend.
         sha256: Hash of the blob; empty: a part of an incomplete upload.
         size: Size in bytes.
-        modified_at: Time of the last write, in seconds since the epoch.
+        modified_at: Time of the last write, in seconds since the Unix epoch.
     """
 
     key: str
@@ -51,21 +54,28 @@ def _close(opening: asyncio.Future[BufferedReader]) -> None:
 
 
 class LocalBackend:
-    """Stores blobs as files `<folder>/<first two digits>/<hash>`. Files and their names are fsynced."""
+    """Stores blobs as files `<folder>/<first two digits of the hash>/<hash>`.
+
+    Files and directory entries are flushed to the disk (fsync) before a blob counts as stored.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def size(self, sha256: str) -> int | None:
-        """Returns the size of a blob in bytes; None: the blob is not stored."""
+        """Return the size of a blob in bytes; None: the blob is not stored."""
         return await asyncio.to_thread(self._size, sha256)
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Moves a file to the blob's path; a file on another disk is copied."""
+        """Store a complete file as the blob of a hash. The file is moved, or copied if it is on another disk."""
         await asyncio.to_thread(self._adopt, sha256, file)
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes]:
-        """Yields the bytes in chunks; a blob deleted meanwhile is still read to its end. Raises `NotFound` if it is not stored."""
+        """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`. If the blob is deleted meanwhile, reading continues to its end.
+
+        Raises:
+            NotFound: The blob is not stored.
+        """
         opening = asyncio.ensure_future(asyncio.to_thread(self._path(sha256).open, "rb"))
         try:
             file = await asyncio.shield(opening)
@@ -81,15 +91,15 @@ class LocalBackend:
             file.close()
 
     async def delete(self, sha256: str) -> None:
-        """Deletes a blob, if it is stored."""
+        """Delete a blob, if it is stored."""
         await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
 
     async def survey(self) -> list[StoredObject]:
-        """Returns all blobs and partial copies in the folder; files with other names are ignored."""
+        """Return all blobs and partial copies in the folder. Files with other names are ignored."""
         return await asyncio.to_thread(lambda: list(self._survey()))
 
     async def remove(self, found: StoredObject) -> None:
-        """Deletes an object that `survey` returned, if it still exists."""
+        """Delete an object that `survey` returned, if it still exists."""
         await asyncio.to_thread((self._folder / found.key).unlink, missing_ok=True)
 
     def _survey(self) -> Iterator[StoredObject]:
@@ -130,7 +140,7 @@ class LocalBackend:
 
 
 def _copy(file: Path, path: Path) -> None:
-    """Copies a file to another disk under a temporary name, flushes it, and renames it to `path`."""
+    """Copy a file to another disk under a temporary name, flush it to the disk, and rename it to `path`."""
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         with file.open("rb") as source, part.open("xb") as target:
@@ -143,13 +153,16 @@ def _copy(file: Path, path: Path) -> None:
 
 
 class ObjectBackend:
-    """Stores blobs as objects `<first two digits>/<hash>` of an object store. Methods raise `Unavailable` if the store fails."""
+    """Stores blobs as objects `<first two digits of the hash>/<hash>` of an object store.
+
+    All methods raise `Unavailable` if the object store fails.
+    """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     async def size(self, sha256: str) -> int | None:
-        """Returns the size of a blob in bytes; None: the blob is not stored."""
+        """Return the size of a blob in bytes; None: the blob is not stored."""
         try:
             return (await obstore.head_async(self._store, _key(sha256)))["size"]
         except FileNotFoundError:
@@ -158,14 +171,22 @@ class ObjectBackend:
             raise _unavailable(error) from error
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Uploads a file; the object becomes visible when the upload is complete. Raises `Exhausted` if a quota is exceeded."""
+        """Upload a complete file as the blob of a hash. The object becomes visible when the upload is complete.
+
+        Raises:
+            Exhausted: A quota of the object store is exceeded.
+        """
         try:
             await obstore.put_async(self._store, _key(sha256), file)
         except BaseError as error:
             raise _unavailable(error) from error
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes]:
-        """Yields the bytes in chunks. Raises `NotFound` if the blob is not stored."""
+        """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`.
+
+        Raises:
+            NotFound: The blob is not stored.
+        """
         try:
             answer = await obstore.get_async(self._store, _key(sha256))
             async for part in answer.stream(min_chunk_size=CHUNK_BYTES):
@@ -178,7 +199,7 @@ class ObjectBackend:
             raise _unavailable(error) from error
 
     async def delete(self, sha256: str) -> None:
-        """Deletes a blob, if it is stored."""
+        """Delete a blob, if it is stored."""
         try:
             await obstore.delete_async(self._store, _key(sha256))
         except FileNotFoundError:
@@ -187,7 +208,7 @@ class ObjectBackend:
             raise _unavailable(error) from error
 
     async def survey(self) -> list[StoredObject]:
-        """Returns all blobs in the object store; objects with other names are ignored."""
+        """Return all blobs in the object store; objects with other names are ignored."""
         found: list[StoredObject] = []
         try:
             async for batch in obstore.list(self._store):
@@ -202,12 +223,12 @@ class ObjectBackend:
         return found
 
     async def remove(self, found: StoredObject) -> None:
-        """Deletes a blob that `survey` returned, if it still exists."""
+        """Delete a blob that `survey` returned, if it still exists."""
         await self.delete(found.sha256)
 
 
 def object_backend(url: str) -> ObjectBackend:
-    """Returns the object store of a URL such as s3://BUCKET/PREFIX; credentials come from the environment.
+    """Return the backend for the URL of an object store, such as s3://BUCKET/PREFIX. Credentials come from the environment.
 
     Raises:
         InvalidInput: obstore does not support the URL.
@@ -226,7 +247,7 @@ def _key(sha256: str) -> str:
 
 
 def _unavailable(error: BaseError) -> Exception:
-    """Returns the error for a failure of the object store: `Exhausted` if a quota is exceeded, else `Unavailable`.
+    """Return the error for a failure of the object store: `Exhausted` if a quota is exceeded, else `Unavailable`.
 
     The object store's client has already retried the operation.
     """

@@ -1,8 +1,7 @@
-"""The blob store: bytes under their SHA-256, verified when written and when read.
+"""The blob store: bytes stored under their SHA-256 (the blob's hash), verified when written and when read.
 
-A blob is first written to a temporary file while its hash is computed. Only a complete and verified blob gets its final
-name: by rename in a local store, by upload in an object store. A blob under its final name is therefore complete, even
-after a crash.
+A blob is first written to a temporary file while its hash is computed. Only a complete and verified blob gets its final name: by rename
+in a local store, by upload in an object store. A blob under its final name is therefore complete, even after a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def check_sha256(text: str) -> str:
-    """Returns the hash if it is valid; it becomes part of paths.
+    """Return `text` unchanged if it is a valid hash. Unchecked text must not become part of a path.
 
     Raises:
         InvalidInput: The text is not 64 digits of lower-case hex.
@@ -40,33 +39,33 @@ def check_sha256(text: str) -> str:
 
 
 class Backend(Protocol):
-    """Storage of verified blobs. The caller has validated all hashes."""
+    """The interface of backends, which store verified blobs. Callers have validated all hashes (`check_sha256`)."""
 
     async def size(self, sha256: str) -> int | None:
-        """Returns the size of a blob in bytes; None: the blob is not stored."""
+        """Return the size of a blob in bytes; None: the blob is not stored."""
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Stores a complete, verified and flushed file under a hash. The file may be moved."""
+        """Store a complete, verified and flushed file as the blob of a hash. The file may be moved."""
 
     def read(self, sha256: str) -> AsyncGenerator[bytes]:
-        """Yields the bytes in chunks of at most `CHUNK_BYTES`. Raises `NotFound` if the blob is not stored."""
+        """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`. Raise `NotFound` if the blob is not stored."""
 
     async def delete(self, sha256: str) -> None:
-        """Deletes a blob, if it is stored."""
+        """Delete a blob, if it is stored."""
 
     async def survey(self) -> list[StoredObject]:
-        """Returns all blobs and parts of blobs that the backend has stored."""
+        """Return all blobs, and all parts of incomplete uploads, that are stored in the backend."""
 
     async def remove(self, found: StoredObject) -> None:
-        """Deletes an object that `survey` returned, if it still exists."""
+        """Delete an object that `survey` returned, if it still exists."""
 
 
 class BlobStore:
-    """Blobs by hash.
+    """Stores blobs and verifies their hashes.
 
     Args:
-        backend: Stores verified blobs.
-        incoming: Folder for blobs being written; no other program may use it.
+        backend: Storage of the verified blobs.
+        incoming: Folder for blobs that are being written; no other program may use it.
         max_bytes: Maximum size of a blob in bytes.
     """
 
@@ -77,11 +76,15 @@ class BlobStore:
         self._arriving: set[Path] = set()
 
     async def open(self) -> None:
-        """Creates the folder `incoming`."""
+        """Create the folder `incoming`, if it does not exist."""
         await asyncio.to_thread(self._incoming.mkdir, parents=True, exist_ok=True)
 
     async def clear_partials(self, *, dry_run: bool = False) -> tuple[int, int]:
-        """Deletes partial uploads of killed processes and returns their number and size in bytes; with `dry_run`, only counts."""
+        """Delete the partial uploads of killed processes from the folder `incoming`; with `dry_run`, only count them.
+
+        Returns:
+            Their number, and their total size in bytes.
+        """
 
         def clear() -> tuple[int, int]:
             count = size = 0
@@ -99,21 +102,25 @@ class BlobStore:
         return await asyncio.to_thread(clear)
 
     async def survey(self) -> list[StoredObject]:
-        """Returns all blobs and parts of blobs in the backend."""
+        """Return all blobs, and all parts of incomplete uploads, that are stored in the backend."""
         return await self._backend.survey()
 
     async def remove(self, found: StoredObject) -> None:
-        """Deletes an object that `survey` returned, if it still exists."""
+        """Delete an object that `survey` returned, if it still exists."""
         await self._backend.remove(found)
 
     async def size(self, sha256: str) -> int | None:
-        """Returns the size of a blob in bytes; None: the blob is not stored. Raises `InvalidInput` if the hash is invalid."""
+        """Return the size of a blob in bytes; None: the blob is not stored. Raise `InvalidInput` if the hash is invalid."""
         return await self._backend.size(check_sha256(sha256))
 
     async def put(self, sha256: str, chunks: AsyncIterable[bytes]) -> int:
-        """Stores the bytes of a blob under their hash and returns their size.
+        """Store the bytes of a blob under their hash, and return their size in bytes.
 
         If the blob is already stored, `chunks` is not read.
+
+        Args:
+            sha256: The hash.
+            chunks: The bytes of the blob.
 
         Raises:
             InvalidInput: The hash is invalid.
@@ -138,10 +145,9 @@ class BlobStore:
         return size
 
     async def _receive(self, path: Path, chunks: AsyncIterable[bytes]) -> tuple[int, str]:
-        """Writes chunks to a new file, flushes it to the disk, and returns their size and hash.
+        """Write chunks to the new file `path`, flush it to the disk, and return the total size in bytes and the hash.
 
-        Chunks are gathered in memory up to `CHUNK_BYTES`, because starting a thread for each would cost more than its
-        write.
+        Chunks are gathered in memory up to `CHUNK_BYTES`, because starting a thread for each would cost more than its write.
         """
         gathered = bytearray()
         digest = hashlib.sha256()
@@ -178,13 +184,13 @@ class BlobStore:
         return size, digest.hexdigest()
 
     async def get(self, sha256: str) -> AsyncGenerator[bytes, None]:
-        """Yields the bytes in chunks of at most `CHUNK_BYTES`.
+        """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`.
 
         Raises:
             InvalidInput: The hash is invalid.
             NotFound: The blob is not stored.
-            DataLoss: The bytes do not match the hash; raised after the last chunk. The blob is then deleted, so that a
-                good copy can be put.
+            DataLoss: The bytes do not match the hash; raised after the last chunk. The blob is then deleted, so that a correct copy can
+                be stored.
         """
         digest = hashlib.sha256()
         async with aclosing(self._backend.read(check_sha256(sha256))) as chunks:
@@ -197,12 +203,12 @@ class BlobStore:
             raise DataLoss(f"blob {sha256} was damaged in the store and is deleted; get or put another copy")
 
     async def delete(self, sha256: str) -> None:
-        """Deletes a blob, if it is stored. Raises `InvalidInput` if the hash is invalid."""
+        """Delete a blob, if it is stored. Raise `InvalidInput` if the hash is invalid."""
         await self._backend.delete(check_sha256(sha256))
 
 
 async def _to_the_end(work: Callable[[], None]) -> None:
-    """Runs `work` in a thread. If the caller is cancelled, it still waits for the thread, so that no work continues unnoticed."""
+    """Run `work` in a thread and wait for its end, even if the caller is cancelled meanwhile: then raise CancelledError afterwards."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(task)
@@ -214,7 +220,11 @@ async def _to_the_end(work: Callable[[], None]) -> None:
 
 
 def open_backend(url: str | None, data: Path) -> Backend:
-    """Returns the backend of a URL: `store/` in the data folder for None, a folder for file://, else an object store.
+    """Return the backend for a URL: a folder for file://, else an object store.
+
+    Args:
+        url: The URL; None: the folder `store/` in the data folder.
+        data: The data folder of the service.
 
     Raises:
         InvalidInput: The URL is not supported.

@@ -1,7 +1,7 @@
-"""Owners of blobs: a blob is kept while it has an owner.
+"""Owners of blobs: a blob is deleted when it has no owner left. An owner is the id of an experiment, or "bundle".
 
-Experiments with the same training have byte-identical snapshots under one hash; the end of one experiment must not
-delete the snapshots of another.
+Experiments with the same training have byte-identical snapshots, which are one blob. The end of one experiment must not delete the
+snapshots of another.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The result of a sweep for data that is not in the index.
+    """The result of a sweep, which deletes incomplete uploads and blobs that are not in the index.
 
     Attributes:
         partials: Number of files of incomplete uploads.
-        partial_bytes: Size of these files in bytes.
+        partial_bytes: Total size of these files in bytes.
         unknown: Number of blobs that are not in the index.
-        unknown_bytes: Size of these blobs in bytes.
-        unknown_kept: Whether these blobs were kept because others may use the same store.
+        unknown_bytes: Total size of these blobs in bytes.
+        unknown_kept: True: these blobs were not deleted, because other programs may use the same store.
     """
 
     partials: int = 0
@@ -42,13 +42,13 @@ class Swept:
 
 
 class OwnedBlobs:
-    """The blob store with the index of blob owners. The empty string is a valid owner.
+    """The blob store together with the index of blobs, which records the owners of each blob. The empty string is a valid owner.
 
     Args:
-        store: Contains the index.
-        blobs: Contains the bytes.
-        alone: Whether no other program keeps blobs in the same store.
-        wall_clock: Returns seconds since the epoch.
+        store: The database, which contains the index.
+        blobs: The blob store, which contains the bytes.
+        alone: Whether no other program stores blobs in the same place.
+        wall_clock: Returns seconds since the Unix epoch.
     """
 
     def __init__(
@@ -58,17 +58,22 @@ class OwnedBlobs:
         self._blobs = blobs
         self._alone = alone
         self._wall_clock = wall_clock
-        # No owner may be added between the decision to delete a blob and its deletion.
+        # Held while a blob gets an owner, and from the decision to delete a blob until its deletion.
         self._lock = asyncio.Lock()
 
     async def put(self, sha256: str, owner: str, chunks: AsyncIterator[bytes]) -> int:
-        """Stores a blob for an owner and returns its size in bytes.
+        """Store a blob for an owner, and return its size in bytes.
+
+        Args:
+            sha256: Hash of the blob.
+            owner: The owner to add.
+            chunks: The bytes of the blob; not read if the blob is stored already.
 
         Raises:
             InvalidInput: `sha256` is not 64 digits of lower-case hex.
             DataLoss: The bytes have another hash.
             Exhausted: The blob is too large, or the disk is full.
-            Aborted: The blob was deleted concurrently; put it again.
+            Aborted: The blob was deleted concurrently; repeat the call.
         """
         size = await self._blobs.put(sha256, chunks)
         async with self._lock:
@@ -78,11 +83,11 @@ class OwnedBlobs:
         return size
 
     def get(self, sha256: str) -> AsyncGenerator[bytes]:
-        """Yields the bytes of a blob; see `BlobStore.get`."""
+        """Yield the bytes of a blob; see `BlobStore.get`."""
         return self._blobs.get(sha256)
 
     async def has(self, hashes: Sequence[str], owner: str) -> list[str]:
-        """Returns those of the hashes whose blobs are stored, and adds `owner` to their owners unless it is empty."""
+        """Return those of the hashes whose blobs are stored. Add `owner` to the owners of these blobs, unless it is empty."""
         async with self._lock:
             sizes = {one: size for one in hashes if (size := await self._blobs.size(one)) is not None}
             if owner and sizes:
@@ -90,14 +95,17 @@ class OwnedBlobs:
         return list(sizes)
 
     async def owned(self, hashes: Sequence[str], owner: str) -> list[str]:
-        """Returns those of the hashes whose blobs are stored and belong to `owner`. Changes nothing."""
+        """Return those of the hashes whose blobs are stored and have the owner `owner`. Change nothing."""
         known = await self._store.owned_blobs(owner, tuple(hashes))
         return [one for one in hashes if one in known and await self._blobs.size(one) is not None]
 
     async def delete(self, hashes: Sequence[str], owner: str, unwanted_seconds: float = 0.0) -> list[str]:
-        """Removes an owner from blobs, deletes those without owners, and returns the deleted hashes.
+        """Remove an owner from blobs, delete the blobs that have no owner left, and return the hashes of the deleted ones.
 
-        Blobs that an owner put or asked for within the last `unwanted_seconds` are kept.
+        Args:
+            hashes: Hashes of the blobs.
+            owner: The owner to remove.
+            unwanted_seconds: Blobs that an owner stored or requested within this number of seconds are skipped.
         """
         async with self._lock:
             for sha256 in hashes:
@@ -108,19 +116,21 @@ class OwnedBlobs:
         return list(orphans)
 
     async def list(self, paging: Paging) -> Page[Row]:
-        """Returns a page of the blobs in the index by hash, each with the seconds since an owner last put it or asked for it."""
+        """Return a page of the index of blobs, ordered by hash.
+
+        Each row has `unwanted_seconds`, too: the seconds since an owner last stored or requested the blob.
+        """
         page, now = await self._store.list_blobs(paging), self._wall_clock()
         rows = tuple({**row, "unwanted_seconds": max(now - row["created_at"], 0.0)} for row in page.items)
         return Page(rows, page.next_token)
 
     async def sweep(self, *, dry_run: bool, older_than_seconds: float, foreign: bool) -> Swept:
-        """Deletes files of incomplete uploads and blobs that are not in the index.
+        """Delete files of incomplete uploads, and blobs that are not in the index.
 
         Args:
-            dry_run: Only count, delete nothing.
-            older_than_seconds: Minimum age of what is deleted in the store; younger data may belong to a pending
-                upload.
-            foreign: Delete blobs that are not in the index even if others may use the same store.
+            dry_run: Whether to count them only, and delete nothing.
+            older_than_seconds: Minimum age of what is deleted from the store; younger objects may belong to an upload in progress.
+            foreign: Whether to delete blobs that are not in the index even if other programs may use the same store.
         """
         partials, partial_bytes = await self._blobs.clear_partials(dry_run=dry_run)
         before = self._wall_clock() - older_than_seconds

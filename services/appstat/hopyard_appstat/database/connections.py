@@ -1,4 +1,4 @@
-"""Database connections: one engine to write, one only to read. SQLite uses WAL mode."""
+"""Database connections: one engine that writes, one that only reads. SQLite uses WAL mode (write-ahead log)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READERS: Final = 4
 
 
 WAL_PAGES: Final = 8192
-"""WAL size in pages at which the writer itself runs a checkpoint. `Database.fold` normally does it before."""
+"""WAL size in pages at which the writer itself runs a checkpoint. Normally `Database.fold` runs one before."""
 
 
 class Synchronous(enum.StrEnum):
@@ -36,15 +36,20 @@ class Synchronous(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An open database. `writer` has one connection; connections of `reader` refuse to write."""
+    """An open database.
+
+    Attributes:
+        writer: Engine with a single connection, which may write.
+        reader: Engine with `READERS` connections, which refuse to write.
+    """
 
     writer: Engine
     reader: Engine
 
     def fold(self) -> None:
-        """Runs a passive WAL checkpoint of SQLite, which does not block the writer and saves it from running one itself.
+        """Run a passive WAL checkpoint of SQLite, which copies the write-ahead log to the database file without blocking the writer.
 
-        Does nothing with other databases.
+        Otherwise the writer would run checkpoints itself, during commits. With other databases this does nothing.
 
         Raises:
             DBAPIError: The checkpoint failed; the WAL is unchanged.
@@ -63,13 +68,17 @@ class Database:
                 cursor.close()
 
     def close(self) -> None:
-        """Closes all connections; SQLite then runs a checkpoint."""
+        """Close all connections; SQLite then runs a checkpoint."""
         self.reader.dispose()
         self.writer.dispose()
 
 
 def database_url(text: str | None, data: Path) -> URL:
-    """Returns the URL of the database: `text`, or SQLite in the data folder if `text` is None.
+    """Return the URL of the database.
+
+    Args:
+        text: The URL as the user gave it; None: a SQLite database in the data folder.
+        data: The data folder of the service.
 
     Raises:
         InvalidInput: The URL is invalid, or its database is not supported.
@@ -88,7 +97,7 @@ def database_url(text: str | None, data: Path) -> URL:
 
 
 def open_database(url: URL, *, synchronous: Synchronous = Synchronous.NORMAL) -> Database:
-    """Opens the database at `url`, or creates an empty one (SQLite). `migrate` creates the tables.
+    """Open the database at `url`. A SQLite database that does not exist is created empty; `migrate` creates the tables.
 
     Args:
         url: The URL, as `database_url` returns it.
@@ -132,5 +141,5 @@ def _set_up_sqlite(engine: Engine, synchronous: Synchronous, *, reads_only: bool
 
     @event.listens_for(engine, "begin")
     def begin(connection: Any) -> None:
-        # A writer takes the lock immediately; if it first read, the lock could be held when it starts to write.
+        # A writer acquires the lock at once. If it read first, another process could acquire the lock before its first write.
         connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")

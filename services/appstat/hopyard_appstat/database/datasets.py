@@ -1,4 +1,4 @@
-"""The data set catalog: its writes inside a transaction, and its queries."""
+"""Writes and queries of the data set catalog: data sets, their partitions, and the replicas of partitions on nodes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ _TABLES = (data_sets, data_partitions, data_replicas)
 
 
 def put(connection: Connection, data: Row) -> Row:
-    """Adds a data set to the catalog.
+    """Add a data set to the catalog, and return it as stored.
 
-    Returns:
-        The data set as stored. A repeated request changes nothing.
+    A request with the same name and the same request id as a stored data set is a repetition: it changes nothing.
+
+    Args:
+        connection: Connection with a transaction that may write.
+        data: Row of the data set, with the rows of its partitions and their replicas (`data_set_row`).
 
     Raises:
         AlreadyExists: Another request added a data set of this name.
@@ -52,14 +55,14 @@ def put(connection: Connection, data: Row) -> Row:
 
 
 def forget(connection: Connection, name: str) -> None:
-    """Deletes a data set from the catalog, if it exists."""
+    """Delete a data set from the catalog, if it exists."""
     for table in _TABLES:
         column = table.c.name if table is data_sets else table.c.data_set
         connection.execute(delete(table).where(column == name))
 
 
 def data_page(connection: Connection, name: str, paging: Paging) -> Page[Row]:
-    """Returns a page of the data sets by name; with `name`, only that data set."""
+    """Return a page of the data sets, ordered by name. If `name` is not empty, only the data set of that name."""
     query = select(data_sets).order_by(data_sets.c.name).limit(paging.size + 1)
     if name:
         query = query.where(data_sets.c.name == name)
@@ -76,7 +79,7 @@ def _get(connection: Connection, name: str) -> Row | None:
 
 
 def _whole(connection: Connection, row: Mapping[Any, Any]) -> Row:
-    """Returns a row of `data_sets` with the rows of its partitions and their replicas."""
+    """Return a row of `data_sets` with the rows of its partitions and their replicas."""
     replicas: defaultdict[int, list[Row]] = defaultdict(list)
     found = select(data_replicas).where(data_replicas.c.data_set == row["name"]).order_by(data_replicas.c.node)
     for one in connection.execute(found):

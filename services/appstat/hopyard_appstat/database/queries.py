@@ -1,4 +1,7 @@
-"""The queries, one function each. They run on a connection of the read-only engine."""
+"""The queries of the journal, statistics, projections and the blob index. They run on a connection of the read-only engine.
+
+Functions named `..._page` return one page of a list; see `hopyard_appstat.pagination`.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ _READ_BYTES = 1024 * 1024
 
 
 def length_of(connection: Connection, stream: str) -> int:
-    """Returns the position of the stream's last record; 0 if the stream does not exist."""
+    """Return the position of the stream's last record; 0 if the stream does not exist."""
     return connection.scalar(select(streams.c.length).where(streams.c.name == stream)) or 0
 
 
 def journal_part(connection: Connection, stream: str, first: int, last: int) -> tuple[Row, ...]:
-    """Returns records from `first` to `last`, but at most about 1 MiB of them; at least one."""
+    """Return the records of a stream from position `first` to position `last` (inclusive), in order.
+
+    At most about 1 MiB of records is returned, but always at least one record if there is any.
+    """
     query = (
         select(journal)
         .where(journal.c.stream == stream, journal.c.position.between(first, last))
@@ -35,7 +41,7 @@ def journal_part(connection: Connection, stream: str, first: int, last: int) -> 
 
 
 def stream_page(connection: Connection, paging: Paging) -> Page[Row]:
-    """Returns a page of the streams by name."""
+    """Return a page of the streams with their lengths, ordered by name."""
     after = paging.after(str)
     query = select(streams.c.name.label("stream"), streams.c.length).order_by(streams.c.name).limit(paging.size + 1)
     if after:
@@ -45,7 +51,10 @@ def stream_page(connection: Connection, paging: Paging) -> Page[Row]:
 
 
 def statistics_page(connection: Connection, experiment: str, job: str, paging: Paging) -> Page[Row]:
-    """Returns a page of the statistics of an experiment, or of one job, sorted by (job, position, part)."""
+    """Return a page of the statistics of an experiment, or of one job if `job` is not empty, ordered by (job, position, part).
+
+    `part` is the partition on which the report was evaluated; empty: all data.
+    """
     key = (statistics.c.job, statistics.c.position, statistics.c.part)
     query = select(statistics).where(statistics.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
     if job:
@@ -58,7 +67,7 @@ def statistics_page(connection: Connection, experiment: str, job: str, paging: P
 
 
 def experiments_page(connection: Connection, state: str, paging: Paging) -> Page[Row]:
-    """Returns a page of the experiments, newest first; with `state`, only those in that state."""
+    """Return a page of the experiments, newest first. If `state` is not empty, only experiments in that state."""
     key = (experiments.c.created_at, experiments.c.id)
     query = select(experiments).order_by(*(column.desc() for column in key)).limit(paging.size + 1)
     if state:
@@ -71,7 +80,7 @@ def experiments_page(connection: Connection, state: str, paging: Paging) -> Page
 
 
 def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[Row]:
-    """Returns a page of the jobs of an experiment, in order of creation."""
+    """Return a page of the jobs of an experiment, in order of creation."""
     key = (jobs.c.ordinal, jobs.c.id)
     query = select(jobs).where(jobs.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
     after = paging.after(int, str)
@@ -82,7 +91,10 @@ def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[R
 
 
 def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[Row]:
-    """Returns a page of the scaling measurements of a training, sorted by (hardware, slots)."""
+    """Return a page of the scaling profiles of a training, ordered by (hardware, slots).
+
+    `training` identifies trainings that take equally long; see the message Scaling.
+    """
     key = (scaling.c.hardware, scaling.c.slots)
     query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)
     after = paging.after(str, int)
@@ -93,7 +105,7 @@ def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[
 
 
 def blobs_page(connection: Connection, paging: Paging) -> Page[Row]:
-    """Returns a page of the blob index by hash, each blob with its owners."""
+    """Return a page of the index of blobs, ordered by hash, each blob with its owners."""
     query = select(blobs).order_by(blobs.c.sha256).limit(paging.size + 1)
     after = paging.after(str)
     if after:
@@ -110,28 +122,36 @@ def blobs_page(connection: Connection, paging: Paging) -> Page[Row]:
 
 
 def blobs_known(connection: Connection, hashes: tuple[str, ...]) -> set[str]:
-    """Returns those of the hashes that are in the index."""
+    """Return those of the hashes whose blobs are in the index."""
     return set(connection.scalars(select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))))
 
 
 def blobs_owned(connection: Connection, owner: str, hashes: tuple[str, ...]) -> set[str]:
-    """Returns those of the hashes that the owner owns."""
+    """Return those of the hashes whose blobs have the owner `owner`, by the index."""
     mine = blob_owners.c.owner == owner, blob_owners.c.sha256.in_(hashes)
     return set(connection.scalars(select(blob_owners.c.sha256).where(*mine)))
 
 
 def newest_row(connection: Connection, experiment: str) -> int:
-    """Returns the cursor after all present statistics of an experiment; 0 if there are none."""
+    """Return the row number of the experiment's last committed statistic, as a cursor for `statistics_after`; 0 if there is none."""
     return connection.scalar(select(func.max(statistics.c.row)).where(statistics.c.experiment == experiment)) or 0
 
 
 def statistics_after(
     connection: Connection, experiment: str, job: str, cursor: int, limit: int
 ) -> tuple[tuple[Row, ...], int]:
-    """Returns statistics committed after a cursor, in commit order, and the cursor after the rows read.
+    """Return the next statistics of an experiment in commit order, and the cursor for the next call.
 
-    Reads at most `limit` rows of the experiment, of which only those of `job` are returned (empty: of all jobs). An
-    unchanged cursor means that there are no more rows; a changed one may come with no statistics.
+    Args:
+        connection: Connection to read on.
+        experiment: Id of the experiment.
+        job: Id of the job; empty: all jobs.
+        cursor: Row number after which to read; 0: from the first statistic.
+        limit: Maximum number of rows to read. Rows of other jobs count but are not returned.
+
+    Returns:
+        The statistics, and the row number of the last row that was read. If it equals `cursor`, there are no more rows. Otherwise the
+        statistics may still be empty, if all rows were of other jobs.
     """
     query = (
         select(statistics)

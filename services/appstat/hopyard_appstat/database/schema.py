@@ -58,9 +58,9 @@ journal: Final = Table(
     Column("at", Double, nullable=False),
     Column("kind", Text, nullable=False),
     Column("payload", LargeBinary, nullable=False),
-    # The version of the journal format; 0: the writer named none.
+    # The version of the journal format; 0: unknown, written before formats had versions.
     Column("version", Integer, nullable=False, server_default="0"),
-    # Empty: the record has none.
+    # Empty: the record was written without a checksum.
     Column("checksum", Text, nullable=False, server_default=""),
     PrimaryKeyConstraint("stream", "position"),
 )
@@ -115,7 +115,7 @@ statistics: Final = Table(
     sqlite_autoincrement=True,
 )
 
-# The search plan: nodes keyed by what they train, the segments of trials on them, and the trials' snapshots.
+# The search plan (see search_plan.py): its nodes, the segments of the trials' paths (stretches), and the trials' snapshots.
 
 plan_nodes: Final = Table(
     "plan_nodes",
@@ -172,7 +172,7 @@ blobs: Final = Table(
     metadata,
     Column("sha256", Text, primary_key=True),
     Column("size_bytes", BigInteger, nullable=False),
-    # When an owner last put the blob or asked for it, in seconds since the epoch.
+    # When an owner last stored or requested the blob, in seconds since the Unix epoch.
     Column("created_at", Double, nullable=False),
 )
 

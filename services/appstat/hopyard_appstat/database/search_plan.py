@@ -1,8 +1,11 @@
-"""The search plan in the database: written with the journal, queried by node (Hippo, section 3.2).
+"""Writes and queries of the search plan in the database (Hippo, section 3.2).
 
-A node stands for training from a start position with a fixed set of hyperparameter functions. It has no end: other
-nodes may branch off at any later position. Its results are the statistics of the trials that pass through it, so they
-are stored once.
+A *trial* is the training of one job. The search plan is a tree that merges the trainings of trials as long as they are equal. A *node*
+of it stands for training from a start position with fixed values or functions of the hyperparameters. A node has no end: other nodes
+may branch off at any later position. Its *key* is a hash, equal for equal trainings. All nodes with the same code, program and training
+seed have the same *root*. The path of a trial from position 0 consists of *segments*, one in each node that it passes through.
+
+The results of a node are the statistics of the trials that pass through it, so they are stored only once.
 """
 
 from __future__ import annotations
@@ -22,7 +25,13 @@ from hopyard_appstat.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class NodeDetails:
-    """The rows of a node of the search plan, of the trials that pass through it, and of its snapshots in the store."""
+    """The rows of one node of the search plan.
+
+    Attributes:
+        node: The node.
+        references: The trials that pass through the node, each with the end of its segment.
+        snapshots: Snapshots in the store of these trials at positions in the node.
+    """
 
     node: Row
     references: Sequence[Row]
@@ -30,7 +39,13 @@ class NodeDetails:
 
 
 def write(connection: Connection, paths: Mapping[tuple[str, str], Sequence[Row]], snapshots: Sequence[Row]) -> None:
-    """Replaces the paths of trials, given as segments by (experiment, job), and adds snapshots."""
+    """Replace the paths of trials, and add snapshots.
+
+    Args:
+        connection: Connection with a transaction that may write.
+        paths: The segments of each trial's path, by (experiment, job).
+        snapshots: Rows of snapshots in the store; a row of the same trial and position is replaced.
+    """
     stretches = [one for path in paths.values() for one in path]
     nodes = {
         one["node"]: {"key": one["node"], **{name: one[name] for name in ("root", "parent", "start", "values_json")}}
@@ -47,7 +62,7 @@ def write(connection: Connection, paths: Mapping[tuple[str, str], Sequence[Row]]
 
 
 def nodes_page(connection: Connection, root: str, paging: Paging) -> Page[Row]:
-    """Returns a page of the nodes with this root, sorted by (start, key)."""
+    """Return a page of the nodes with the root `root`, ordered by (start, key)."""
     key = (plan_nodes.c.start, plan_nodes.c.key)
     query = select(plan_nodes).where(plan_nodes.c.root == root).order_by(*key).limit(paging.size + 1)
     after = paging.after(int, str)
@@ -60,10 +75,10 @@ def nodes_page(connection: Connection, root: str, paging: Paging) -> Page[Row]:
 
 
 def node_details(connection: Connection, key: str) -> NodeDetails:
-    """Returns a node with its references and snapshots, without its results.
+    """Return a node with its references and snapshots, without its results.
 
     Raises:
-        NotFound: The node does not exist.
+        NotFound: No node has this key.
     """
     row = connection.execute(select(plan_nodes).where(plan_nodes.c.key == key)).mappings().one_or_none()
     if row is None:
@@ -85,7 +100,7 @@ def node_details(connection: Connection, key: str) -> NodeDetails:
 
 
 def results_page(connection: Connection, key: str, paging: Paging) -> Page[Row]:
-    """Returns a page of the results of a node, sorted by (position, experiment, job, part)."""
+    """Return a page of the results (statistics) of the node `key`, ordered by (position, experiment, job, part)."""
     order = (statistics.c.position, statistics.c.experiment, statistics.c.job, statistics.c.part)
     query = (
         select(statistics)
@@ -103,16 +118,18 @@ def results_page(connection: Connection, key: str, paging: Paging) -> Page[Row]:
 
 
 def _within(table: Any) -> Any:
-    """Returns the SQL condition that a row of `table` lies, by its position, on a segment of the same trial."""
+    """Return the SQL condition that a row of `table` belongs to a segment: same trial, and a position inside the segment."""
     way = plan_stretches.c
     same = and_(table.c.experiment == way.experiment, table.c.job == way.job)
     return and_(same, table.c.position > way.start, table.c.position <= way.end)
 
 
 def _measured(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Returns for each node: number of references, largest wanted and reached position, mean seconds of a report.
+    """Return computed columns of nodes, by the node's key.
 
-    Nodes that no trial passes through are missing, as are `reached` and `report_seconds` of nodes without reports.
+    `references`: number of trials that pass through the node. `wanted`: largest position that one of them shall reach in it. `reached`:
+    largest position with a report. `report_seconds`: mean training time between reports. Nodes without trials are missing, and so are
+    the last two for nodes without reports.
     """
     way, found = plan_stretches.c, dict[str, dict[str, Any]]()
     passing = select(way.node, func.count(), func.max(way.end)).where(way.node.in_(keys)).group_by(way.node)

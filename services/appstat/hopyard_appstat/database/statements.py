@@ -1,4 +1,4 @@
-"""The SQL statements of each commit, compiled once: compiling one takes longer than SQLite takes to execute it."""
+"""The SQL statements of each commit, compiled to text once: compiling a statement takes longer than SQLite takes to execute it."""
 
 from __future__ import annotations
 
@@ -21,26 +21,37 @@ SET_LENGTH: Final = (
 ADD_STREAM: Final = streams.insert()
 ADD_RECORD: Final = journal.insert()
 
-# Rows are passed to the driver unconverted: it accepts named parameters and int, float, str, bytes and bool values.
+# Rows are passed to SQLite's driver unconverted, because it accepts named parameters and int, float, str, bytes and bool values.
 _SQLITE: Final = sqlite.dialect(paramstyle="named")
 
 Row = Mapping[str, Any]
 
 
 def execute(connection: Connection, statement: Executable, rows: Sequence[Row]) -> None:
-    """Executes a statement of this module once for each row."""
+    """Execute one of this module's constant statements once for each row, which contains the statement's parameters by name."""
     if rows:
         _run(connection, _text(statement, _spoken(connection)), rows)
 
 
 def scalar(connection: Connection, statement: Executable, row: Row) -> Any:
-    """Returns the first column of the first row that a statement of this module finds; None: no row."""
+    """Return the first column of the first row that one of this module's constant statements finds; None: it finds no row.
+
+    `row` contains the statement's parameters by name.
+    """
     found = _run(connection, _text(statement, _spoken(connection)), [row]).fetchone()
     return None if found is None else found[0]
 
 
 def upsert(connection: Connection, table: Table, key: tuple[str, ...], rows: Sequence[Row], *, replace: bool) -> None:
-    """Inserts rows. If a row with the same key exists, it is replaced, or kept if `replace` is False."""
+    """Insert rows into a table.
+
+    Args:
+        connection: Connection with a transaction that may write.
+        table: The table.
+        key: Names of the columns that identify a row.
+        rows: The rows, as values by column name.
+        replace: What to do if a row with the same key exists. True: replace it. False: keep it and ignore the new one.
+    """
     if rows:
         _run(connection, _upsert_text(table, key, replace, _spoken(connection)), rows)
 
@@ -50,7 +61,7 @@ def _spoken(connection: Connection) -> Dialect:
 
 
 def _run(connection: Connection, text: str, rows: Sequence[Row]) -> DBAPICursor:
-    """Executes SQL text with the driver's cursor, without SQLAlchemy's overhead.
+    """Execute SQL text with the driver's cursor, without SQLAlchemy's overhead.
 
     Raises:
         DBAPIError: The statement failed; the same error as from SQLAlchemy.

@@ -1,4 +1,4 @@
-"""The database as an asynchronous interface: rows in and out, without blocking the event loop."""
+"""The asynchronous interface of the database. Rows are dicts; database work runs in threads and does not block the event loop."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _FOLD_SECONDS: Final = 1.0
 
 
 class Store:
-    """The journal, statistics, blob index, catalog and search plan.
+    """Reads and writes the journal, statistics, projections, index of blobs, data set catalog and search plan in the database.
 
-    `run` must run as a background task while the store is used.
+    Create an instance, run `run` as a background task while it is used, then `close`, await the task, and `release`.
 
     Args:
         database: An open database with the newest schema.
-        wall_clock: Returns seconds since the epoch.
+        wall_clock: Returns seconds since the Unix epoch.
     """
 
     def __init__(self, database: Database, *, wall_clock: Callable[[], float] = time.time) -> None:
@@ -51,11 +51,11 @@ class Store:
 
     @property
     def commits(self) -> int:
-        """The number of transactions committed since the start."""
+        """Number of transactions committed since this instance was created."""
         return self._writer.commits
 
     async def run(self) -> None:
-        """Commits writes until `close`."""
+        """Commit writes, and run WAL checkpoints, until `close` is called and all pending writes are committed."""
         folding = asyncio.create_task(self._fold(), name="folding")
         try:
             await self._writer.run()
@@ -64,16 +64,16 @@ class Store:
             await asyncio.gather(folding, return_exceptions=True)
 
     def end_watches(self) -> None:
-        """Ends all watches with `Unavailable`. Call it first when the service stops."""
+        """End all watches: each raises `Unavailable` to its client. Call it first when the service stops."""
         self._wakes.close()
 
     async def close(self) -> None:
-        """Ends watches and refuses new writes; `run` ends when the pending writes are committed."""
+        """End watches and refuse new writes. `run` ends when the pending writes are committed."""
         self.end_watches()
         await self._writer.close()
 
     def release(self) -> None:
-        """Closes threads and connections. Call it after `run` has ended."""
+        """Close all threads and database connections. Call it after `run` has ended."""
         self._writer.release()
         self._readers.shutdown()
         self._database.close()
@@ -81,11 +81,16 @@ class Store:
     # ------------------------------------------------------------------------------------------------------- writing
 
     async def begin_epoch(self, holder: str) -> int:
-        """Begins a new epoch and returns its number, which is larger than all earlier ones."""
+        """Begin a new epoch of the scheduler, and return its number, which is larger than all earlier ones.
+
+        From then on, writes with an earlier epoch are refused. `holder` describes the scheduler, for error messages.
+        """
         return await self._writer.do(lambda transaction: transaction.begin_epoch(holder))
 
     async def append(self, append: Append) -> None:
-        """Appends records and applies their projections in one transaction, which is committed on return.
+        """Append records to the journal and apply their projections in one transaction. On return the transaction is committed.
+
+        A batch that is already in the journal, because the call is repeated, changes nothing.
 
         Raises:
             StaleEpoch: A newer epoch has begun.
@@ -96,30 +101,39 @@ class Store:
         await self._writer.do(lambda transaction: transaction.append(append))
 
     async def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
-        """Writes streams that do not exist yet, with their projections, in one transaction, which is committed on return.
+        """Write complete streams that do not exist yet, with their projections, in one transaction, which is committed on return.
 
         Args:
-            parts: Returns the parts from the first one at each call; called in the writer's thread.
+            parts: Returns an iterator over the parts of the import, in order. It is called several times, in the writer's thread, and
+                each call starts at the first part.
 
         Raises:
-            StaleEpoch, Conflict, InvalidInput: As `append`.
+            StaleEpoch, Conflict, InvalidInput: As in `append`.
             Aborted: One of the streams exists with other records.
         """
         await self._writer.do(lambda transaction: transaction.import_journal(parts))
 
     async def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
-        """Adds blobs (sizes in bytes by hash) to the index, with an owner and the present time."""
+        """Add an owner to blobs, and record the current time as the time of their last use. Blobs that are new to the index are added.
+
+        Args:
+            owner: The owner.
+            sizes: Size of each blob in bytes, by hash.
+        """
         await self._writer.do(lambda transaction: transaction.own_blobs(owner, sizes))
 
     async def disown_blobs(self, owner: str, hashes: tuple[str, ...], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
-        """Removes an owner from blobs; removes blobs without owners from the index and returns their hashes.
+        """Remove an owner from blobs, remove the blobs that have no owner left from the index, and return the hashes of these.
 
-        Blobs that an owner put or asked for within the last `unwanted_seconds` are not changed.
+        Args:
+            owner: The owner to remove.
+            hashes: Hashes of the blobs.
+            unwanted_seconds: Blobs that an owner stored or requested within this number of seconds are skipped.
         """
         return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes, unwanted_seconds))
 
     async def put_data(self, data: Row) -> Row:
-        """Adds a data set to the catalog and returns it as stored. A repeated request changes nothing.
+        """Add a data set to the catalog, and return it as stored; see `datasets.put`.
 
         Raises:
             AlreadyExists: Another request added a data set of this name.
@@ -128,13 +142,17 @@ class Store:
         return await self._writer.do(lambda transaction: transaction.put_data(data))
 
     async def forget_data(self, name: str) -> None:
-        """Deletes a data set from the catalog, if it exists."""
+        """Delete a data set from the catalog, if it exists."""
         await self._writer.do(lambda transaction: transaction.forget_data(name))
 
     # ------------------------------------------------------------------------------------------------------- reading
 
     async def read_journal(self, stream: str, first: int = 1) -> AsyncGenerator[tuple[Row, ...], None]:
-        """Yields the records of a stream from position `first` (0 counts as 1) to its present end, in parts of about 1 MiB.
+        """Yield the records of a stream, in order, in parts of about 1 MiB, up to the last record at the time of the call.
+
+        Args:
+            stream: Name of the stream. A stream that does not exist has no records.
+            first: Position of the first record; 0: the same as 1.
 
         Raises:
             InvalidInput: The position is negative.
@@ -149,70 +167,74 @@ class Store:
             position = records[-1]["position"] + 1
 
     async def list_streams(self, paging: Paging) -> Page[Row]:
-        """Returns a page of the streams by name."""
+        """Return a page of the streams with their lengths, ordered by name."""
         return await self._read(queries.stream_page, paging)
 
     async def query_statistics(self, experiment: str, job: str, paging: Paging) -> Page[Row]:
-        """Returns a page of statistics sorted by (job, position, part); an empty `job` means all jobs."""
+        """Return a page of the statistics of an experiment, ordered by (job, position, part). An empty `job` means all jobs.
+
+        `part` is the partition on which the report was evaluated; empty: all data.
+        """
         return await self._read(queries.statistics_page, experiment, job, paging)
 
     async def query_experiments(self, state: str, paging: Paging) -> Page[Row]:
-        """Returns a page of experiments, newest first; an empty `state` means all states."""
+        """Return a page of the experiments, newest first. An empty `state` means all states."""
         return await self._read(queries.experiments_page, state, paging)
 
     async def query_jobs(self, experiment: str, paging: Paging) -> Page[Row]:
-        """Returns a page of the jobs of an experiment, in order of creation."""
+        """Return a page of the jobs of an experiment, in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
 
     async def query_scaling(self, training: str, paging: Paging) -> Page[Row]:
-        """Returns a page of the scaling measurements of a training, by hardware and number of slots."""
+        """Return a page of the scaling profiles of a training, ordered by (hardware, slots); see `queries.scaling_page`."""
         return await self._read(queries.scaling_page, training, paging)
 
     async def query_data(self, name: str, paging: Paging) -> Page[Row]:
-        """Returns a page of data sets by name; an empty `name` means all."""
+        """Return a page of the data sets, ordered by name. An empty `name` means all data sets."""
         return await self._read(datasets.data_page, name, paging)
 
     async def list_plan_nodes(self, root: str, paging: Paging) -> Page[Row]:
-        """Returns a page of the search plan's nodes with this root, by start position."""
+        """Return a page of the search plan's nodes with the root `root`, ordered by (start, key); see `search_plan`."""
         return await self._read(search_plan.nodes_page, root, paging)
 
     async def plan_node(self, key: str) -> NodeDetails:
-        """Returns a node of the search plan without its results.
+        """Return a node of the search plan with its references and snapshots, without its results.
 
         Raises:
-            NotFound: The node does not exist.
+            NotFound: No node has this key.
         """
         return await self._read(search_plan.node_details, key)
 
     async def plan_results(self, key: str, paging: Paging) -> Page[Row]:
-        """Returns a page of the results of a node, by position."""
+        """Return a page of the results of the search plan's node `key`, ordered by (position, experiment, job, part)."""
         return await self._read(search_plan.results_page, key, paging)
 
     async def list_blobs(self, paging: Paging) -> Page[Row]:
-        """Returns a page of the blob index by hash, each blob with its owners."""
+        """Return a page of the index of blobs, ordered by hash, each blob with its owners."""
         return await self._read(queries.blobs_page, paging)
 
     async def known_blobs(self, hashes: tuple[str, ...]) -> set[str]:
-        """Returns those of the hashes that are in the index."""
+        """Return those of the hashes whose blobs are in the index."""
         return await self._read(queries.blobs_known, hashes)
 
     async def owned_blobs(self, owner: str, hashes: tuple[str, ...]) -> set[str]:
-        """Returns those of the hashes that the owner owns."""
+        """Return those of the hashes whose blobs have the owner `owner`, by the index."""
         return await self._read(queries.blobs_owned, owner, hashes)
 
     async def watch_statistics(
         self, experiment: str, job: str, *, replay: bool
     ) -> AsyncGenerator[tuple[Row, ...], None]:
-        """Yields statistics as they are committed, in commit order, without end.
+        """Yield batches of statistics as they are committed, in commit order, without end.
 
         Args:
             experiment: Id of the experiment, which need not exist yet.
             job: Id of the job; empty: all jobs.
-            replay: Whether to begin with the statistics that already exist.
+            replay: Whether to start with the statistics that already exist.
 
         Yields:
-            First an empty batch: every later commit will be yielded. Then non-empty batches. A slow reader receives
-                larger batches and misses nothing.
+            First an empty batch, as the sign that every later commit will be yielded. Then batches that are not empty. A slow reader
+            gets larger
+            batches and misses nothing.
 
         Raises:
             Unavailable: The service is stopping.

@@ -1,6 +1,7 @@
-"""The writes inside a transaction: epochs, journal, projections, blob index, catalog.
+"""The write operations of a transaction: epochs, journal, projections, index of blobs, data set catalog.
 
-Each operation checks its input before it writes, so a refused one does not affect others in the same transaction.
+Each operation checks its input before it writes. An operation that is refused therefore has no effect on other operations in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 
 
 class Transaction:
-    """One transaction, which may contain many operations.
+    """One database transaction, in which several operations of different clients may be executed.
 
     Args:
         connection: Connection on which the transaction has begun.
-        now: Present time in seconds since the epoch.
+        now: Current time in seconds since the Unix epoch.
 
     Attributes:
-        touched: Experiments to which the transaction adds statistics.
+        touched: Ids of experiments to which the transaction adds statistics.
     """
 
     def __init__(self, connection: Connection, *, now: float) -> None:
@@ -42,7 +43,7 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------------ epochs
 
     def begin_epoch(self, holder: str) -> int:
-        """Begins a new epoch and returns its number."""
+        """Begin a new epoch of the scheduler, and return its number. `holder` describes the scheduler, for error messages."""
         result = self._connection.execute(epochs.insert().values(holder=holder, began_at=self._now))
         assert result.inserted_primary_key is not None
         epoch = int(result.inserted_primary_key[0])
@@ -64,7 +65,7 @@ class Transaction:
     # ----------------------------------------------------------------------------------------------------- journal
 
     def append(self, append: Append) -> None:
-        """Appends records and applies their projections. A batch that is already in the journal changes nothing.
+        """Append records to the journal and apply their projections. A batch that is already in the journal changes nothing.
 
         Raises:
             StaleEpoch: A newer epoch has begun.
@@ -88,13 +89,13 @@ class Transaction:
         self._project(append.projected)
 
     def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
-        """Writes streams that do not exist yet, after checking all parts. An import that was already written changes nothing.
+        """Write complete streams that do not exist yet, after checking all parts. An import that was already written changes nothing.
 
         Args:
-            parts: Returns the parts from the first one at each call.
+            parts: Returns an iterator over the parts of the import, in order; each call starts at the first part.
 
         Raises:
-            StaleEpoch, Conflict, InvalidInput: As `append`.
+            StaleEpoch, Conflict, InvalidInput: As in `append`.
             Aborted: One of the streams exists with other records.
         """
         ends: dict[str, int] = {}
@@ -122,7 +123,7 @@ class Transaction:
         return self._lengths[stream]
 
     def _check_repeated(self, batches: Mapping[str, list[Row]]) -> None:
-        """Checks that the journal contains all records of the batches unchanged; raises `Aborted` otherwise."""
+        """Raise `Aborted` unless the journal contains all records of the batches, unchanged. `batches` has the records by stream."""
         for stream, records in batches.items():
             first, last = records[0]["position"], records[-1]["position"]
             if last > self._length(stream):
@@ -173,16 +174,24 @@ class Transaction:
     # ------------------------------------------------------------------------------------------------------- blobs
 
     def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
-        """Adds blobs (sizes in bytes by hash) to the index, with an owner and the present time."""
+        """Add an owner to blobs, and record the current time as the time of their last use. Blobs that are new to the index are added.
+
+        Args:
+            owner: The owner.
+            sizes: Size of each blob in bytes, by hash.
+        """
         rows = [{"sha256": one, "size_bytes": size, "created_at": self._now} for one, size in sizes.items()]
         statements.upsert(self._connection, blobs, ("sha256",), rows, replace=True)
         owners = [{"sha256": one, "owner": owner} for one in sizes]
         statements.upsert(self._connection, blob_owners, ("sha256", "owner"), owners, replace=False)
 
     def disown_blobs(self, owner: str, hashes: Iterable[str], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
-        """Removes an owner from blobs; removes blobs without owners from the index and returns their hashes.
+        """Remove an owner from blobs, remove the blobs that have no owner left from the index, and return the hashes of these.
 
-        Blobs that an owner put or asked for within the last `unwanted_seconds` are not changed.
+        Args:
+            owner: The owner to remove.
+            hashes: Hashes of the blobs.
+            unwanted_seconds: Blobs that an owner stored or requested within this number of seconds are skipped.
         """
         named = list(dict.fromkeys(hashes))
         if unwanted_seconds > 0:
@@ -201,16 +210,21 @@ class Transaction:
     # ----------------------------------------------------------------------------------------------------- catalog
 
     def put_data(self, data: Row) -> Row:
-        """Adds a data set to the catalog; see `datasets.put`."""
+        """Add a data set to the catalog, and return it as stored; see `datasets.put`."""
         return datasets.put(self._connection, data)
 
     def forget_data(self, name: str) -> None:
-        """Deletes a data set from the catalog, if it exists."""
+        """Delete a data set from the catalog, if it exists."""
         datasets.forget(self._connection, name)
 
 
 def _by_stream(records: Iterable[Row]) -> dict[str, list[Row]]:
-    """Returns the records by stream, after checking names, times, sizes and that positions are contiguous."""
+    """Return the records grouped by stream, after checking them.
+
+    Raises:
+        InvalidInput: A record has no stream, a time that is not finite or a payload that is too large, or positions of a stream are not
+            contiguous.
+    """
     batches: dict[str, list[Row]] = {}
     for index, record in enumerate(records):
         place = f"records[{index}]"

@@ -1,4 +1,4 @@
-"""The only writer of the database. It commits all waiting operations together (group commit)."""
+"""The only writer of the database. It commits all waiting operations together in one transaction (group commit)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Waiting = tuple[Operation[Any], asyncio.Future[Any]]
 _Outcome = tuple[Any, BaseException | None]
 
 MAX_GROUP: Final = 256
-"""Maximum number of operations in one transaction; it limits how long the first of them waits."""
+"""Maximum number of operations in one transaction, which limits how long the first of them waits for its commit."""
 
 _FULL_BYTES: Final = 65536
 
@@ -34,12 +34,14 @@ MAX_WAITING: Final = 1024
 
 
 class Writer:
-    """Runs operations on the database in order of arrival, one transaction at a time.
+    """Executes operations on the database in order of arrival, one transaction at a time.
+
+    Run `run` as a background task, call `do` for each operation, then `close`, await the task, and `release`.
 
     Args:
-        engine: Engine with the only writing connection.
-        on_commit: Called in the event loop after each commit, with the experiments that have new statistics.
-        wall_clock: Returns seconds since the epoch.
+        engine: Engine with the only connection that may write.
+        on_commit: Called in the event loop after each commit that adds statistics, with the ids of their experiments.
+        wall_clock: Returns seconds since the Unix epoch.
     """
 
     def __init__(
@@ -52,13 +54,13 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="appstat-writer")
         self._closing = False
         self.commits = 0
-        """The number of committed transactions."""
+        """The number of committed transactions since this writer was created."""
 
     async def do(self, operation: Operation[T]) -> T:
-        """Runs an operation and returns its result after it is committed.
+        """Execute an operation, and return its result after it is committed.
 
         Raises:
-            HopyardError: The operation raised it and changed nothing.
+            HopyardError: The operation raised this error; it changed nothing.
             Exhausted: The disk is full.
             Unavailable: The database cannot be written at present, or the service is stopping.
         """
@@ -69,7 +71,7 @@ class Writer:
         return await done
 
     async def run(self) -> None:
-        """Commits operations until `close`; run it as a background task of the service."""
+        """Commit operations until `close` is called and the queue is empty."""
         ended = False
         while not ended:
             group: list[_Waiting] = []
@@ -86,13 +88,13 @@ class Writer:
                 await self._serve(group)
 
     async def close(self) -> None:
-        """Refuses new operations; `run` ends after the operations in the queue."""
+        """Refuse new operations. `run` ends after the operations in the queue are committed."""
         if not self._closing:
             self._closing = True
             await self._queue.put(None)
 
     def release(self) -> None:
-        """Ends the writer's thread. Call it after `run` has ended."""
+        """End the writer's thread. Call it after `run` has ended."""
         self._thread.shutdown()
 
     async def _serve(self, group: list[_Waiting]) -> None:
@@ -111,7 +113,11 @@ class Writer:
     # ------------------------------------------------------------------------------------------- in the writer's thread
 
     def _commit_or_split(self, operations: list[Operation[Any]]) -> tuple[list[_Outcome], set[str]]:
-        """Commits the operations in one transaction; if one of them may have made it fail, commits each separately."""
+        """Commit the operations in one transaction. If it fails and one operation may be the cause, commit each operation separately.
+
+        Returns:
+            For each operation its result or its error, and the ids of the experiments that have new statistics.
+        """
         try:
             return self._commit(operations)
         except OperationalError as error:
@@ -144,7 +150,7 @@ class Writer:
 
 
 def cause_of(error: DBAPIError, url: URL) -> HopyardError:
-    """Returns the error to raise for a failure of the database: `Exhausted` if its disk is full, else `Unavailable`."""
+    """Return the error to raise for a failure of the database at `url`: `Exhausted` if its disk is full, else `Unavailable`."""
     text = str(error.orig)
     name = url.render_as_string()
     # SQLite reports "disk I/O error" if there is no room for its shared-memory file.

@@ -1,1 +1,1 @@
-"""The built-in generators, found by entry point like external ones."""
+"""The built-in generators. Like external ones, they are found by their entry points in the group `hopyard.generators`."""

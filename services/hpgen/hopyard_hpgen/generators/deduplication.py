@@ -1,4 +1,4 @@
-"""Avoids duplicate configurations."""
+"""Helpers with which generators avoid proposing the same configuration twice."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final
 from hopyard.space import Configuration, Problem, Space, SpaceError, below, canonical_json, stream
 
 _ATTEMPTS: Final = 100
-"""Number of random draws before the remaining configurations are listed; reached only when nearly all are used."""
+"""Maximum number of draws for a new configuration before the remaining ones are listed."""
 
 _LISTED: Final = 100_000
-"""Maximum size of a space whose remaining configurations are listed."""
+"""Maximum size of a space whose remaining configurations are listed, in configurations."""
 
 
 class Unseen:
-    """The configurations of a space that were not proposed yet.
+    """Tracks which configurations of a space were proposed, to find new ones.
 
     Args:
         space: The search space.
-        seed: Seed for the choice among the remaining configurations.
+        seed: Seed for the choice among the last remaining configurations.
     """
 
     def __init__(self, space: Space, seed: int) -> None:
-        """Start without proposals."""
+        """Start with no configuration proposed."""
         self._space = space
         self._seed = seed
         self._seen = set[str]()
@@ -35,10 +35,16 @@ class Unseen:
         return None if self._space.constraints else self._space.size
 
     def first(self, ordinal: int, draw: Callable[[int], Configuration]) -> Configuration | None:
-        """Return the first new configuration of `draw(0)`, `draw(1)`, ...; if drawing fails, one of the remaining ones.
+        """Return the first new configuration of `draw(0)`, `draw(1)`, ... and record it as proposed.
 
-        None: there is no new configuration, or a hundred draws in a row were known and the space is too large to list
-        (bounds one rounding error apart; constraints that few configurations satisfy).
+        If 100 draws give no new one, list the remaining configurations of the space and choose one of them at random.
+
+        Args:
+            ordinal: Number of the proposal, from 0, for the random choice.
+            draw: Returns a configuration for the number of the draw, from 0 to 99.
+
+        Returns:
+            The configuration. None: none is left, or 100 draws gave no new one and the space is too large to list.
         """
         for attempt in range(_ATTEMPTS if self._rest is None else 0):
             found = draw(attempt)
@@ -59,7 +65,7 @@ class Unseen:
         return None
 
     def add(self, configuration: Configuration) -> bool:
-        """Record a configuration; return whether it is new."""
+        """Record a configuration as proposed. Return whether it was not recorded before."""
         key = canonical_json(configuration)
         if key in self._seen:
             return False
@@ -68,10 +74,14 @@ class Unseen:
 
 
 def need_units(space: Space, generator: str) -> None:
-    """Check that every parameter of a space can be mapped to the unit interval.
+    """Check that every parameter of a space can be mapped to the unit interval [0, 1], as some generators need it.
+
+    Args:
+        space: The space.
+        generator: Name of the generator, for the error message.
 
     Raises:
-        SpaceError: The space has sequences that cannot be enumerated.
+        SpaceError: The space has sequences (such as learning-rate schedules) that cannot be enumerated.
     """
     found = [name for name, parameter in space.items() if not parameter.has_unit]
     message = f"{generator} needs sequences that can be counted: give their fields choices, or use the generator random"

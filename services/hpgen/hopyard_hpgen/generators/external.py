@@ -1,4 +1,4 @@
-"""A generator in another process, in any language, which serves HyperparameterGeneratorService."""
+"""A generator that runs in another process, in any language, and serves the RPCs of HyperparameterGeneratorService."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hopyard.v1 import hpgen_pb2_grpc
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 15.0
-"""Maximum time to wait for an unavailable process."""
+"""Maximum time in seconds to repeat a call while the process is unavailable."""
 
 CALL_SECONDS: Final = 10.0
 
@@ -40,7 +40,7 @@ class RemoteGenerator(Generator):
         space: The search space.
         seed: Seed of the proposals.
         server: Address of the process, HOST:PORT.
-        of: The generator to use, if the process has several: a name, or module:Class.
+        of: Which generator the process shall use, if it has several: a name, or module:Class.
         **parameters: Parameters of that generator.
 
     Raises:
@@ -60,17 +60,17 @@ class RemoteGenerator(Generator):
 
     @property
     def size(self) -> int | None:
-        """The size that the process reports."""
+        """The number of configurations that the other process reports; None: unlimited or unknown."""
         opened = self._open()
         return opened.size if opened.HasField("size") else None
 
     @property
     def reads(self) -> Reads:
-        """The results that the process needs."""
+        """The kind of results that the generator in the other process needs."""
         return GENERATOR_READS.from_proto(self._open().reads)
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Request a configuration from the process."""
+        """Request the configuration of a job from the other process; None: it is exhausted."""
         request = pb.CreateJobRequest(experiment=self._life, job=job)
         response = self._ask(lambda: self._stub.CreateJob(request, timeout=CALL_SECONDS))
         recorded = pb.RecordedCreate(job=job)
@@ -80,13 +80,13 @@ class RemoteGenerator(Generator):
         return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Report an intermediate result to the process."""
+        """Send an intermediate result to the other process."""
         request = pb.ReportPerformanceRequest(experiment=self._life, job=job, position=position, metrics=metrics)
         self._ask(lambda: self._stub.ReportPerformance(request, timeout=CALL_SECONDS))
         self._calls.append(pb.GeneratorCall(report=request))
 
     def report_final(self, job: str, result: Result) -> None:
-        """Report a final result to the process."""
+        """Send the final result of a job to the other process."""
         request = pb.ReportFinalPerformanceRequest(
             experiment=self._life,
             job=job,
@@ -100,7 +100,10 @@ class RemoteGenerator(Generator):
         self._calls.append(pb.GeneratorCall(report_final=request))
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """Make a call; if the process was restarted, open the generator again first."""
+        """Make a call to the other process, repeated while it is unavailable.
+
+        If the process answers NOT_FOUND, because it was restarted, open the generator there again and repeat the call.
+        """
         self._open()
 
         def asked() -> T:
@@ -120,7 +123,7 @@ class RemoteGenerator(Generator):
         return self._opened
 
     def _open_there(self) -> pb.OpenGeneratorResponse:
-        """Open the generator in the process, with all calls so far."""
+        """Open the generator in the other process and repeat all calls so far there."""
         spec = {
             "name": "remote",
             "command": ["true"],
@@ -134,10 +137,10 @@ class RemoteGenerator(Generator):
         return self._stub.OpenGenerator(request, timeout=CALL_SECONDS)
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """Repeat a call while the process is unavailable.
+        """Make a call, repeated with growing pauses for `PATIENCE_SECONDS` while the other process is unavailable.
 
         Raises:
-            InvalidInput: The process was unavailable for too long, or rejected the call.
+            InvalidInput: The process was unavailable for longer, or rejected the call.
         """
         end, failures, rng, backoff = time.monotonic() + PATIENCE_SECONDS, 0, random.Random(), Backoff(most=1.0)
         while True:
@@ -166,7 +169,7 @@ def _text(error: grpc.RpcError) -> str:
 
 
 def _forget(stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceStub, channel: grpc.Channel, life: str) -> None:
-    """Close the generator in the process, in the background because the process may be unavailable."""
+    """Close the generator in the other process, on a background thread so that an unavailable process delays nobody."""
 
     def close() -> None:
         try:

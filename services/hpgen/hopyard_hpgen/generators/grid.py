@@ -1,4 +1,4 @@
-"""Grid search."""
+"""Grid search: a generator that proposes every point of a grid."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from hopyard.generator import Generator, GeneratorParameterError
 from hopyard.space import Configuration, ConstraintsError, Space, below, show, stream
 
 _LONGEST: Final = 100_000
-"""Maximum number of consecutive points that violate the constraints; checking them takes a second or two."""
+"""Maximum number of consecutive grid points that violate the constraints. Checking so many takes a second or two."""
 
 
 class GridGenerator(Generator):
     """Proposes every grid point once, in odometer order: the last name of the space changes fastest, the first slowest.
 
-    For `a: {choice: [1, 2]}` before `b: {choice: [x, y]}` the order is (1, x), (1, y), (2, x), (2, y). `count` or
-    `step` divides a continuous parameter. Points that violate the constraints are skipped. With `shuffle: true` the
-    seed determines a random order, which is better for a search that may be stopped early; otherwise the seed has no
-    effect. `points: [0, 3]` selects grid points by number (the result of a filter).
+    For `a: {choice: [1, 2]}` before `b: {choice: [x, y]}` the order is (1, x), (1, y), (2, x), (2, y). A continuous
+    parameter needs `count` or `step` in the space, which define its grid values. Points that violate the constraints are
+    skipped. With `shuffle: true` the seed determines a random order, which is better for a search that may be stopped
+    early; otherwise the seed has no effect. `points: [0, 3]` proposes only the grid points with these numbers, counted
+    from 0 in odometer order.
     """
 
     report_order_matters: ClassVar[bool] = False
@@ -25,10 +26,17 @@ class GridGenerator(Generator):
     def __init__(
         self, space: Space, seed: int, *, shuffle: bool = False, points: list[int] | None = None, **parameters: Any
     ) -> None:
-        """Use the points in odometer order, or with `shuffle` in a random order.
+        """Create the generator.
+
+        Args:
+            space: The space. Each continuous parameter needs `count` or `step`.
+            seed: Seed of the random order.
+            shuffle: True: propose the points in a random order. False: in odometer order.
+            points: Numbers of the points to propose, from 0 in odometer order; None: all.
+            **parameters: None are allowed.
 
         Raises:
-            GeneratorParameterError: `shuffle` is not a boolean, `points` is not a list of distinct grid points, or a
+            GeneratorParameterError: `shuffle` is not a boolean, `points` is not a list of distinct numbers of grid points, or a
                 parameter is unknown.
             SpaceError: A continuous parameter has no `count` or `step`.
         """
@@ -47,10 +55,10 @@ class GridGenerator(Generator):
         return None if self.space.constraints else self._size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return the next point that satisfies the constraints; None after the last.
+        """Return the next point that satisfies the constraints; None after the last point.
 
         Raises:
-            ConstraintsError: Too many consecutive points violate the constraints.
+            ConstraintsError: `_LONGEST` consecutive points violate the constraints.
         """
         for index in range(self._next, min(self._next + _LONGEST, self._size)):
             self._next += 1
@@ -65,7 +73,7 @@ class GridGenerator(Generator):
         return None
 
     def _swap(self, index: int) -> int:
-        # One step of a Fisher-Yates shuffle over 0..size-1 that stores only the moved places.
+        # One step of a Fisher-Yates shuffle of 0..size-1, which stores only the entries that were moved.
         assert self._rng is not None
         other = index + below(self._rng, self._size - index)
         drawn = self._moved.pop(other, other)

@@ -1,4 +1,4 @@
-"""Generators based on Optuna's samplers: `tpe`, `gp`, `cmaes`, `nsga2`. Parameters have Optuna's names."""
+"""Generators based on Optuna's samplers: `tpe`, `gp`, `cmaes`, `nsga2`. Their parameters have the names that Optuna uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopyard.generator import GeneratorParameterError
 from hopyard.space import Configuration, Space, show
 from hopyard_hpgen.generators.optuna_study import OptunaGenerator, check_share, check_truth, check_whole
 
-from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler, TPESampler  # isort: skip - says what is missing first
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler, TPESampler  # isort: skip - after optuna_study's check
 
 
 class TpeGenerator(OptunaGenerator):
@@ -39,9 +39,9 @@ class TpeGenerator(OptunaGenerator):
             seed: Seed of the sampler.
             n_startup_trials: Number of ended jobs before which proposals are random.
             n_ei_candidates: Number of candidates drawn for each proposal.
-            multivariate: Model parameters jointly where all jobs have them.
-            constant_liar: Count running jobs as bad results, so that parallel jobs differ.
-            history: See `OptunaGenerator`.
+            multivariate: Whether to model the parameters that all jobs have jointly; otherwise each one independently.
+            constant_liar: Whether to treat running jobs as bad results, so that parallel jobs get different configurations.
+            history: See `OptunaGenerator.__init__`.
             **parameters: None are allowed.
         """
         check_whole(self, "n_startup_trials", n_startup_trials, 0)
@@ -57,11 +57,11 @@ class TpeGenerator(OptunaGenerator):
         super().__init__(space, seed, history=history, **parameters)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Optuna's TPESampler."""
+        """Return Optuna's TPESampler with the options of this generator."""
         return TPESampler(seed=seed, **self._options)
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Record an intermediate value, which counts if the job is terminated."""
+        """Record an intermediate value of a job's metric. The sampler uses it if the job is terminated before completion."""
         opened = self._jobs.get(job)
         if opened is not None:
             self._note(opened, position, self.metric.loss(metrics))
@@ -85,7 +85,7 @@ class GpGenerator(OptunaGenerator):
             space: The search space.
             seed: Seed of the sampler.
             n_startup_trials: Number of completed jobs before which proposals are random.
-            history: See `OptunaGenerator`; the time of a proposal grows faster than linearly with it.
+            history: See `OptunaGenerator.__init__`; the time of a proposal grows faster than linearly with it.
             **parameters: None are allowed.
         """
         check_whole(self, "n_startup_trials", n_startup_trials, 1)
@@ -95,12 +95,12 @@ class GpGenerator(OptunaGenerator):
         super().__init__(space, seed, history=history, **parameters)
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Create a proposal like `OptunaGenerator`, with one thread."""
+        """Return a proposal as `OptunaGenerator.create` does, with PyTorch limited to one thread."""
         with _one_thread():
             return super().create(job, ordinal)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Optuna's GPSampler."""
+        """Return Optuna's GPSampler; TPE samples the parameters that it does not support."""
         independent = TPESampler(seed=seed, n_startup_trials=self._startup)
         return GPSampler(
             seed=seed,
@@ -147,7 +147,7 @@ class CmaEsGenerator(OptunaGenerator):
         super().__init__(space, seed, **parameters)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Optuna's CmaEsSampler."""
+        """Return Optuna's CmaEsSampler; TPE samples the parameters that it does not support."""
         independent = TPESampler(seed=seed)
         return CmaEsSampler(
             seed=seed, independent_sampler=independent, warn_independent_sampling=False, **self._options
@@ -197,13 +197,13 @@ class Nsga2Generator(OptunaGenerator):
         super().__init__(space, seed, **parameters)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Optuna's NSGAIISampler."""
+        """Return Optuna's NSGAIISampler with the options of this generator."""
         return NSGAIISampler(seed=seed, **self._options)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Limit PyTorch to one thread: with small matrices, several threads mostly wait for each other."""
+    """Return a context in which PyTorch uses one thread: with small matrices, several threads mostly wait for each other."""
     import torch  # Imported late, because it is slow and only `gp` needs it.
 
     threads = torch.get_num_threads()

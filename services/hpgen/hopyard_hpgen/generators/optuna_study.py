@@ -1,7 +1,7 @@
-"""Adapts Optuna's samplers to the generator interface, with one study in memory.
+"""Adapts Optuna's samplers to the generator interface.
 
-A sampler proposes from the results in its study; nothing is stored on disk. Its random state is seeded, so the study is
-a function of the calls.
+A sampler proposes from the results in its study, which is an Optuna object in memory; nothing is stored on disk. Each proposal is a
+trial of the study. The sampler's random numbers are seeded, so the study is a function of the generator's calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ optuna.logging.enable_propagation()
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _BEST_PART: Final = 4
-"""When a study is shortened, this fraction (1/4) of the kept trials are the best ones; the rest are the newest."""
+"""When a study is shortened, one in `_BEST_PART` of the kept trials is one of the best; the rest are the newest."""
 
 
 @dataclass
@@ -39,8 +39,8 @@ class _Open:
     """A job that was proposed and has not ended.
 
     Attributes:
-        trial: Its trial in the present study.
-        values: The trial's values by dotted name, in the sampler's representation.
+        trial: The job's trial in the current study.
+        values: The trial's values by dotted name, in the sampler's representation (`_distribution`).
         losses: The reported losses by position.
     """
 
@@ -52,10 +52,13 @@ class _Open:
 class OptunaGenerator(Generator):
     """Base class of the generators with Optuna's samplers.
 
-    A completed job is reported with its best loss (the metric, oriented so that smaller is better; a value that is not
-    finite counts as the worst so far). A terminated job is a pruned trial, a failed job a failed trial, which samplers
-    ignore. Jobs with configurations from elsewhere are reported too, if these are in the space. No configuration is
-    proposed twice. A draw that violates the constraints is repeated; after `asks` draws a random configuration is used.
+    The sampler minimizes the loss, which is the metric with a sign such that smaller is better. A completed job is reported as a
+    complete trial with its best loss; a loss that is not finite is replaced by the worst one so far. A terminated job is a pruned
+    trial. A failed job is a failed trial, which samplers ignore. Jobs whose configurations come from elsewhere (such as forks by a
+    policy) are reported, too, if these configurations are in the space.
+
+    No configuration is proposed twice. A draw that violates the constraints or repeats a configuration is discarded. After `asks` such
+    draws, a random configuration is proposed.
     """
 
     report_order_matters: ClassVar[bool] = True
@@ -68,8 +71,8 @@ class OptunaGenerator(Generator):
         Args:
             space: The search space.
             seed: Seed of the sampler.
-            history: Number of ended jobs that the sampler uses, at least 20; when there are twice as many, the best
-                quarter and the newest of the rest are kept. None: all.
+            history: Number of ended jobs that the sampler uses, at least 20. Whenever there are twice as many, all but `history` are
+                dropped: the best quarter of `history` and the newest of the others are kept. None: all are used.
             **parameters: None are allowed.
 
         Raises:
@@ -91,15 +94,15 @@ class OptunaGenerator(Generator):
 
     @abstractmethod
     def sampler(self, seed: int) -> BaseSampler:
-        """Return a new sampler with a seed (0 <= seed < 2^32)."""
+        """Return a new sampler of the generator's kind, with a seed (0 <= seed < 2^32). It is called once per study."""
 
     @property
     def size(self) -> int | None:
-        """The size of the space."""
+        """The number of configurations of the space; None: infinite or, with constraints, unknown."""
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return the sampler's proposal if it is new and valid, else a random configuration that is; None if there is none."""
+        """Return a new configuration that satisfies the constraints: the sampler's proposal, else a random one. None: there is none."""
         for _ in range(self.asks):
             opened, configuration = self._ask()
             if self.space.fits(configuration) and self._unseen.add(configuration):
@@ -112,7 +115,7 @@ class OptunaGenerator(Generator):
         return found
 
     def report_final(self, job: str, result: Result) -> None:
-        """Report the final result of a job to the study."""
+        """Report the final result of a job to the study. A job with a configuration from elsewhere becomes an additional trial."""
         opened = self._jobs.pop(job, None)
         if opened is None:
             self._learn_of_another(result)
@@ -176,7 +179,7 @@ class OptunaGenerator(Generator):
         return {name: _own(kind, value) for name, (kind, value) in found.items() if not isinstance(kind, Constant)}
 
     def _adopt(self, values: dict[str, Any]) -> _Open:
-        """Add a trial with values that the sampler did not choose."""
+        """Add an open trial to the study, with values that the sampler did not choose."""
         self._study.enqueue_trial(values)
         trial = self._study.ask()
         for name in values:
@@ -190,7 +193,7 @@ class OptunaGenerator(Generator):
         others = [trial for trial in ended if trial.number not in best][-(history - len(best)) :]
         kept = best | {trial.number for trial in others}
         self._study = self._new_study()
-        # Open trials first: while the study is empty, the sampler computes nothing for them.
+        # Add open trials first: while the study is empty, the sampler does no work for them.
         for job, opened in self._jobs.items():
             self._jobs[job] = self._adopt(opened.values)
             for position, loss in opened.losses.items():
@@ -207,7 +210,7 @@ class OptunaGenerator(Generator):
 
 
 def check_whole(generator: Generator, name: str, value: object, least: int) -> None:
-    """Check that a value is an integer of at least `least`; raise GeneratorParameterError otherwise."""
+    """Raise GeneratorParameterError unless the value of the generator's parameter `name` is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise GeneratorParameterError(
             f"{type(generator).__name__} needs {name} as a whole number >= {least}, found {show(value)}"
@@ -215,13 +218,13 @@ def check_whole(generator: Generator, name: str, value: object, least: int) -> N
 
 
 def check_truth(generator: Generator, name: str, value: object) -> None:
-    """Check that a value is a boolean; raise GeneratorParameterError otherwise."""
+    """Raise GeneratorParameterError unless the value of the generator's parameter `name` is a boolean."""
     if not isinstance(value, bool):
         raise GeneratorParameterError(f"{type(generator).__name__} needs {name} as true or false, found {show(value)}")
 
 
 def check_share(generator: Generator, name: str, value: object) -> None:
-    """Check that a value is a number from 0 to 1; raise GeneratorParameterError otherwise."""
+    """Raise GeneratorParameterError unless the value of the generator's parameter `name` is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise GeneratorParameterError(
             f"{type(generator).__name__} needs {name} as a number from 0 to 1, found {show(value)}"
@@ -232,8 +235,8 @@ def _loss(trial: FrozenTrial) -> float:
     return trial.value if trial.value is not None else math.inf
 
 
-# The sampler's representation of a parameter: the index of an alternative, the index of an ordered value, or a number
-# in the unit interval.
+# The sampler represents a parameter's value by the index of an alternative (choices), by the index of an ordered value
+# (integers), or by a number in the unit interval (continuous ranges, and integers on a logarithmic scale).
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

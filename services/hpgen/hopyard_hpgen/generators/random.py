@@ -1,4 +1,4 @@
-"""Random search."""
+"""Random search: a generator that draws configurations at random."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hopyard_hpgen.generators.deduplication import Unseen
 class RandomGenerator(Generator):
     """Draws independently from the space without duplicates; a finite space is exhausted when all configurations were drawn.
 
-    Proposal n depends on the seed, n and the name of each parameter only (`Space.sample_at`). If a draw repeats an
-    earlier one or violates the constraints, further draws with the same ordinal follow.
+    Proposal n depends only on the seed, n and the names of the parameters (`Space.sample_at`). If a draw repeats an earlier
+    configuration or violates the constraints, it is replaced by another draw for the same n.
     """
 
     report_order_matters: ClassVar[bool] = False
@@ -30,9 +30,9 @@ class RandomGenerator(Generator):
 
     @property
     def size(self) -> int | None:
-        """The size of the space."""
+        """The number of configurations of the space; None: infinite or, with constraints, unknown."""
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return a new configuration; None if there is none."""
+        """Return a new configuration that satisfies the constraints; None if there is none."""
         return self._unseen.first(ordinal, lambda attempt: self.space.sample_at(self.seed, ordinal, attempt))

@@ -1,4 +1,4 @@
-"""Sobol points, which cover the space more evenly than random points."""
+"""A generator that proposes the points of a Sobol sequence, which cover the space more evenly than random points."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BITS: Final = 30
 class SobolGenerator(Generator):
     """Proposes the points of a scrambled Sobol sequence: the first 2^n points are evenly spread for any number of parameters.
 
-    Each parameter except constants is a dimension; if a condition disables a parameter, its coordinate is unused.
-    Points that repeat a configuration (few values) or violate the constraints are skipped. Owen scrambling with the
-    seed and each parameter's name (a hash of the higher bits flips each bit) preserves the evenness, avoids corners,
-    and is equal in every process and version.
+    Each parameter except constants is a dimension. If a condition disables a parameter, its coordinate is unused. Points that repeat a
+    configuration or violate the constraints are skipped. The points are randomized by Owen scrambling, in which each bit of a
+    coordinate is flipped or not by a hash of the seed, the parameter's name and the higher bits. This preserves the even spread, and is
+    the same in every process and version.
     """
 
     report_order_matters: ClassVar[bool] = False
@@ -44,11 +44,11 @@ class SobolGenerator(Generator):
 
     @property
     def size(self) -> int | None:
-        """The size of the space."""
+        """The number of configurations of the space; None: infinite or, with constraints, unknown."""
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return the next new point that satisfies the constraints; None if there is none."""
+        """Return the configuration of the next point that is new and satisfies the constraints; None if there is none."""
         return self._unseen.first(ordinal, lambda _: self.space.fitting(lambda _: self._next()))
 
     def _next(self) -> Configuration:
@@ -61,7 +61,15 @@ class SobolGenerator(Generator):
 
 
 def scrambled(coordinate: int, key: bytes) -> float:
-    """Scramble a coordinate (0 <= coordinate < 2^30) with `key`; return the middle of its cell, in (0, 1)."""
+    """Return a coordinate of a Sobol point after Owen scrambling (see `SobolGenerator`).
+
+    Args:
+        coordinate: The coordinate as an integer from 0 to 2^30 - 1: the index of a cell of the unit interval.
+        key: The key of the parameter, which determines the scrambling.
+
+    Returns:
+        The middle of the scrambled cell, in (0, 1).
+    """
     found = 0
     for place in range(_BITS):
         prefix = coordinate >> (_BITS - place)

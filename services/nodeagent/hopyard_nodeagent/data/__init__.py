@@ -1,1 +1,1 @@
-"""Partitions of data sets on this node."""
+"""Partitions of data sets on this node: reading, downloading and checking them."""

@@ -1,4 +1,4 @@
-"""Reads the content of paths and caches the result until the file changes."""
+"""Computes size, hash and number of examples of files, and caches the results until a file changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hopyard.errors import Aborted, InvalidInput
 _log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 2
-"""Number of files read at the same time; more would only compete for the disk."""
+"""Maximum number of paths that are read at the same time; more would only compete for the disk."""
 
 MAX_KNOWN: Final = 20_000
-"""Maximum number of cached paths."""
+"""Maximum number of paths in the cache; the oldest results are dropped."""
 
 
 class Inspector:
-    """Reads files and folders in threads. The cache is kept in the file `memory` for later agents."""
+    """Reads files and folders in threads, and caches the results. The file `memory` stores the cache for later agents."""
 
     def __init__(self, memory: Path) -> None:
         self._memory = memory
@@ -39,13 +39,13 @@ class Inspector:
         self._stopped = True
 
     async def look(self, path: Path) -> Content:
-        """Return size, hash and number of examples of a file or folder.
+        """Return size, hash and number of examples of a file or folder, from the cache if it has not changed.
 
         Raises:
             NotFound: The path does not exist.
             InvalidInput: The path is not absolute, or not a regular file or a folder of regular files.
             Aborted: The content changed while it was read.
-            OSError: It cannot be read.
+            OSError: The content cannot be read, or `stop` was called.
         """
         if not path.is_absolute():
             raise InvalidInput(f"{path}: needed is an absolute path")
@@ -70,7 +70,7 @@ class Inspector:
         return found
 
     def _remember(self, known: dict[str, tuple[Stamp, Content]]) -> None:
-        """Save the cache for the next agent. A failure only costs time later."""
+        """Save the cache in a file for the next agent. An error is only logged, because the next agent can read the paths again."""
         rows = {path: [was, found.size, found.sha256, found.examples] for path, (was, found) in known.items()}
         partial = self._memory.with_name(f".{self._memory.name}.{os.getpid()}.partial")
         try:

@@ -1,4 +1,7 @@
-"""Partitions on this node: answers the scheduler's questions about them and provides them to runs."""
+"""Partitions of data sets on this node: answers the scheduler's inspections of them, and provides them to runs.
+
+An inspection is a question of the scheduler about paths or URLs: it returns size, hash and number of examples of each.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ _log = logging.getLogger(__name__)
 
 
 class NodePartitions:
-    """Answers questions of the kind "inspect" and provides the partitions of runs.
+    """Answers inspections (questions of the kind "inspect"), and provides the partitions that runs use as input.
 
     Args:
         inspector: Reads paths.
         remote: Downloads URLs.
-        background: Owns the tasks, one for each question.
+        background: Owner of the tasks, one for each question.
         say: Sends answers to the scheduler.
     """
 
@@ -38,16 +41,21 @@ class NodePartitions:
         self._say = say
 
     def ask(self, question: wire.NodeQuestion) -> None:
-        """Answer a question when all its paths have been read."""
+        """Start to answer a question. The answer is sent when all paths of the question have been read."""
         self._background.start(self._answer(question), name="inspection")
 
     def stop(self) -> None:
-        """Abort the reads in progress."""
+        """Abort the reads of paths in progress."""
         self._inspector.stop()
 
     @asynccontextmanager
     async def ready(self, start: wire.StartRun) -> AsyncIterator[str]:
-        """Provide the path of a run's input while it is used; empty: the run has none.
+        """Return a context that yields the path of a run's input on this node; empty: the run has no input.
+
+        Until the context ends, a copy downloaded from a URL is not deleted.
+
+        Args:
+            start: The start command of the run.
 
         Raises:
             HopyardError: The partition is missing, differs from the registered one, or cannot be downloaded.

@@ -1,4 +1,4 @@
-"""Partitions by URL: downloaded at first use, verified, and kept within a quota."""
+"""Partitions with a URL: a node downloads them at their first use, verifies them, and keeps the copies within a quota."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy on disk: its hash, file, size in bytes, and the time of its last use."""
+    """A copy of a partition on disk.
+
+    Attributes:
+        sha256: Hash of the content.
+        path: The file.
+        size: Size in bytes.
+        used_at: Time of its last use, in seconds since the Unix epoch.
+    """
 
     sha256: str
     path: Path
@@ -32,10 +39,18 @@ class Copy:
 
 
 class Remote:
-    """The node's copies of partitions by URL. Each is a file with its name in the URL, in a folder with the name of its hash."""
+    """The node's copies of partitions that have URLs.
+
+    A copy is a file named as in its URL, in a folder named by the hash of the content.
+    """
 
     def __init__(self, folder: Path, quota: int | None) -> None:
-        """Use `folder`, which must exist, for at most `quota` bytes; None: no limit."""
+        """Use the folder `folder`, which must exist.
+
+        Args:
+            folder: Folder of the copies.
+            quota: Maximum total size of the copies in bytes; None: no limit.
+        """
         self._folder = folder
         self._incoming = folder / ".incoming"
         shutil.rmtree(self._incoming, ignore_errors=True)
@@ -45,7 +60,7 @@ class Remote:
         self._one = asyncio.Lock()
 
     def find(self, sha256: str) -> Path | None:
-        """Return the copy with a hash; None: there is none.
+        """Return the file of the copy with this hash; None: there is no such copy.
 
         Raises:
             InvalidInput: The hash is invalid.
@@ -54,7 +69,7 @@ class Remote:
 
     @contextmanager
     def use(self, sha256: str) -> Iterator[None]:
-        """Protect a copy from deletion while it is used."""
+        """Return a context in which the copy with this hash is not deleted to make room."""
         self._used[sha256] += 1
         try:
             yield
@@ -62,28 +77,28 @@ class Remote:
             self._used[sha256] -= 1
 
     async def get(self, url: str, sha256: str, size: int) -> tuple[Path, bool]:
-        """Provide a partition; download it if necessary.
+        """Return the copy of a partition. Download the partition if there is no copy.
 
         Args:
             url: The URL.
-            sha256: The expected hash; empty: any content.
-            size: The size in bytes; 0: unknown.
+            sha256: The expected hash; empty: any content, which is always downloaded.
+            size: The expected size in bytes, to make room in advance; 0: unknown.
 
         Returns:
-            The file, and whether it was downloaded now.
+            The file, and whether this call downloaded it.
 
         Raises:
             NotFound: There is nothing at the URL.
             DataLoss: The content has another hash.
-            Exhausted: It does not fit into the quota.
-            InvalidInput: No known store serves such a URL.
-            Unavailable: The store did not provide it.
+            Exhausted: The content does not fit into the quota.
+            InvalidInput: No supported store has such URLs.
+            Unavailable: The store did not provide the content.
             Unsupported: The package for downloads is not installed.
         """
         if sha256 and (known := self.find(sha256)) is not None:
             os.utime(known)
             return known, False
-        async with self._one:  # One at a time, so that concurrent downloads do not take each other's room.
+        async with self._one:  # One download at a time, because concurrent ones would use the same free space.
             if sha256 and (known := self.find(sha256)) is not None:
                 return known, False
             self._make_room(url, size)
@@ -109,7 +124,7 @@ class Remote:
             got.path.unlink()
             raise DataLoss(f"{url}: found {got.size} bytes with the hash {got.sha256}; registered is {sha256}")
         try:
-            self._make_room(url, 0)  # The downloaded bytes are in the folder, so they count already.
+            self._make_room(url, 0)  # 0: the downloaded file is in the folder, so its size is already counted.
         except Exhausted:
             got.path.unlink()
             raise
@@ -121,10 +136,10 @@ class Remote:
         return target
 
     def _make_room(self, url: str, size: int) -> None:
-        """Delete unused copies until `size` more bytes fit.
+        """Delete copies that are not in use, least recently used first, until `size` more bytes fit into the quota.
 
         Raises:
-            Exhausted: They do not fit.
+            Exhausted: They do not fit; the message names `url`.
         """
         if self._quota is None:
             return
@@ -145,7 +160,12 @@ class Remote:
 
 
 async def _chunks(url: str) -> AsyncIterator[bytes]:
-    """Yield the bytes at a URL; credentials come from the environment."""
+    """Yield the content at a URL in chunks of at most 1 MiB. Credentials come from the environment.
+
+    Raises:
+        NotFound: There is nothing at the URL.
+        Unavailable: The store did not provide the content.
+    """
     base, _, name = url.rpartition("/")
     store, exceptions = store_at(base), need("obstore.exceptions", "data")
     try:

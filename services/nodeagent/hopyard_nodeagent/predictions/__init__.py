@@ -1,1 +1,1 @@
-"""Predictors on this node, in low-priority processes."""
+"""Runs predictors on this node, in low-priority processes next to the training."""

@@ -1,4 +1,7 @@
-"""Predictor processes: each holds one predictor and answers one question at a time at low priority."""
+"""Predictor processes. Each runs one predictor at low priority and answers one question at a time.
+
+A question is a request for a prediction, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.memory import MemoryGuard, end_left, used_bytes
 
 START_SECONDS: Final = 120.0
-"""Time limit for starting a process and its predictor, which imports packages at the lowest priority."""
+"""Time limit in seconds for starting a process and creating its predictor, which imports packages at the lowest priority."""
 
 _LEAVE_SECONDS: Final = 2.0
 
@@ -44,18 +47,18 @@ _ONE_THREAD: Final = (
 
 
 class PredictorFailed(Exception):
-    """A question failed; the message says why. The process may have ended."""
+    """A question failed; the message says why. The process of the predictor may have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictorKey:
-    """The purpose of a process: questions with equal keys may share one.
+    """Identifies what a predictor process runs. Questions with equal keys may use the same process.
 
     Attributes:
-        name: The name of the predictor, or `module:Class`.
-        parameters_json: Its parameters, a JSON object.
-        folder: The folder to import `module:Class` from; None: none.
-        memory_bytes: Memory limit of the process and its children; 0: none.
+        name: Name of the predictor, or `module:Class`.
+        parameters_json: Parameters of the predictor, a JSON object.
+        folder: Folder from which `module:Class` is imported; None: none.
+        memory_bytes: Memory limit of the process and its children in bytes; 0: no limit.
     """
 
     name: str
@@ -65,14 +68,19 @@ class PredictorKey:
 
 
 class Spent:
-    """The time that a process has spent on a task: computing, or waiting for anything but a CPU.
+    """Measures the time that a process has spent on a task: computing, or waiting for anything but a CPU.
 
-    At the lowest priority it may wait long for a CPU that training uses. That time is excused up to `_PATIENCE` times
-    the limit in wall-clock time.
+    At the lowest priority, a process may wait long for a CPU that training uses. That time does not count, up to `_PATIENCE` times the
+    limit in wall-clock time.
+
+    Args:
+        pid: Id of the process.
+        clock: Returns monotonic seconds.
+        look: Returns the CPU time of the process in seconds, and whether it is runnable; None: ask the operating system.
     """
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic, look: Look | None = None) -> None:
-        """Start counting; `look` returns the CPU time of the process and whether it is runnable."""
+        """Start to measure."""
         self._clock = clock
         self._look = look or partial(_look, pid)
         self._began = self._before = clock()
@@ -80,7 +88,7 @@ class Spent:
         self._spent = 0.0
 
     def more_than(self, seconds: float) -> bool:
-        """Return whether more than `seconds` were spent; must be called repeatedly."""
+        """Return whether more than `seconds` were spent since the start. Call it often: it samples the state of the process."""
         now = self._clock()
         used, wants = self._look()
         self._spent += used - self._used if wants else now - self._before
@@ -98,13 +106,20 @@ def _look(pid: int) -> tuple[float, bool]:
 
 
 class PredictorProcess:
-    """One predictor process, which ends together with the agent.
+    """A process with one predictor. It ends when the agent ends.
 
-    Its children end with it, as long as they stay in its session.
+    Child processes end with it, unless they leave its process session.
     """
 
     def __init__(self, key: PredictorKey, process: Process, log: Path, over: Callable[[int], None]) -> None:
-        """Wrap a process that was just started and writes to `log`; `over` is called when it has ended."""
+        """Wrap a process that was just started.
+
+        Args:
+            key: What the process runs.
+            process: The process.
+            log: The file to which the process writes its output.
+            over: Called with the process id when the process and its children have ended.
+        """
         self.key = key
         self._process = process
         self._log = log
@@ -118,14 +133,17 @@ class PredictorProcess:
 
     @property
     def usable(self) -> bool:
-        """Whether it can answer questions."""
+        """Whether the process is alive, so that it can answer questions."""
         return self._process.returncode is None
 
     async def make(self, seconds: float = START_SECONDS) -> None:
         """Make the process create its predictor.
 
+        Args:
+            seconds: Time limit (see `Spent`).
+
         Raises:
-            PredictorFailed: It failed; the process has ended.
+            PredictorFailed: The predictor could not be created; the process has ended.
         """
         wanted = {
             "name": self.key.name,
@@ -138,13 +156,16 @@ class PredictorProcess:
             raise PredictorFailed(str(said["error"]))
 
     async def ask(self, question: bytes, seconds: float) -> Mapping[str, Any]:
-        """Ask a question; return its `result`, or the `error` that the predictor raised.
+        """Send a question to the process, and return its answer: a dict with `result`, or with the `error` that the predictor raised.
 
-        A cancellation kills the process.
+        If the caller is cancelled, the process is killed.
+
+        Args:
+            question: The question as JSON.
+            seconds: Time limit (> 0; see `Spent`).
 
         Raises:
-            PredictorFailed: It took longer than `seconds` (> 0), or the process ended. In both cases the process has
-                ended.
+            PredictorFailed: The prediction took too long, or the process ended. In both cases the process has ended.
         """
         return await self._asked(question, seconds, "over one prediction")
 
@@ -173,7 +194,7 @@ class PredictorProcess:
                 raise PredictorFailed(f"predictor {name} took longer than {seconds:g} s {over_what}")
             return exchange.result()
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            with suppress(TimeoutError):  # It may be about to say with its exit code why.
+            with suppress(TimeoutError):  # Wait for its exit code, which may tell the cause.
                 async with asyncio.timeout(_LEAVE_SECONDS):
                     await self._process.wait()
             await self.kill()
@@ -192,7 +213,10 @@ class PredictorProcess:
             await asyncio.wait(ending)
 
     async def _watch(self) -> None:
-        """Watch its memory during questions. A pause at the start keeps short questions cheap, because measuring takes time."""
+        """Watch the memory of the process while it answers a question.
+
+        The first measurement is delayed, so that short questions are not slowed down by measuring.
+        """
         await asyncio.sleep(self._measured + _TICK_SECONDS - time.monotonic())
         await self._guard.watch(self.kill)
 
@@ -230,12 +254,16 @@ class PredictorProcess:
 async def start_predictor(
     key: PredictorKey, log: Path, *, started: Callable[[int], None], over: Callable[[int], None]
 ) -> PredictorProcess:
-    """Start a process of this agent's interpreter in a new session, with one thread and without GPUs.
+    """Start a predictor process with this agent's interpreter, in a new process session, with one thread and without GPUs.
 
-    The output of the predictor is appended to `log`. `started` and `over` are called with the process id.
+    Args:
+        key: What the process runs.
+        log: File to which the output of the process is appended.
+        started: Called with the process id when the process has started.
+        over: Called with the process id when the process and its children have ended.
 
     Raises:
-        PredictorFailed: It cannot be started.
+        PredictorFailed: The process cannot be started.
     """
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": ""}

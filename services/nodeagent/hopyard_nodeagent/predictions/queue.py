@@ -1,4 +1,7 @@
-"""The queue of predictions: a few low-priority processes answer the scheduler's questions in turn."""
+"""The queue of predictions: a few low-priority processes answer the scheduler's questions one after another.
+
+A question is a request for a prediction. It is identified by a *ticket*.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey
 _log = logging.getLogger(__name__)
 
 MOST_PROCESSES: Final = 8
-"""Maximum number of processes, for any number of slots."""
+"""Maximum number of predictor processes, for any number of slots."""
 
 MOST_WAITING: Final = 1000
 """Maximum number of waiting questions; the scheduler sends far fewer at a time."""
@@ -31,28 +34,33 @@ _NO_LIMIT: Final = 24 * 3600.0
 
 
 class Answering(Protocol):
-    """A process with a predictor."""
+    """The interface of a predictor process, as the queue uses it; see `PredictorProcess`."""
 
     @property
     def key(self) -> PredictorKey:
-        """Its purpose."""
+        """What the process runs."""
 
     @property
     def usable(self) -> bool:
-        """Whether it can answer questions."""
+        """Whether the process is alive, so that it can answer questions."""
 
     async def ask(self, question: bytes, seconds: float) -> Mapping[str, Any]:
-        """Return its `result` or its `error`; raise `PredictorFailed`; a cancellation kills it."""
+        """Return the process's answer to a question: a dict with `result` or `error`. A cancellation kills the process.
+
+        Raises:
+            PredictorFailed: The prediction took longer than `seconds`, or the process ended.
+        """
 
     async def kill(self) -> None:
-        """Kill it."""
+        """Kill the process, and return when it has ended."""
 
 
 class PredictionQueue:
-    """The questions of the scheduler and the processes that answer them.
+    """The queue of the scheduler's questions, and the processes that answer them.
 
-    Processes are started on demand, kept warm for further questions to the same predictor, and ended when idle. A
-    question is valid for one session. Answers are cached, so that a repeated question is answered at once.
+    Processes are started on demand, kept for further questions to the same predictor, and ended when idle. Answers are cached, so that
+    a question that the scheduler repeats is answered at once. Waiting questions are dropped when a session with the scheduler ends,
+    because the scheduler repeats them in the next session.
     """
 
     def __init__(
@@ -71,11 +79,11 @@ class PredictionQueue:
         Args:
             start: Starts a process and its predictor, or raises `PredictorFailed`.
             bundle: Returns the folder of a code bundle by its hash.
-            background: Owns the tasks.
+            background: Owner of the tasks.
             processes: Maximum number of processes (>= 1).
-            idle_seconds: Time after which an idle process is ended.
-            say: Receives the answers.
-            clock: Measures idle times.
+            idle_seconds: Time in seconds after which an idle process is ended.
+            say: Sends an answer to the scheduler.
+            clock: Returns monotonic seconds, to measure idle times.
         """
         self._start = start
         self._bundle = bundle
@@ -91,7 +99,10 @@ class PredictionQueue:
         self._stopped = False
 
     def ask(self, question: wire.NodeQuestion) -> None:
-        """Accept a question. A pending one is not started again, and an answered one is answered from the cache."""
+        """Add a question, which is a request for a prediction.
+
+        If the question's ticket (its id) is known, it is not started again, and a cached answer is sent at once.
+        """
         ticket = question.ticket
         if ticket in self._answers:
             self._say(self._answers[ticket])
@@ -103,25 +114,25 @@ class PredictionQueue:
                 self._say(wire.NodeAnswer(ticket=ticket, error=f"{MOST_WAITING} predictions wait on this node already"))
 
     def withdraw(self, ticket: str) -> None:
-        """Cancel a question."""
+        """Cancel the question with this ticket (its id), and drop its cached answer."""
         self._waiting.pop(ticket, None)
         self._answers.pop(ticket, None)
         if ticket in self._under_way:
             self._under_way[ticket].cancel()
 
     def new_session(self) -> None:
-        """Drop waiting questions, because the scheduler asks again in the new session; running ones continue."""
+        """Drop waiting questions when a session with the scheduler starts: the scheduler repeats them. Running predictions continue."""
         self._waiting.clear()
 
     async def end_idle(self) -> None:
-        """End processes that were idle for too long, and drop those that have ended."""
+        """End processes that have been idle for `idle_seconds`, and drop those that have ended by themselves."""
         late = self._clock() - self._idle_seconds
         for process in [process for process, since in self._idle if since <= late or not process.usable]:
             self._idle = [one for one in self._idle if one[0] is not process]
             await process.kill()
 
     async def stop(self) -> None:
-        """End all processes; no further answers are sent. Safe to call twice."""
+        """Cancel all predictions and end all processes. No further answers are sent. Safe to call twice."""
         self._stopped = True
         self._waiting.clear()
         tasks = list(self._under_way.values())
@@ -168,7 +179,13 @@ class PredictionQueue:
         return wire.NodeAnswer(ticket=question.ticket, result_json=json.dumps(said["result"], separators=(",", ":")))
 
     async def _process(self, key: PredictorKey) -> Answering:
-        """Return a process for a question: a warm one, or a new one that replaces the process idle for the longest time."""
+        """Return a process for a question: an idle one with the same key, else a new one.
+
+        If the maximum number of processes is reached, the processes that have been idle longest are ended first.
+
+        Raises:
+            PredictorFailed: The process or its predictor could not be started.
+        """
         for index, (process, _) in enumerate(self._idle):
             if process.key == key and process.usable:
                 del self._idle[index]

@@ -1,1 +1,1 @@
-"""Runs on this node: their processes, channels to the scheduler, watchdogs and logs."""
+"""Runs on this node: their processes, their channels to the scheduler, watchdogs, and logs."""

@@ -1,9 +1,11 @@
-"""A run's channel to the scheduler, without I/O: sequence numbers, acknowledgements, repetition.
+"""The channel of a run between the agent and the scheduler, without I/O: sequence numbers, acknowledgements, repetition.
 
-Outgoing messages are unnumbered until the session can send them; until then a new one may be merged into the last. A
-numbered message never changes and is kept until the scheduler acknowledges it. After a reconnection all unacknowledged
-messages are sent again, in order. Incoming commands are accepted exactly once and in order: earlier numbers are
-duplicates, and commands after a gap are ignored until the scheduler has filled it.
+A message to the scheduler gets its sequence number when it is first sent. Until then, a newer message may be merged into it. A numbered
+message never changes, and is kept until the scheduler acknowledges it. In a new session, all unacknowledged messages are sent again, in
+order.
+
+Commands from the scheduler are accepted exactly once and in order: commands with earlier numbers are duplicates, and commands after a
+gap are ignored until the scheduler has sent the missing ones.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Generic[Body]):
-    """A message with its sequence number in the channel (1, 2, 3, ...) and its time."""
+    """A message of a run with its sequence number in the channel (1, 2, 3, ...) and its time in seconds since the Unix epoch."""
 
     sequence: int
     at: float
@@ -26,10 +28,15 @@ class Numbered(Generic[Body]):
 
 
 class Outgoing(Generic[Body]):
-    """The direction to the scheduler."""
+    """The part of a run's channel that sends messages to the scheduler."""
 
     def __init__(self, merge: Callable[[Body, Body], bool]) -> None:
-        """Create an empty channel. `merge(last, new)` adds a message to the last unsent one; False: it cannot be merged."""
+        """Create a channel without messages.
+
+        Args:
+            merge: Called as merge(last, new) with the last message without a number and a new one. It adds the new message to the last
+                one and returns True, or returns False if they must stay separate.
+        """
         self._merge = merge
         self._waiting: deque[tuple[float, Body]] = deque()
         self._unacknowledged: deque[Numbered[Body]] = deque()
@@ -37,16 +44,16 @@ class Outgoing(Generic[Body]):
         self._last_sequence = 0
 
     def __len__(self) -> int:
-        """Return the number of unacknowledged messages."""
+        """Return the number of messages that are not acknowledged, sent or not."""
         return len(self._waiting) + len(self._unacknowledged)
 
     def push(self, body: Body, at: float) -> None:
-        """Add a message; the channel may modify it from now on."""
+        """Add a message that occurred at the time `at` (seconds since the Unix epoch). The channel may modify `body` from now on."""
         if not (self._waiting and self._merge(self._waiting[-1][1], body)):
             self._waiting.append((at, body))
 
     def take(self) -> Numbered[Body] | None:
-        """Return the next message to send in this session; None: all were sent."""
+        """Return the next message to send in the current session, with its number; None: all have been sent."""
         if self._sent_in_session < len(self._unacknowledged):
             message = self._unacknowledged[self._sent_in_session]
         elif self._waiting:
@@ -60,12 +67,12 @@ class Outgoing(Generic[Body]):
         return message
 
     def __iter__(self) -> Iterator[Body]:
-        """Yield all unacknowledged messages, sent or not, in order."""
+        """Yield all messages that are not acknowledged, sent or not, in order."""
         yield from (message.body for message in self._unacknowledged)
         yield from (body for _, body in self._waiting)
 
     def acknowledged(self, sequence: int) -> list[Body]:
-        """Drop all messages up to `sequence`; return those that were not acknowledged before, in order."""
+        """Drop all messages up to the number `sequence`. Return those that were not acknowledged before, in order."""
         arrived: list[Body] = []
         while self._unacknowledged and self._unacknowledged[0].sequence <= sequence:
             arrived.append(self._unacknowledged.popleft().body)
@@ -78,19 +85,19 @@ class Outgoing(Generic[Body]):
 
 
 class Incoming:
-    """The direction from the scheduler."""
+    """The part of a run's channel that receives commands from the scheduler."""
 
     def __init__(self, taken: int = 0) -> None:
-        """Continue after `taken` commands."""
+        """Continue after the command with the number `taken`; 0: no command has been accepted yet."""
         self._taken = taken
 
     @property
     def taken(self) -> int:
-        """The number of the last accepted command, acknowledged after every delivery, including duplicates."""
+        """The number of the last accepted command. It is acknowledged after every delivery, including duplicates; 0: none."""
         return self._taken
 
     def take(self, sequence: int) -> bool:
-        """Return whether the command with this number must be carried out, because it is the next one."""
+        """Return whether the command with this number must be executed, because it is the next one; if so, count it as accepted."""
         if sequence != self._taken + 1:
             return False
         self._taken = sequence
@@ -98,19 +105,19 @@ class Incoming:
 
 
 class EpochGuard:
-    """Rejects schedulers that a newer one has replaced."""
+    """Rejects messages of schedulers that have been replaced by a newer one, by the scheduler's epoch."""
 
     def __init__(self) -> None:
-        """Start without a known scheduler."""
+        """Start without a known epoch."""
         self._newest = 0
 
     @property
     def newest(self) -> int:
-        """The highest epoch seen; 0: none."""
+        """The highest epoch seen so far; 0: none."""
         return self._newest
 
     def admits(self, epoch: int) -> bool:
-        """Return whether a scheduler of this epoch may send commands; if so, remember the epoch."""
+        """Return whether a scheduler of this epoch may send commands: no newer one is known. If so, remember the epoch."""
         if epoch < self._newest:
             return False
         self._newest = epoch

@@ -1,4 +1,4 @@
-"""A log of the commands that agents of a node have carried out, kept across restarts."""
+"""A log file of the commands from the scheduler that agents of a node have executed. It survives restarts of the agent."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from hopyard.v1 import resource_manager_pb2
 _log = logging.getLogger(__name__)
 
 MAX_BYTES: Final = 16 << 20
-"""Maximum size of the log; then it replaces the older log."""
+"""Size of the log in bytes at which it is renamed, replacing the previous renamed log, and a new one begins."""
 
 
 class CommandRecord:
-    """Appends each command to a file before it is carried out: JSON Lines with at, run, sequence, kind and epoch.
+    """Appends each command to a file before it is executed: JSON Lines with at, run, sequence, kind and epoch.
 
-    People and tests compare it with the journal; Hopyard itself does not read it. Written lines survive any end of the
-    agent; a power failure may lose the last ones.
+    People and tests compare the file with the journal; Hopyard itself does not read it. Written lines survive any end of the agent; a
+    power failure may lose the last lines.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.time) -> None:
-        """Write to `path`, whose folder must exist; the older log has the suffix `.1`."""
+        """Write to the file `path`, whose folder must exist. At `max_bytes`, it is renamed to `path` with the suffix `.1`."""
         self._path = path
         self._max_bytes = max_bytes
         self._clock = clock
 
     def add(self, command: resource_manager_pb2.RunCommand) -> None:
-        """Log a command that is about to be carried out. Write errors are logged and otherwise ignored."""
+        """Append a command that is about to be executed. Write errors are logged and otherwise ignored."""
         line = {
             "at": self._clock(),
             "run": list(run_key_from_proto(command.run)),

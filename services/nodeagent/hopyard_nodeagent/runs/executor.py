@@ -1,4 +1,8 @@
-"""Executes runs: gets code, snapshot and process, and turns every failure into an end of the run."""
+"""Executes runs: provides code, input, snapshot and process, and converts every failure into an end of the run.
+
+A *runner* is a training process that executes runs. A *command* is a user's program that is given as a command line instead of a
+trainer class.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,12 @@ _log = logging.getLogger(__name__)
 
 
 class Executor:
-    """Executes runs, one after the other on each slot."""
+    """Executes the runs of the node, one at a time on each slot.
+
+    Attributes:
+        lease_seconds: The lease that is passed to the process of each run.
+        join_seconds: Maximum time in seconds for the ranks of a gang to connect to each other.
+    """
 
     def __init__(
         self,
@@ -49,7 +58,7 @@ class Executor:
         partitions: NodePartitions,
         images: ProcessImages,
     ) -> None:
-        """Use the parts of the node."""
+        """Use these parts of the node agent. No run is executed yet."""
         self._images = images
         self._slots = slots
         self._snapshots = snapshots
@@ -58,13 +67,17 @@ class Executor:
         self._partitions = partitions
         self.lease_seconds = 10.0
         self.join_seconds = 300.0
-        """Time limit for the ranks of a gang to meet."""
+        """Maximum time in seconds for the ranks of a gang to connect to each other."""
         self._deletions: set[asyncio.Future[None]] = set()
 
     async def execute(self, run: NodeRun, heard: Sink) -> resource_manager_pb2.RunEnded:
-        """Execute a run and return its end; `heard` receives the messages of its process.
+        """Execute a run, and return how it ended. Failures are returned as an end, too.
 
-        A cancellation kills the process and propagates.
+        If the caller is cancelled, the process is killed, and CancelledError is raised.
+
+        Args:
+            run: The run.
+            heard: Called with each message of the run's process.
         """
         log = self._folders.job_log(run.key.stream, run.key.job, run.key.rank)
         log_began = log_reader.size(log)
@@ -92,12 +105,12 @@ class Executor:
             return run.failed(str(error), unable=isinstance(error, NodeUnable))
         except (HopyardError, CriuUnavailableError, OSError) as error:
             return run.lost(f"the run could not be prepared: {error}")
-        except Exception as error:  # noqa: BLE001 (one run's misfortune must not end the others)
+        except Exception as error:  # noqa: BLE001 (an error of one run must not end the agent and other runs)
             _log.exception("%s: a bug in the agent", run.key)
             return run.lost(f"a bug in the node agent: {error!r}")
 
     def _delete(self, scratch: Path) -> None:
-        """Delete a folder in the background, so that neither the end of the run nor the next run waits for it."""
+        """Delete a run's temporary folder in the background, so that neither the end of the run nor the next run waits for it."""
         deletion = asyncio.get_running_loop().run_in_executor(None, partial(shutil.rmtree, scratch, ignore_errors=True))
         self._deletions.add(deletion)
         deletion.add_done_callback(self._deletions.discard)
@@ -114,7 +127,7 @@ class Executor:
             if fetching is not None and (is_command(start.program) or start.world > 1):
                 await arrived(run, fetching)
             runner = await (self._slots.script(slot, preparation, log) if script else self._runner(slot, preparation))
-            if script:  # A script attaches only when it reports, but it is known to run.
+            if script:  # A script connects to the agent only when it reports, so announce its start now.
                 heard(wire.AttachRequest(started=resource_manager_pb2.RunStarted(position=run.position)))
             if fetching is not None and (fetching.done() or not runner.awaits_snapshots):
                 await arrived(run, fetching)
@@ -148,7 +161,11 @@ class Executor:
         return ended
 
     async def _coming(self, run: NodeRun, stack: AsyncExitStack) -> tuple[str, asyncio.Task[Fetched] | None]:
-        """Start to fetch a run's snapshot; return its path and the task, which ends with `stack`. Empty and None: no snapshot."""
+        """Start to fetch the snapshot of a run; `stack` cancels the task and releases the snapshot when the run ends.
+
+        Returns:
+            The path of the snapshot, and the task that fetches it. An empty path and None: the run starts without a snapshot.
+        """
         if not run.start.HasField("snapshot"):
             return "", None
         sha256 = run.start.snapshot.sha256
@@ -157,7 +174,7 @@ class Executor:
         return str(path), await stack.enter_async_context(beside(fetch))
 
     def _folders_of(self, run: NodeRun) -> tuple[Path, Path]:
-        """Create a run's temporary folder and its log."""
+        """Create a run's temporary folder and its log file, and return their paths."""
         scratch = self._folders.scratch(run.key)
         scratch.mkdir()
         log = self._folders.job_log(run.key.stream, run.key.job, run.key.rank)
@@ -166,9 +183,10 @@ class Executor:
         return scratch, log
 
     async def _code(self, start: resource_manager_pb2.StartRun, own: Path) -> Path:
-        """Return the folder of the code: shared by trainers, a copy for commands, which may write to it.
+        """Return the folder with the code of a run.
 
-        Restored processes bring their copy.
+        Trainers share one folder. A command gets a copy in the run's folder `own`, because it may write there. Processes that are
+        restored from a process image bring their own copy.
         """
         program = start.program
         if is_command(program):
@@ -180,11 +198,14 @@ class Executor:
         return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data
 
     async def _runner(self, slot: AgentSlot, preparation: Preparation) -> Runner:
-        """Return a runner for a program. A warm one that holds too much memory is not used for a run with a limit."""
+        """Return a training process (runner) for a program, connected to the agent.
+
+        If the program has a memory limit, and the slot's idle runner uses more than half of it, the runner is replaced by a new one.
+        """
         program, definition = preparation.program, preparation.definition
         runner = await self._slots.runner(slot, program, definition)
         limit = definition.memory_bytes
-        # The data cache of the runner is useful for this run, so it does not count.
+        # The data cache of the runner is useful for this run, so its memory does not count.
         most = (limit + min(data_budget(definition), limit)) // 2
         if limit and runner.used and await asyncio.to_thread(used_bytes, runner.pid, most) > most:
             await runner.leave()
@@ -193,7 +214,7 @@ class Executor:
 
 
 class _NothingReported(Exception):
-    """A script ended without a report."""
+    """A script exited successfully without a report."""
 
 
 def _with_last_lines(message: str, log: Path, since: int) -> str:
@@ -202,7 +223,7 @@ def _with_last_lines(message: str, log: Path, since: int) -> str:
 
 
 def _placed(start: resource_manager_pb2.StartRun, place: str) -> resource_manager_pb2.StartRun:
-    """Return a start command with the input's path on this node."""
+    """Return the start command `start` with its input replaced by `place`, a path on this node."""
     if place == start.input:
         return start
     placed = resource_manager_pb2.StartRun()
@@ -218,7 +239,18 @@ async def _made(
     heard: Sink,
     fetching: asyncio.Task[Fetched] | None,
 ) -> resource_manager_pb2.RunEnded:
-    """Execute a run whose snapshot may still be in transit. If the snapshot does not arrive, that is the reported end."""
+    """Execute a run on a runner (training process), and return how it ended.
+
+    The process may start before the snapshot has arrived. An error of fetching the snapshot then takes precedence over the reported
+    end.
+
+    Args:
+        run: The run.
+        runner: The runner.
+        message: The message that starts the run.
+        heard: Called with each message of the process.
+        fetching: The task that fetches the run's snapshot; None: the run starts without one.
+    """
     making = guarded(run.make(runner, message, heard), _guards(run, runner), runner.kill, RunnerDied)
     if fetching is None or not message.snapshot_awaited:
         return await making

@@ -1,4 +1,8 @@
-"""Determines how the process of a run is started on this node."""
+"""Determines how the process of a run is started on this node: its command line, folder and environment.
+
+A *runner* is a training process that executes runs. A *command* is a user's program that is given as a command line instead of a
+trainer class; a *log program* is a command whose reports are read from its output.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +31,23 @@ _RUNNER: Final = ("-P", "-m", "hopyard._runtime.runner")
 
 
 class ProgramRefused(Exception):
-    """This agent cannot run such a program; another attempt would fail in the same way."""
+    """This agent cannot execute the program of a run. Another attempt would fail in the same way."""
 
 
 class NodeUnable(ProgramRefused):
-    """This agent cannot run any job of the experiment."""
+    """This agent cannot execute any job of the experiment, but other nodes may be able to."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """The specification of a process. Runs with equal specifications may share a warm process.
+    """Identifies what a process executes. Runs with equal instances may use the same process, one after another.
 
     Attributes:
-        experiment: The experiment; experiments never share a process.
+        experiment: Id of the experiment; experiments never share a process. Empty: a spare runner without a program.
         definition: The serialized program.
-        arguments: The command line.
-        once: The process is a script of the user, which makes one run.
-        parent: The process starts the user's program as a child.
+        arguments: The command line of the process.
+        once: True: the process is a script of the user, which executes one run and exits.
+        parent: True: the process is a runner that starts the user's program as a child process.
     """
 
     experiment: str
@@ -55,14 +59,14 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """How a run's program runs on this node.
+    """How the program of a run is executed on this node.
 
     Attributes:
-        program: The process to start or reuse.
-        definition: The source of its environment.
-        working_folder: The working directory of the user's program.
-        command: The user's command with the job's values filled in; empty for a trainer.
-        variables: Additional environment variables.
+        program: What the process executes, to start a process or to find one to reuse.
+        definition: The program message from which the environment of the process is derived.
+        working_folder: Working directory of the user's program.
+        command: The user's command line with the job's values filled in; empty for a trainer.
+        variables: Additional environment variables of the user's program.
     """
 
     program: LaunchSpec
@@ -73,23 +77,24 @@ class Preparation:
 
 
 def is_command(program: resource_manager_pb2.RunProgram) -> bool:
-    """Return whether the program is a command of the user (a script or a log program), not a trainer."""
+    """Return whether a program is a command of the user (a script or a log program). False: it is a trainer."""
     return program.WhichOneof("kind") in ("command", "log")
 
 
 def prepared(
     key: RunKey, start: resource_manager_pb2.StartRun, code_folder: Path, host: ProcessHost | None = None
 ) -> Preparation:
-    """Determine how to make a run on this node.
+    """Return how to execute a run on this node.
 
     Args:
-        key: The run.
-        start: Its start command.
-        code_folder: The folder of the experiment's code.
-        host: Dumps and restores the processes; None: not used. If it restores them, nothing is checked on this node.
+        key: Identifies the run.
+        start: The start command of the run.
+        code_folder: Folder with the experiment's code.
+        host: Settings for dumping and restoring the run's processes with CRIU; None: CRIU is not used. If processes are restored, the
+            working directory and the interpreter are not checked on this node.
 
     Raises:
-        ProgramRefused: The run needs something that this node or this kind of program does not support.
+        ProgramRefused: The run needs something that this node, or this kind of program, does not support.
     """
     program = start.program
     kind = program.WhichOneof("kind")
@@ -119,7 +124,7 @@ def prepared(
     if kind == "command" and host is None:
         once = LaunchSpec(key.stream, program.SerializeToString(deterministic=True), tuple(command), once=True)
         return Preparation(once, program, working, tuple(command), variables)
-    # The runner itself belongs to the agent; the experiment's settings apply to its program.
+    # The runner itself uses the agent's interpreter and environment; the experiment's settings apply to the user's program.
     plain = resource_manager_pb2.RunProgram(threads=program.threads, memory_bytes=program.memory_bytes)
     if kind == "log":
         plain.log.CopyFrom(program.log)
@@ -133,7 +138,7 @@ def prepared(
 
 
 def _seen(found: Preparation, folder: str) -> Preparation:
-    """Replace paths in a run's folder by those that its processes see."""
+    """Return `found` with paths in the run's folder `folder` replaced by those that the run's processes see (below `MOUNT`)."""
     return replace(
         found,
         working_folder=Path(str(found.working_folder).replace(folder, MOUNT)),
@@ -143,15 +148,19 @@ def _seen(found: Preparation, folder: str) -> Preparation:
 
 
 def spare() -> tuple[LaunchSpec, resource_manager_pb2.RunProgram]:
-    """Return the specification of a runner without a program, and its environment, as most experiments need it.
+    """Return what a spare runner executes: a training process without a program, which waits for its first run.
 
-    It uses this agent's interpreter, no additional variables and one thread.
+    It uses this agent's interpreter, no additional variables and one thread, as most experiments do.
     """
     return LaunchSpec("", b"", (sys.executable, *_RUNNER)), resource_manager_pb2.RunProgram(threads=1)
 
 
 def _interpreter(program: resource_manager_pb2.RunProgram, working: Path) -> str:
-    """Return the Python interpreter of the experiment, or this agent's."""
+    """Return the path of the experiment's Python interpreter, or of this agent's if the experiment names none.
+
+    Raises:
+        ProgramRefused: The interpreter does not exist on this node.
+    """
     if not program.interpreter:
         return sys.executable
     path = working / program.interpreter
@@ -177,7 +186,7 @@ def _need_training_alone(start: resource_manager_pb2.StartRun) -> None:
 
 
 def _variables(key: RunKey, start: resource_manager_pb2.StartRun, interpreter: str) -> dict[str, str]:
-    """Return the environment variables of every command."""
+    """Return the environment variables that every command gets: experiment, job, hyperparameters, seed, virtual environment."""
     values = hyperparameters_from_proto(start.hyperparameters)
     variables = {
         "HOPYARD_EXPERIMENT": key.stream,
@@ -195,10 +204,10 @@ def _variables(key: RunKey, start: resource_manager_pb2.StartRun, interpreter: s
 
 
 def _checked(environment: Mapping[str, str]) -> dict[str, str]:
-    """Check the environment variables of the experiment and return them.
+    """Return the environment variables of the experiment as a dict, after checking them.
 
     Raises:
-        ProgramRefused: It sets a variable that begins with HOPYARD_.
+        ProgramRefused: The experiment sets a variable whose name begins with HOPYARD_.
     """
     for name in environment:
         if name.startswith(_RESERVED):
@@ -209,13 +218,19 @@ def _checked(environment: Mapping[str, str]) -> dict[str, str]:
 def environment_of(
     program: resource_manager_pb2.RunProgram, slot: SlotSettings, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of a program's process, without the agent's address and token.
+    """Return the environment of a program's process, without the variables that name the agent's address and token.
 
-    Thread counts and visible GPUs must be set before anything is imported. Thread counts are the same at every resume
-    if the experiment sets them. The experiment's variables have precedence, but it cannot set variables of Hopyard.
+    The number of threads and the visible GPUs are set here, because libraries read them when they are imported. The experiment's
+    variables override others. If the experiment sets a number of threads, it is the same on every node; otherwise it is the slot's
+    number of CPUs.
+
+    Args:
+        program: The program.
+        slot: The slot.
+        inherited: The environment of the agent.
 
     Raises:
-        ProgramRefused: The experiment sets a variable that begins with HOPYARD_.
+        ProgramRefused: The experiment sets a variable whose name begins with HOPYARD_.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith(_RESERVED)}
     threads = program.threads or slot.cpus
@@ -226,5 +241,10 @@ def environment_of(
 
 
 def agent_variables(address: str, token: str) -> dict[str, str]:
-    """Return the variables with which a training process finds the agent and authenticates."""
+    """Return the environment variables by which a training process finds the agent and authenticates.
+
+    Args:
+        address: Address of ApplicationService, HOST:PORT.
+        token: The secret of the process.
+    """
     return {"HOPYARD_AGENT": address, "HOPYARD_TOKEN": token, "HOPYARD_AGENT_PID": str(os.getpid())}

@@ -1,4 +1,4 @@
-"""Reads the append-only logs of jobs and runners."""
+"""Reads the log files of jobs and runners, to which other processes append."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def size(path: Path) -> int:
 
 
 def last_lines(path: Path, since: int = 0) -> str:
-    """Return the last lines of a log after byte `since`; empty if there are none."""
+    """Return up to 12 of the last lines of a log file after byte offset `since`; empty if there are none."""
     end = size(path)
     begin = max(since, end - _TAIL_BYTES)
     if begin >= end:
@@ -34,12 +34,12 @@ def last_lines(path: Path, since: int = 0) -> str:
 
 
 async def stream(path: Path, offset: int, follow: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield chunks of a log from byte `offset`, each with its own offset.
+    """Yield chunks of a log file, each with its byte offset.
 
     Args:
-        path: The log; it may not exist yet.
-        offset: The first byte; negative: counted from the present end.
-        follow: Called before each read; the stream ends when it returns False and everything was read.
+        path: The log file; it need not exist yet.
+        offset: Offset of the first byte; a negative number counts from the current end of the file.
+        follow: Called before each read. When it returns False, the remaining bytes are read, and the iteration ends.
     """
     position = max(0, size(path) + offset) if offset < 0 else offset
     while True:

@@ -1,4 +1,4 @@
-"""Memory limits of runs: measures a training process and its children periodically."""
+"""Memory limits of processes: periodically measures a process and its child processes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def used_bytes(pid: int, limit: int = 0) -> int:
-    """Return the physical memory of a process and its children in bytes; 0 if it has ended.
+    """Return the physical memory of a process and its child processes in bytes; 0 if the process has ended.
 
-    Orphans of ended children count while they are in the session of the process. Shared pages count once where this can
-    be measured (on Linux), but only if the total is above `limit`, because the measurement is slow.
+    Processes of the same process session count, too, even if their parents have ended. A shared page counts only once where the
+    operating system can tell (on Linux). This takes long, so it is only done if the total of all pages is above `limit` bytes.
     """
     try:
         parent = psutil.Process(pid)
@@ -34,14 +34,14 @@ def used_bytes(pid: int, limit: int = 0) -> int:
 
 
 class MemoryGuard:
-    """Watches the memory of one process tree.
+    """Watches the memory of a process and its child processes. It is a `Guard`.
 
     Args:
-        pid: The training process.
+        pid: Id of the process.
         limit: Memory limit of the process and its children, in bytes.
-        setting: The name of the setting, for messages.
-        look_seconds: Interval between measurements.
-        measure: Returns the memory of the tree in bytes; may block.
+        setting: Name of the setting that limits the memory, for messages.
+        look_seconds: Seconds between two measurements.
+        measure: Returns the memory in bytes, for a process id and the limit; may block.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class MemoryGuard:
         self._look_seconds = look_seconds
         self._measure = measure
         self.excess = ""
-        """A message about the memory above the limit; empty: the limit was never exceeded."""
+        """Error message that says by how much the limit was exceeded; empty: it was not exceeded."""
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Measure until cancelled; if the limit is exceeded, call `end` and return."""
+        """Measure until cancelled. When the limit is exceeded, set `excess`, call `end`, and return."""
         while True:
             used = await asyncio.to_thread(self._measure, self._pid, self._limit)
             if used > self._limit:
@@ -75,7 +75,7 @@ class MemoryGuard:
 
 
 def of_session(leader: int) -> list[int]:
-    """Return the processes of a session, given its leader."""
+    """Return the ids of all processes in the process session with this leader."""
     found = []
     for other in psutil.pids():
         with suppress(ProcessLookupError, PermissionError):  # It ended meanwhile, or is hidden from us.
@@ -85,7 +85,7 @@ def of_session(leader: int) -> list[int]:
 
 
 def end_left(leader: int) -> None:
-    """Kill all processes of a session. Reads the process table, which blocks."""
+    """Kill all processes in the process session with this leader. It reads the process table, which blocks."""
     for process in of_session(leader):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

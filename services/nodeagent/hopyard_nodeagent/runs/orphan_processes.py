@@ -1,6 +1,7 @@
-"""Ends processes that a killed agent left behind: live ones are recorded in files for the next agent in the same folder.
+"""Ends processes that a killed agent left behind.
 
-Most processes end together with their agent. A script that has not attached yet, and children of commands, do not.
+Most processes end together with their agent, but scripts that have not connected to it yet and child processes of commands do not. Each
+agent therefore records its live processes in files, which the next agent with the same data folder reads.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ _SAME_SECONDS: Final = 2.0
 
 
 class Leftovers:
-    """One file for each live process that leads a session, in an existing folder."""
+    """The records of live processes that lead a process session, one file for each."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep the files in `folder`."""
+        """Store the records in the folder `folder`, which must exist."""
         self._folder = folder
 
     @contextmanager
     def starting(self, token: str) -> Iterator[None]:
-        """Mark that a process with this token in its environment is being started, until its id is recorded."""
+        """Return a context that records that a process with this token in its environment is being started.
+
+        If the agent is killed before it records the id of the process with `note`, the next agent finds the process by the token.
+        """
         named = _named(token)
         file = self._folder / f"{_STARTING}{named}"
         file.write_text(json.dumps({"host": socket.gethostname()}))
@@ -47,17 +51,17 @@ class Leftovers:
             file.unlink(missing_ok=True)
 
     def note(self, pid: int) -> None:
-        """Record a started process, unless it has ended."""
+        """Record the id of a started process, unless it has ended already."""
         with suppress(psutil.NoSuchProcess):
             began = psutil.Process(pid).create_time()
             (self._folder / str(pid)).write_text(json.dumps({"host": socket.gethostname(), "began": began}))
 
     def forget(self, pid: int) -> None:
-        """Remove the record of a process whose session has ended."""
+        """Delete the record of a process when all processes of its process session have ended."""
         (self._folder / str(pid)).unlink(missing_ok=True)
 
     def end_all(self) -> None:
-        """End the processes that an earlier agent left on this host and wait until they are gone."""
+        """Kill the processes that an earlier agent left on this host, wait until they have ended, and delete their records."""
         files = list(self._folder.iterdir())
 
         def left() -> list[int]:
@@ -73,7 +77,10 @@ class Leftovers:
 
 
 def _left(file: Path) -> list[int]:
-    """Return the processes of the recorded session, if it still is the same session."""
+    """Return the ids of the live processes that a record stands for.
+
+    The start time in the record tells whether the process id has been reused by another process.
+    """
     if file.name.startswith(_STARTING):
         return _with_token(file.name.removeprefix(_STARTING))
     try:
@@ -91,12 +98,12 @@ def _left(file: Path) -> list[int]:
 
 
 def _named(token: str) -> str:
-    """Return a file name derived from a token, which is secret."""
+    """Return a file name derived from a token by a hash, because the token is secret."""
     return hashlib.sha256(token.encode()).hexdigest()[:32]
 
 
 def _with_token(named: str) -> list[int]:
-    """Return processes whose environment has a token: their agent was killed before it recorded their ids."""
+    """Return the ids of processes whose environment contains the token with the file name `named`."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""All runs of the node: accepts commands, relays messages, and drops runs that are complete."""
+"""The registry of all runs of the node: accepts commands, forwards messages to the scheduler, and drops finished runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_REMEMBERED: Final = 10_000
 
 
 class Runs:
-    """The table of runs."""
+    """The runs of the node, from their start commands until all their messages are acknowledged."""
 
     def __init__(
         self,
@@ -39,10 +39,16 @@ class Runs:
         record: Callable[[resource_manager_pb2.RunCommand], None] = lambda command: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create the table without runs.
+        """Create the registry without runs.
 
-        `changed` is called with each run that has a message for the scheduler, `record` with each command before it is
-        carried out.
+        Args:
+            node: Id of the node.
+            executor: Executes the runs.
+            snapshots: The snapshots on this node.
+            background: Owner of the tasks, one for each run.
+            changed: Called with each run that has a new message for the scheduler.
+            record: Called with each command before it is executed.
+            clock: Returns seconds since the Unix epoch.
         """
         self._node = node
         self._executor = executor
@@ -57,28 +63,31 @@ class Runs:
         self.shipper: Uploader | None = None
         self._quiet = asyncio.Event()
         self.accepting = True
-        """Whether new runs are accepted; False once the agent stops."""
+        """Whether new runs are accepted; False after `stop` was called."""
 
     def all(self) -> list[NodeRun]:
-        """Return every run with a process or with unacknowledged messages."""
+        """Return every run that has not ended or has unacknowledged messages."""
         return list(self._runs.values())
 
     def unacknowledged(self) -> int:
-        """Return the number of unacknowledged messages."""
+        """Return the number of messages of all runs that the scheduler has not acknowledged."""
         return sum(len(run.outgoing) for run in self._runs.values())
 
     def live(self, experiment: str, job: str, rank: int = 0) -> bool:
-        """Return whether a rank of a job's run is active here."""
+        """Return whether this rank of a run of the job has not ended on this node."""
         return any(
             not run.over and run.key[:2] == (experiment, job) and run.key.rank == rank for run in self._runs.values()
         )
 
     def place(self, key: RunKey) -> common_pb2.GangPlace:
-        """Return the meeting place of a gang, given the key of its rank 0.
+        """Return the meeting place of a gang: the address at which its ranks connect to each other.
+
+        Args:
+            key: The key of rank 0 of the gang's run, which must be on this node.
 
         Raises:
-            NotFound: The run is not active here.
-            Unavailable: Its process has not opened the place yet.
+            NotFound: The run does not exist here, or has ended.
+            Unavailable: The process of rank 0 has not announced the meeting place yet.
         """
         run = self._runs.get(key)
         if run is None or run.over:
@@ -88,11 +97,15 @@ class Runs:
         return run.place
 
     def speak_of(self, sha256: str) -> bool:
-        """Return whether a run here took a snapshot with this hash and the scheduler has not acknowledged it."""
+        """Return whether a run here took a snapshot with this hash, and the scheduler has not acknowledged its message about it."""
         return any(run.speaks_of(sha256) for run in self._runs.values())
 
     def command(self, command: resource_manager_pb2.RunCommand) -> int | None:
-        """Accept a command; return the sequence number to acknowledge, or None."""
+        """Accept a command for a run, and execute it if it is the next one.
+
+        Returns:
+            The sequence number to acknowledge; None: the run does not exist here, and the command is ignored.
+        """
         key = run_key_from_proto(command.run)
         if key in self._forgotten:
             return command.sequence
@@ -107,10 +120,10 @@ class Runs:
         return run.incoming.taken
 
     def acknowledged(self, key: RunKey, sequence: int) -> None:
-        """Handle the acknowledgement of a run's messages up to `sequence`: upload the snapshots that they announce.
+        """Handle the acknowledgement of a run's messages up to the number `sequence`: upload the snapshots that they announce.
 
-        Runs with `ships_by_order` leave uploads to the scheduler. Uploads start only after the acknowledgement, because
-        the scheduler may be deleting an older snapshot with equal bytes, which it does before it acknowledges.
+        The scheduler orders the uploads of runs with `ships_by_order` itself. Uploads wait for the acknowledgement, because the
+        scheduler may be deleting an older snapshot with equal bytes from the store; it does so before it acknowledges.
         """
         run = self._runs.get(key)
         if run is not None:
@@ -123,13 +136,13 @@ class Runs:
             self._quiet.set()
 
     async def wait_acknowledged(self) -> None:
-        """Wait until everything is acknowledged. Call this when no run sends messages any more."""
+        """Wait until all messages are acknowledged. Call it when no run sends messages any more."""
         self._quiet.clear()
         if self.unacknowledged():
             await self._quiet.wait()
 
     def unknown(self, keys: Iterable[RunKey]) -> None:
-        """End runs that the scheduler no longer knows, without a message."""
+        """Kill and drop these runs, which the scheduler no longer knows. No messages about them are sent."""
         for key in keys:
             run = self._runs.get(key)
             if run is not None:
@@ -138,7 +151,7 @@ class Runs:
                 self._forget(run)
 
     def shipped(self, shipment: Shipment, error: str) -> None:
-        """Report that a snapshot of a run was stored, or why its upload was given up."""
+        """Send the message that a snapshot of a run was stored, or the reason `error` why its upload was abandoned."""
         run = self._runs.get(shipment.run)
         if run is not None:
             message = resource_manager_pb2.SnapshotStored(
@@ -148,7 +161,7 @@ class Runs:
             self._tell_session(run)
 
     async def stop(self) -> None:
-        """End all runs; their jobs resume from their last snapshots."""
+        """Kill all runs with the end LOST, so that their jobs resume from their last snapshots, and wait for their tasks."""
         self.accepting = False
         for run in self._runs.values():
             run.kill(run.lost(f"node {self._node} stops"))
@@ -173,7 +186,7 @@ class Runs:
                 _log.error("%s: command %d has the unknown body %s", run.key, command.sequence, other)
 
     def _displace(self, new: NodeRun) -> None:
-        """End an older run on the same slot: the scheduler reassigns a slot only when it considers the old run lost."""
+        """Kill an older run on the slot of `new`: the scheduler assigns a slot again only if it considers the old run as ended."""
         for run in self._runs.values():
             if run is not new and run.start.slot == new.start.slot:
                 run.kill(run.lost(f"its slot was given to {new.key}"))
@@ -210,7 +223,7 @@ class Runs:
         if self.shipper is not None:
             self.shipper.forget(run.key)
         self._runs.pop(run.key, None)
-        # A repeated start command must not start the same attempt again.
+        # Remember the key, so that a repeated start command does not start the same attempt again.
         self._forgotten[run.key] = None
         while len(self._forgotten) > _MOST_REMEMBERED:
             self._forgotten.popitem(last=False)

@@ -1,4 +1,7 @@
-"""Rendezvous of a gang: the nodes of the other ranks ask the node of rank 0 for the meeting place."""
+"""The rendezvous of a gang: agents of other ranks request the meeting place from the agent of rank 0.
+
+The meeting place is the address at which the processes of the gang connect to each other. The process of rank 0 opens it.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,21 @@ from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc, resource
 
 _BACKOFF: Final = Backoff(first=0.05, most=0.5)
 _ANSWER_SECONDS: Final = 10.0
-"""Timeout of one request to rank 0's agent; then it is repeated."""
+"""Timeout in seconds of one request to the agent of rank 0; then the request is repeated."""
 
 
 async def gang_of(key: RunKey, start: resource_manager_pb2.StartRun, seconds: float) -> wire.Gang | None:
     """Return what a run's process needs to know about its gang; None for a run on one slot.
 
+    On ranks other than 0, wait until the process of rank 0 has opened the meeting place.
+
     Args:
-        key: The run.
-        start: Its start command.
-        seconds: Time limit for the ranks to meet, from now.
+        key: Identifies the run and its rank.
+        start: The start command of the run.
+        seconds: Time limit in seconds, from now.
 
     Raises:
-        TimedOut: Rank 0 was not ready in time.
+        TimedOut: Rank 0 did not open the meeting place in time.
         Unavailable: The scheduler does not know the addresses of all ranks.
     """
     if start.world <= 1:

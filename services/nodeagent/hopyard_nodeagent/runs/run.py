@@ -1,4 +1,4 @@
-"""One run on this node: from its start command to the last acknowledged message."""
+"""One run on this node, from its start command until its last message is acknowledged."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ from hopyard_nodeagent.snapshots.transfers import Fetched, check_hash
 
 _MOST_REPORTS: Final = 500
 _MOST_BYTES: Final = 1024 * 1024
-"""Maximum number of reports in one message, and of its bytes, so that queued reports are sent in few messages of bounded size."""
+"""Limits of a message of merged reports: its number of reports and its size in bytes."""
 
 
 def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_pb2.RunMessage) -> bool:
-    """Merge reports into an unsent message of reports; return False if they must stay separate."""
+    """Add the reports of the message `new` to the message `last`, which has not been sent yet.
+
+    Returns:
+        True if they were added. False, without a change, if one of the two is no message of reports, or the merged message would be too
+        large.
+    """
     if not (last.HasField("reports") and new.HasField("reports")):
         return False
     if len(last.reports.reports) + len(new.reports.reports) > _MOST_REPORTS:
@@ -38,7 +43,7 @@ def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_p
 
 
 def snapshot_of(message: resource_manager_pb2.RunMessage) -> common_pb2.Snapshot | None:
-    """Return the snapshot that a message announces, if any."""
+    """Return the snapshot that a message of a run announces; None: it announces none."""
     if message.HasField("snapshot_taken"):
         return message.snapshot_taken.snapshot
     if message.HasField("ended") and message.ended.HasField("snapshot"):
@@ -52,7 +57,12 @@ _REASONS: Final = frozenset(common_pb2.RunEndReason.values()) - {common_pb2.RUN_
 
 
 def _refused(report: common_pb2.Report, last: int) -> str:
-    """Return why a report after position `last` is invalid; empty: it is valid. Hopyard's own runner sends only valid reports."""
+    """Return why a report is invalid; empty: it is valid.
+
+    Args:
+        report: The report.
+        last: Position of the report before; -1: it is the first one.
+    """
     at = f"report at position {report.position}:"
     if not last < report.position <= _FURTHEST:
         return f"{at} allowed: {last + 1} to {_FURTHEST}; each report's is above the last one's"
@@ -67,24 +77,31 @@ def _refused(report: common_pb2.Report, last: int) -> str:
 
 
 def _first_refused(reports: Sequence[common_pb2.Report], last: int) -> str:
-    """Return why the first invalid one of these reports is invalid; empty: all are valid."""
+    """Return why the first invalid report of a list is invalid; empty: all are valid. `last` is the position of the report before."""
     positions = [last, *(report.position for report in reports)]
     return next(filter(None, map(_refused, reports, positions)), "")
 
 
 class NodeRun:
-    """The state of a run: its channel and, while it exists, its process."""
+    """A run on this node: its channel to the scheduler and, while it executes, its process."""
 
     def __init__(
         self, key: RunKey, start: resource_manager_pb2.StartRun, node: str, *, clock: Callable[[], float]
     ) -> None:
-        """Open the channel of a run; `clock` returns seconds since the epoch."""
+        """Create a run that has not been executed yet.
+
+        Args:
+            key: Identifies the run.
+            start: The start command.
+            node: Id of this node.
+            clock: Returns seconds since the Unix epoch.
+        """
         self.key = key
         self.start = start
         self.outgoing: Outgoing[resource_manager_pb2.RunMessage] = Outgoing(merge_reports)
         self.incoming = Incoming()
         self.over = False
-        """Whether `ended` was sent: the slot is free, and only `snapshot_stored` may follow."""
+        """Whether the end of the run was sent. Then its slot is free, and only messages about stored snapshots may follow."""
         self.training = False
         """Whether its process has announced that it trains."""
         self.reported = False
@@ -92,9 +109,9 @@ class NodeRun:
         self.position = start.snapshot.position if start.HasField("snapshot") else 0
         self.task: asyncio.Task[None] | None = None
         self.killed: resource_manager_pb2.RunEnded | None = None
-        """The end to report if its task is cancelled."""
+        """The end to report when the task is cancelled; set when the run is killed. None: it was not killed."""
         self.fetched = Fetched()
-        """What was downloaded to start it."""
+        """How the run's snapshot came to this node."""
         self.place: common_pb2.GangPlace | None = None
         """The meeting place of the gang, if this is rank 0 and its process has opened it."""
         self._node = node
@@ -102,26 +119,26 @@ class NodeRun:
         self._runner: Runner | None = None
         self._commands: list[wire.AttachResponse] = []
         self._last_saved = ""
-        """Hash of the final snapshot until `ended` announces it."""
+        """Hash of the final snapshot, until the end of the run has announced it; empty: none."""
 
     def speaks_of(self, sha256: str) -> bool:
-        """Return whether this run took a snapshot with this hash and the scheduler has not acknowledged it."""
+        """Return whether this run took a snapshot with this hash, and the scheduler has not acknowledged its message about it."""
         told = (snapshot_of(message) for message in self.outgoing)
         return self._last_saved == sha256 or any(snapshot.sha256 == sha256 for snapshot in told if snapshot is not None)
 
     def say(self, message: resource_manager_pb2.RunMessage) -> None:
-        """Queue a message of this run for the scheduler."""
+        """Add a message of this run to its channel to the scheduler."""
         self.outgoing.push(message, self._clock())
 
     def numbered(self, message: Numbered[resource_manager_pb2.RunMessage]) -> resource_manager_pb2.RunMessage:
-        """Return a message as sent over the wire."""
+        """Return the body of a numbered message with run, sequence number and time filled in, ready to be sent."""
         message.body.run.CopyFrom(run_key_to_proto(self.key))
         message.body.sequence = message.sequence
         message.body.at = message.at
         return message.body
 
     def tell(self, command: wire.AttachResponse) -> None:
-        """Pass a command to the process; queue it until the process exists."""
+        """Send a command to the process of the run. If the process does not exist yet, send it when it does."""
         if self._runner is None:
             self._commands.append(command)
         else:
@@ -130,7 +147,12 @@ class NodeRun:
     async def make(
         self, runner: Runner, start: wire.ApplicationStart, heard: Callable[[wire.AttachRequest], None]
     ) -> resource_manager_pb2.RunEnded:
-        """Make the run on an attached runner; `heard` receives the messages of its process.
+        """Execute the run on a runner (training process) that is connected to the agent, and return how it ended.
+
+        Args:
+            runner: The runner.
+            start: The message that starts the run.
+            heard: Called with each message of the process.
 
         Raises:
             RunnerDied: The process ended during the run.
@@ -151,9 +173,10 @@ class NodeRun:
         return ended
 
     def _amend(self, start: wire.ApplicationStart) -> None:
-        """Merge amendments that arrived before the process exists into its start, because it may train before it receives them.
+        """Apply amendments (changes of the run's plan) that arrived before the process exists to the start message.
 
-        Commands are excluded, because they have been started already; so are gangs, whose ranks follow rank 0.
+        Otherwise the process might train past them before it receives them. Commands are excluded, because they have been started
+        already; so are gangs, whose ranks follow the amendments of rank 0.
         """
         if is_command(start.start.program) or start.start.world > 1:
             return
@@ -168,15 +191,18 @@ class NodeRun:
             self.relay(converters.amended(amend.ticket, answer))
 
     def kill(self, ended: resource_manager_pb2.RunEnded) -> None:
-        """Kill the run; `ended` is reported as its end."""
+        """Kill the run; `ended` is reported as its end. Without effect if the run has ended or is killed already."""
         if not self.over and self.killed is None and self.task is not None:
             self.killed = ended
             self.task.cancel()
 
     def relay(self, request: wire.AttachRequest) -> common_pb2.Snapshot | None:
-        """Relay a message of the process to the scheduler; return the snapshot that it announces, if any.
+        """Convert a message of the process into a message to the scheduler, and add it to the channel.
 
-        An invalid message ends the run as a failure of the program, with the reason.
+        An invalid message ends the run as a failure of the user's program, with the reason.
+
+        Returns:
+            The snapshot that the message announces; None: it announces none.
         """
         if self.over or self.killed is not None:
             return None
@@ -184,7 +210,7 @@ class NodeRun:
         snapshot: common_pb2.Snapshot | None = None
         match request.WhichOneof("message"):
             case "started" if self.training:
-                return None  # The agent has announced it already for a script.
+                return None  # For a script, the agent has sent `started` already.
             case "started":
                 self.training = True
                 message.started.CopyFrom(request.started)
@@ -218,7 +244,7 @@ class NodeRun:
         return snapshot
 
     def acceptable(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """Return the end that a process reports; an invalid one is replaced by a failure of the program."""
+        """Return the end that a process reported, if it is valid; otherwise a failure of the user's program with the reason."""
         if ended.reason not in _REASONS or not 0 <= ended.position <= _FURTHEST:
             known = ", ".join(map(common_pb2.RunEndReason.Name, sorted(_REASONS)))
             found = f"reason {ended.reason} and position {ended.position}"
@@ -231,16 +257,16 @@ class NodeRun:
         return ended
 
     def end(self, ended: resource_manager_pb2.RunEnded) -> None:
-        """Send the end of the run."""
+        """Add the end of the run to its channel to the scheduler. No other message of its process is relayed any more."""
         self.over = True
         self._last_saved = ""
         self.say(resource_manager_pb2.RunMessage(ended=ended))
 
     def located(self, snapshot: common_pb2.Snapshot) -> common_pb2.Snapshot:
-        """Return a snapshot of this run with this node as its location.
+        """Return a copy of a snapshot of this run, with this node as its only location.
 
         Raises:
-            InvalidInput: Its hash is invalid.
+            InvalidInput: The hash of the snapshot is invalid.
         """
         check_hash(snapshot.sha256)
         found = common_pb2.Snapshot()
@@ -252,7 +278,12 @@ class NodeRun:
         return found
 
     def lost(self, message: str, *, snapshot_missing: bool = False) -> resource_manager_pb2.RunEnded:
-        """Return an end caused by the infrastructure: the job resumes from its last snapshot, or an older one if that is missing."""
+        """Return an end of the run with the reason LOST, which the infrastructure caused: the job resumes from its last snapshot.
+
+        Args:
+            message: The cause, for people.
+            snapshot_missing: Whether that snapshot does not exist any more; then the job resumes from an older one.
+        """
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_LOST,
             position=self.position,
@@ -262,7 +293,12 @@ class NodeRun:
         )
 
     def failed(self, message: str, *, unable: bool = False) -> resource_manager_pb2.RunEnded:
-        """Return an end caused by the experiment's program; `unable`: any run of the experiment would end so here."""
+        """Return an end of the run with the reason FAILED, which the user's program caused.
+
+        Args:
+            message: The cause, for people.
+            unable: Whether any run of the experiment would fail in this way on this node.
+        """
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_FAILED,
             position=self.position,
@@ -272,7 +308,7 @@ class NodeRun:
         )
 
     def terminated(self, message: str) -> resource_manager_pb2.RunEnded:
-        """Return an end that was ordered."""
+        """Return an end of the run with the reason TERMINATED, which the scheduler ordered. `message` is for people."""
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_TERMINATED, position=self.position, message=message
         )

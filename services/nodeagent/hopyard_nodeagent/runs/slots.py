@@ -1,4 +1,8 @@
-"""The slots of the node, each with its warm runner."""
+"""The slots of the node, each with its runner.
+
+A *runner* is a training process that executes runs. After a run, the process stays alive ("warm") for the next run of the same program.
+A *spare* runner was started without a program.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +35,21 @@ _NO_PROGRAM: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno
 
 
 class AgentSlot:
-    """One slot with its CPUs and GPUs."""
+    """One slot with its CPUs and GPUs, and the runner (training process) on it."""
 
     def __init__(self, settings: SlotSettings) -> None:
-        """Create a slot without a runner."""
+        """Create a slot without a runner (training process)."""
         self.settings = settings
         self.lock = asyncio.Lock()
-        """Held by the run that uses the slot."""
+        """Held while a run uses the slot, or its runner is started or ended."""
         self.runner: Runner | None = None
         self.environment: Mapping[str, str] = {}
-        """The environment of the runner, without the agent's variables."""
+        """The environment of the runner, without the variables that name the agent's address and token."""
         self.idle_since = 0.0
 
 
 class Slots:
-    """All slots of the node."""
+    """All slots of the node; starts and ends the runners (training processes) on them."""
 
     def __init__(
         self,
@@ -55,7 +59,14 @@ class Slots:
         attach_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create slots without runners and end processes of an earlier agent; `clock` measures idle times."""
+        """Create slots without runners, and end processes that an earlier agent left behind.
+
+        Args:
+            settings: The settings of each slot.
+            folders: The data folder of the agent.
+            attach_seconds: Maximum time in seconds for a new runner to attach (connect to the agent).
+            clock: Returns monotonic seconds, to measure idle times.
+        """
         self._slots = {slot.id: AgentSlot(slot) for slot in settings}
         self._folders = folders
         self._attach_seconds = attach_seconds
@@ -66,10 +77,10 @@ class Slots:
         self.application_address = ""
 
     def get(self, slot: str) -> AgentSlot:
-        """Return a slot by its id.
+        """Return the slot with this id.
 
         Raises:
-            InvalidInput: There is none; the message lists the existing ones.
+            InvalidInput: The node has no such slot; the message lists the existing ones.
         """
         if slot not in self._slots:
             raise InvalidInput(f"slot {slot!r} is not on this node; it has {', '.join(self._slots) or 'none'}")
@@ -80,10 +91,10 @@ class Slots:
         return [slot.settings for slot in self._slots.values()]
 
     async def runner_of(self, token: str) -> Runner:
-        """Return the training process with a token.
+        """Return the training process that has this token.
 
         Raises:
-            PermissionDenied: No live process has it.
+            PermissionDenied: No live process has the token.
         """
         starting = self._starting.get(token)
         if starting is not None:
@@ -94,10 +105,17 @@ class Slots:
         raise PermissionDenied("the token belongs to no training process of this agent")
 
     async def runner(self, slot: AgentSlot, program: LaunchSpec, definition: resource_manager_pb2.RunProgram) -> Runner:
-        """Return an attached runner for a program: the warm one, or a new one. The caller must hold the slot's lock.
+        """Return a training process (runner) for a program, attached to the agent: the slot's idle one if it suits, else a new one.
+
+        The caller must hold the slot's lock.
+
+        Args:
+            slot: The slot.
+            program: What the runner shall execute.
+            definition: The program message, from which the environment of the process is derived.
 
         Raises:
-            RunnerDied: It could not be started, or did not attach.
+            RunnerDied: The runner could not be started, or did not attach in time.
             ProgramRefused: The environment of the program is not allowed.
         """
         present = slot.runner
@@ -119,13 +137,15 @@ class Slots:
         return runner
 
     async def prepare(self, most: int) -> None:
-        """Start runners without a program on at most `most` slots (>= 0) that have none.
+        """Start spare runners, which are training processes without a program, on those of the first `most` slots that have none.
 
-        The first run on such a slot need not wait for a process to start, unless its program needs another
-        environment.
+        The first run on such a slot need not wait for the start of a process, unless its program needs another environment.
+
+        Args:
+            most: Number of slots to consider, >= 0.
 
         Raises:
-            RunnerDied: One could not be started.
+            RunnerDied: A runner could not be started.
         """
         program, definition = spare()
         for slot in list(self._slots.values())[:most]:
@@ -137,10 +157,17 @@ class Slots:
                     self.released(slot)
 
     async def script(self, slot: AgentSlot, preparation: Preparation, log: Path) -> Runner:
-        """Start the process of a script; it attaches when it reports. The caller must hold the slot's lock.
+        """Start the process of a script. It connects (attaches) to the agent only when it makes its first report.
+
+        The caller must hold the slot's lock.
+
+        Args:
+            slot: The slot.
+            preparation: How the script is executed.
+            log: File to which the output of the script is appended.
 
         Raises:
-            RunnerDied: It could not be started now.
+            RunnerDied: The process could not be started; another attempt may succeed.
             ProgramRefused: The program does not exist, or its environment is not allowed.
         """
         environment = environment_of(preparation.definition, slot.settings, os.environ) | dict(preparation.variables)
@@ -154,10 +181,10 @@ class Slots:
     async def _start(
         self, slot: AgentSlot, program: LaunchSpec, environment: Mapping[str, str], log: Path, folder: Path
     ) -> Runner:
-        """Start a process that replaces the present one."""
+        """Start a process on a slot, after ending the slot's current runner. It becomes the slot's runner."""
         present = slot.runner
         if present is not None:
-            # A process that made no run has nothing to clean up.
+            # A process that has executed no run has nothing to clean up, so it can be killed.
             await (present.leave() if present.used else present.kill())
             slot.runner = None
         token = secrets.token_urlsafe(32)
@@ -183,11 +210,11 @@ class Slots:
         return runner
 
     def released(self, slot: AgentSlot) -> None:
-        """Record that a run has left the slot."""
+        """Record that the slot is idle from now on: its run has ended."""
         slot.idle_since = self._clock()
 
     async def end_idle(self, idle_seconds: float) -> None:
-        """End runners that were idle for `idle_seconds`, and drop those that have ended."""
+        """End training processes that were idle for `idle_seconds` or longer, and drop those that have ended by themselves."""
         for slot in self._slots.values():
             idle = self._clock() - slot.idle_since
             runner = slot.runner
@@ -197,11 +224,20 @@ class Slots:
                     slot.runner = None
 
     async def kill_all(self) -> None:
-        """Kill all training processes."""
+        """Kill the training processes of all slots, and wait until they have ended."""
         runners = [slot.runner for slot in self._slots.values() if slot.runner is not None]
         await asyncio.gather(*(runner.kill() for runner in runners))
 
 
 def _fits(runner: Runner, has: Mapping[str, str], program: LaunchSpec, wants: Mapping[str, str]) -> bool:
-    """Return whether a process without a program was started as this program needs it."""
+    """Return whether `runner` is a spare one that was started with the command line and environment that a program needs.
+
+    A spare runner is a training process that was started before there was a program for it.
+
+    Args:
+        runner: The runner.
+        has: The environment of the runner.
+        program: What it shall execute.
+        wants: The environment that the program needs.
+    """
     return not runner.program.experiment and runner.program.arguments == program.arguments and has == wants

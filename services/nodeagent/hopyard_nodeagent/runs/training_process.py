@@ -1,4 +1,8 @@
-"""Training processes: one warm runner on each slot, reused for runs of the same program."""
+"""Training processes. Each slot has one, the runner, which is reused for runs of the same program.
+
+A process *attaches*: it connects to the agent by the RPC Attach, whose stream carries all messages between the two. The process of a
+script executes one run only, and attaches when it makes its first report.
+"""
 
 from __future__ import annotations
 
@@ -29,34 +33,34 @@ from hopyard_nodeagent.runs.orphan_processes import END_SECONDS
 _log = logging.getLogger(__name__)
 
 _LAST_WORDS_SECONDS: Final = 10.0
-"""Time limit for the last messages of an ended process; its connection has ended too, so they arrive soon."""
+"""Time limit in seconds for the last messages of a process that has exited to be read from its connection."""
 _EXIT_SECONDS: Final = 2.0
-"""Time limit for a process that closed its connection to exit."""
+"""Time limit in seconds for a process that closed its connection to exit."""
 _LEAVE_SECONDS: Final = 2.0
 _TIDY_SECONDS: Final = 10.0
-"""Time limit for a script to clean up after its run."""
+"""Time limit in seconds for a script to exit after it has reported the end of its run."""
 _HEARTBEAT_SECONDS: Final = 1.0
 
 Sink = Callable[[wire.AttachRequest], None]
 
 
 class RunnerDied(Exception):
-    """The process of a run has ended; the message says how.
+    """The process of a run has ended or could not be started; the message says how.
 
     Attributes:
-        exit_code: The exit code; negative for a signal; None: unknown.
+        exit_code: The exit code; negative: killed by the signal of that number; None: unknown.
         by_itself: True if the program exited or crashed during a run; False if it was killed or had no run.
     """
 
     def __init__(self, message: str, exit_code: int | None, *, by_itself: bool = False) -> None:
-        """Create the error."""
+        """Create the error with a message for people; the other parameters are the attributes."""
         super().__init__(message)
         self.exit_code = exit_code
         self.by_itself = by_itself
 
 
 class Runner:
-    """One training process and its connection to this agent, the attachment."""
+    """One training process and its attachment, which is the connection to this agent. It executes one run at a time."""
 
     def __init__(
         self, process: Process, token: str, program: LaunchSpec, log: Path, over: Callable[[int], None] | None = None
@@ -66,9 +70,9 @@ class Runner:
         Args:
             process: The process.
             token: The secret with which the process authenticates when it attaches.
-            program: What the process runs.
+            program: What the process executes.
             log: The file to which the process writes between runs.
-            over: Called with the process id when the process and its children have ended.
+            over: Called with the process id when the process and its children have ended; None: nothing is called.
         """
         self.program = program
         self.pid = process.pid
@@ -82,7 +86,7 @@ class Runner:
         self._responses: asyncio.Queue[wire.AttachResponse] = asyncio.Queue()
         self._leaving = False
         self._folder = ""
-        """Name of the folder that child processes see at MOUNT; they may outlive the process."""
+        """Name of the run's folder that child processes see at MOUNT, to find those that outlive the process; empty: none."""
         self.awaits_snapshots = False
         """Whether a run may start in the process before the run's snapshot is on this node; known when it has attached."""
         self.heard = time.monotonic()
@@ -94,20 +98,20 @@ class Runner:
 
     @property
     def usable(self) -> bool:
-        """Whether the process can take another run."""
+        """Whether the process can execute another run: it is alive, its connection has not ended, and it was not told to exit."""
         return not (self._leaving or self._exit.done() or self._detached.is_set())
 
     @property
     def used(self) -> bool:
-        """Whether the process has been given a run."""
+        """Whether the process was ever given a run."""
         return self._ended is not None
 
     @property
     def start(self) -> wire.ApplicationStart:
-        """The start message of the process's present run.
+        """The start message of the run that the process executes.
 
         Raises:
-            Conflict: The process has no run.
+            Conflict: The process executes no run.
         """
         if self._start is None:
             raise Conflict(f"process {self.pid} has no run")
@@ -117,7 +121,7 @@ class Runner:
         """Wait until the process has attached.
 
         Raises:
-            RunnerDied: The process ended before it attached, or took longer than `seconds` and was killed.
+            RunnerDied: The process ended before it attached, or did not attach within `seconds` and was killed.
         """
         attached = asyncio.create_task(self._attached.wait())
         try:
@@ -136,7 +140,11 @@ class Runner:
         requests: AsyncIterator[wire.AttachRequest],
         respond: Callable[[wire.AttachResponse], Awaitable[None]],
     ) -> None:
-        """Serve the process's connection until it ends.
+        """Exchange messages with the process over its connection, until the connection ends.
+
+        Args:
+            requests: The messages of the process.
+            respond: Sends a message to the process.
 
         Raises:
             Conflict: The process is attached already.
@@ -166,10 +174,10 @@ class Runner:
             self._detached.set()
 
     def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
-        """Send a run to the process at once. The returned coroutine waits for the run and returns how it ended.
+        """Send a run to the process at once. The returned coroutine waits for the end of the run and returns how it ended.
 
-        If a script exits with code 0, the result has `finished`, at the position of the script's last report. The
-        process of a script has ended when the coroutine returns. If the coroutine is cancelled, the process is killed.
+        If a script exits with code 0, the returned end has `finished`, at the position of the script's last report. The process of a
+        script has ended when the coroutine returns. If the coroutine is cancelled, the process is killed.
 
         Args:
             start: The message that starts the run.
@@ -210,7 +218,7 @@ class Runner:
     async def _wait_until_told(
         self, ended: asyncio.Future[resource_manager_pb2.RunEnded], detached: asyncio.Task[bool]
     ) -> None:
-        """Wait until the process has reported the end of its run, or has disconnected or exited without a report.
+        """Wait until the process has reported the end of its run, or has disconnected or exited without this report.
 
         Args:
             ended: Completed by the report of the end.
@@ -219,15 +227,15 @@ class Runner:
         ends: set[asyncio.Future[Any]] = {ended, detached, self._exit}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
-            # Its last messages may arrive after its exit is noticed, and the other way round.
+            # The last messages of a process may be read after its exit is noticed, or before.
             await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
         if not ended.done():
             await asyncio.wait({self._exit}, timeout=_EXIT_SECONDS)
 
     async def _was_alive(self) -> bool:
-        """Kill the process if it is alive. Return True if this killed it, False if it had exited before.
+        """Kill the process if it is alive. Return True if this call killed it, False if it had exited before.
 
-        Child processes that outlive it do not count. The exit code decides: this agent may notice an exit late, and a
+        Child processes that outlive the process do not count. The exit code decides, because this agent may notice an exit late, and a
         process that has exited keeps its own exit code.
         """
         if self._process.returncode is not None:
@@ -240,7 +248,7 @@ class Runner:
     ) -> None:
         """Wait until a script has exited, whether it is attached or not.
 
-        After it has reported the end of its run, wait at most `_TIDY_SECONDS` for its exit.
+        After the script has reported the end of its run, wait at most `_TIDY_SECONDS` for its exit.
 
         Args:
             ended: Completed by the report of the end.
@@ -259,7 +267,7 @@ class Runner:
         self._responses.put_nowait(response)
 
     async def leave(self) -> None:
-        """Let an idle process exit; kill it if it takes too long."""
+        """Tell an idle process to exit, and wait until it has ended. Kill it if it takes longer than `_LEAVE_SECONDS`."""
         if self.usable:
             self._leaving = True
             self.tell(wire.AttachResponse(exit=wire.ApplicationExit(reason="no further run comes")))
@@ -316,7 +324,7 @@ class Runner:
             said = f"the program ended with exit code {code}" if self.program.once else ""
             said = said or f"the training process ended with exit code {code} {when}"
             return RunnerDied(said, code, by_itself=by_itself)
-        # Only the kernel kills a process without a message, when memory is short.
+        # The agent passes a message for each process that it kills; a SIGKILL without one comes from the kernel, if memory is short.
         why = " (out of memory?)" if -code == signal.SIGKILL else ""
         message = f"the training process was killed by signal {_signal_name(-code)}{why} {when}"
         return RunnerDied(message, code, by_itself=running and -code in CRASHES)
@@ -339,12 +347,18 @@ async def spawn(
     folder: Path,
     over: Callable[[int], None] | None = None,
 ) -> Runner:
-    """Start a training process in a new session, without input, with its output appended to `log`.
+    """Start a training process in a new process session, without input.
 
-    `over` is called with the process id when the process and its children have ended.
+    Args:
+        program: What the process executes.
+        token: The secret with which the process authenticates when it attaches.
+        environment: The environment variables of the process.
+        log: File to which its output is appended.
+        folder: Its working directory.
+        over: Called with the process id when the process and its children have ended; None: nothing is called.
 
     Raises:
-        RunnerDied: The interpreter of the program cannot be started.
+        RunnerDied: The program of the command line cannot be started.
     """
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

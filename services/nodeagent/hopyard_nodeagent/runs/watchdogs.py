@@ -1,4 +1,4 @@
-"""Watchdogs of an agent for limits that a training process cannot enforce itself."""
+"""Watchdogs for limits of a run that its training process cannot enforce itself."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
 _MARGIN_SECONDS: Final = 10.0
-"""Tolerance for heartbeats, which a training process sends each second, on a busy computer."""
+"""Additional silence in seconds that is tolerated: on a busy computer, the heartbeats of a process may be late."""
 
 T = TypeVar("T")
 
 
 class LimitExceeded(Exception):
-    """A run exceeded a limit of its experiment and was ended; its code is responsible."""
+    """A run exceeded a limit of its experiment, such as memory, and was ended. The user's program is responsible."""
 
 
 class Guard(Protocol):
-    """Watches one limit."""
+    """The interface of a watchdog, which watches one limit of one run."""
 
     @property
     def excess(self) -> str:
-        """A message about the exceeded limit; empty: it was not exceeded."""
+        """Error message about the exceeded limit; empty: the limit was not exceeded."""
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Watch until cancelled, or call `end` once when the limit is exceeded, and return."""
+        """Watch until cancelled. When the limit is exceeded, set `excess`, call `end` once, and return."""
 
 
 class SilenceGuard:
-    """Detects hanging iterations in code that blocks all threads of its process.
+    """A watchdog (`Guard`) for iterations that hang in code that blocks all threads of the process.
 
-    The process itself detects all other iterations that take longer than the limit.
+    Such a process sends no heartbeats. The process itself detects all other iterations that take too long.
 
     Args:
-        limit: Maximum seconds of an iteration.
-        heard: Returns the time of the last message of the process.
-        training: Returns whether it trains; before that, no iteration can hang.
-        words: The end of the message about an excess.
-        clock: Monotonic seconds.
-        look_seconds: Interval between checks.
-        margin_seconds: Additional silence that is allowed.
+        limit: Maximum duration of an iteration in seconds.
+        heard: Returns the time of the last message of the process, by `clock`.
+        training: Returns whether the run trains. Before that, no iteration can hang.
+        words: End of the error message.
+        clock: Returns monotonic seconds.
+        look_seconds: Seconds between two checks.
+        margin_seconds: Additional silence in seconds that is allowed.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SilenceGuard:
         self.excess = ""
 
     def look(self) -> bool:
-        """Check once; return whether the limit is exceeded."""
+        """Check the limit once; return whether it is exceeded."""
         now = self._clock()
         if now - self._looked > 3 * self._look_seconds or not self._training():
             self._began = now  # The agent itself was stopped and received nothing, or the run does not train yet.
@@ -79,8 +79,8 @@ class SilenceGuard:
         return bool(self.excess)
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Check until cancelled; end a run that hangs."""
-        while not self.look():  # noqa: ASYNC110 (nobody tells of silence)
+        """Check until cancelled. When the limit is exceeded, call `end`, which kills the process, and return."""
+        while not self.look():  # noqa: ASYNC110 (silence causes no event to wait for)
             await asyncio.sleep(self._look_seconds)
         await end()
 
@@ -91,16 +91,16 @@ async def guarded(
     end: Callable[[], Awaitable[None]],
     died: type[Exception],
 ) -> T:
-    """Execute a run under watch.
+    """Execute a run while watchdogs watch it, and return its result.
 
     Args:
-        making: The run.
+        making: Coroutine that executes the run.
         guards: The watchdogs.
-        end: Kills its process.
-        died: The error of `making` when its process ends during the run.
+        end: Kills the process of the run.
+        died: The error that `making` raises when the process ends during the run.
 
     Raises:
-        LimitExceeded: A watchdog has ended it.
+        LimitExceeded: A watchdog ended the run.
     """
     watching = [asyncio.create_task(guard.watch(end), name=type(guard).__name__) for guard in guards]
     try:

@@ -1,1 +1,1 @@
-"""Snapshots on this node's disk: fetch, upload, transfer between nodes, process images."""
+"""Snapshots on this node's disk: fetching, uploading, transfer between nodes, process images."""

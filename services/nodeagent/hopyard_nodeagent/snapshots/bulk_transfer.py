@@ -1,7 +1,7 @@
-"""Transfers the contents of snapshots over plain TCP instead of gRPC, which copies every message.
+"""Transfers the contents of snapshots between agents over plain TCP, because gRPC copies every message.
 
-A gRPC call authorizes the transfer: it names a port and a ticket for one connection. The received content is verified
-by the snapshot's hash.
+The receiver first makes a gRPC call, whose response names a port and a *ticket*: random bytes that authorize one connection to the
+port. The received content is verified by the snapshot's hash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _TICKET_BYTES: Final = 32
 _TICKET_SECONDS: Final = 30.0
-"""Time limit for a new connection to send its ticket."""
+"""Time limit in seconds for a new connection to send its ticket."""
 _CONNECT_SECONDS: Final = 2.0
 _AT_ONCE: Final = 8
 _CALLERS: Final = 4 * _AT_ONCE
@@ -38,12 +38,12 @@ _AGAIN_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The concatenated contents of files, for the connection that sends the ticket.
+    """The concatenated contents of a snapshot's files, to be sent over the connection that sends the ticket.
 
     Attributes:
-        ticket: The first bytes that the receiver sends.
-        files: Paths and sizes.
-        given: Completed when the contents were sent, or failed with the reason.
+        ticket: The bytes that authorize a connection; the receiver sends them first.
+        files: Path and size in bytes of each file.
+        given: Completed when the contents were sent; fails with an OSError if they could not be sent.
     """
 
     ticket: bytes
@@ -52,10 +52,15 @@ class Offer:
 
 
 class Outlet:
-    """Sends offered contents, over a few connections at a time."""
+    """The sending side: listens on a TCP port, and sends offered contents over a few connections at a time."""
 
     def __init__(self, host: str, *, idle_seconds: float) -> None:
-        """Prepare to listen on `host`; a receiver that accepts nothing for `idle_seconds` is disconnected."""
+        """Create without listening.
+
+        Args:
+            host: Address to listen on.
+            idle_seconds: Time in seconds without progress after which a receiver is disconnected.
+        """
         self._host = host
         self._idle_seconds = idle_seconds
         self._offers: dict[bytes, Offer] = {}
@@ -66,12 +71,12 @@ class Outlet:
 
     @property
     def port(self) -> int:
-        """The port; 0: it is not listening or has no capacity left."""
+        """The port on which it listens; 0: it does not listen, or has no capacity for another transfer."""
         full = len(self._offers) + len(self._open) >= _AT_ONCE
         return 0 if self._listener is None or full else self._listener.getsockname()[1]
 
     def start(self) -> None:
-        """Start listening, in the running event loop. If that fails, contents are sent over gRPC."""
+        """Start to listen, in the running event loop. If that fails, contents are sent over gRPC instead."""
         host = self._host.strip("[]")
         try:
             family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
@@ -100,7 +105,12 @@ class Outlet:
 
     @asynccontextmanager
     async def offer(self, folder: Path, found: Sequence[FolderMember]) -> AsyncIterator[Offer]:
-        """Offer the contents of a folder's files until the context ends."""
+        """Return a context that offers the contents of a folder's files until it ends.
+
+        Args:
+            folder: The folder.
+            found: The members of the folder, in the order in which their contents are sent.
+        """
         files = [(folder / member.name, member.size) for member in found if member.size]
         offer = Offer(secrets.token_bytes(_TICKET_BYTES), files, asyncio.get_running_loop().create_future())
         self._offers[offer.ticket] = offer
@@ -114,9 +124,9 @@ class Outlet:
         loop.add_reader(listener, self._accept, loop, listener)
 
     def _accept(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
-        """Accept one connection and pass it to a thread.
+        """Accept one connection on `listener`, and pass it to a thread.
 
-        This is one callback of the event loop instead of a task: a task cancelled after the loop has accepted for it
+        This is a callback of the event loop and not a task, because a task that is cancelled just after its connection was accepted
         would leak the connection.
         """
         try:
@@ -136,14 +146,14 @@ class Outlet:
         giving.add_done_callback(partial(self._over, connection))
 
     def _over(self, connection: socket.socket, giving: Future[None]) -> None:
-        """Close a connection, after its thread has served it or its job was cancelled."""
+        """Close a connection when the task that serves it has ended or was cancelled."""
         connection.close()
         self._open.discard(connection)
         if not giving.cancelled() and (error := giving.exception()) is not None:
             _log.error("contents of a snapshot could not be given", exc_info=error)
 
     def _give(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-        """Serve one connection in a thread."""
+        """Serve one connection: read its ticket, and send the offered contents. Runs in a thread."""
         with suppress(OSError):
             offer = self._offers.pop(_exactly(connection, _TICKET_BYTES, _TICKET_SECONDS), None)
             if offer is None:
@@ -161,20 +171,27 @@ class Outlet:
 
 
 class Unreachable(Exception):
-    """The port of the other side cannot be reached, although its service can; use gRPC instead."""
+    """The TCP port of another agent cannot be reached, although its gRPC service can. Use gRPC instead."""
 
 
 async def take(
     threads: Executor, place: tuple[str, int], ticket: bytes, size: int, idle_seconds: float, writer: FileWriter
 ) -> None:
-    """Receive the `size` bytes that are offered at HOST, PORT for a ticket, in one of `threads`.
+    """Receive offered contents over TCP, in a thread.
 
-    When it returns or raises, nothing is written any more. The thread that used the connection closes it, even if the
-    event loop has ended.
+    When this returns or raises, nothing is written any more. The thread closes the connection, even if the event loop has ended.
+
+    Args:
+        threads: Executor for the thread.
+        place: Host and port of the sender.
+        ticket: The ticket of the offer.
+        size: Number of bytes to receive.
+        idle_seconds: Time in seconds without data after which the sender counts as unavailable.
+        writer: Writes the received bytes.
 
     Raises:
-        Unreachable: Nothing answers there.
-        Unavailable: The other side disconnected, or was silent for `idle_seconds`.
+        Unreachable: Nothing answers at the port.
+        Unavailable: The sender disconnected, or sent nothing for `idle_seconds`.
         SnapshotFileError, OSError: The contents cannot be written.
     """
     connecting = threads.submit(socket.create_connection, place, _CONNECT_SECONDS)
@@ -216,7 +233,16 @@ def _take(connection: socket.socket, ticket: bytes, writer: FileWriter, size: in
 
 
 def _fill(block: memoryview, connection: socket.socket, left: int) -> None:
-    """Receive a complete block, because smaller parts would cost thread switches. `left` bytes remain, including this block."""
+    """Receive bytes until `block` is full, because smaller blocks would cost thread switches.
+
+    Args:
+        block: The memory to fill.
+        connection: The connection.
+        left: Number of bytes of the transfer that remain, including this block; for the error message.
+
+    Raises:
+        Unavailable: The sender disconnected, or sent nothing for too long.
+    """
     filled = 0
     while filled < len(block):
         try:
@@ -234,7 +260,7 @@ def _hang_up(connecting: Future[socket.socket]) -> None:
 
 
 def _exactly(connection: socket.socket, size: int, seconds: float) -> bytes:
-    """Return the first `size` bytes of a caller; fewer if it disconnects or takes longer than `seconds`."""
+    """Return the first `size` bytes that a connection sends; fewer if it disconnects or takes longer than `seconds`."""
     until, found = time.monotonic() + seconds, b""
     while len(found) < size and (left := until - time.monotonic()) > 0:
         connection.settimeout(left)

@@ -1,4 +1,4 @@
-"""The snapshots on this node's disk, each named by its hash: folders of trainers, or packed files."""
+"""The snapshots on this node's disk. A snapshot is a folder or a packed file, named by the hash of its content."""
 
 from __future__ import annotations
 
@@ -27,12 +27,19 @@ from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, Fetched, check_h
 _log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 10.0
-"""Files written or used within this time are not deleted, because a process may be about to announce them."""
+"""Files written or used within this number of seconds are not deleted: a process may be about to announce them."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A snapshot on disk: its hash (empty: incomplete), size in bytes, and the time of its last use."""
+    """An entry of the snapshot folder.
+
+    Attributes:
+        path: The file or folder.
+        sha256: Hash of the snapshot; empty: a partial file.
+        size: Size in bytes.
+        used_at: Time of its creation or last use, in seconds since the Unix epoch.
+    """
 
     path: Path
     sha256: str
@@ -41,10 +48,10 @@ class File:
 
 
 class Snapshots:
-    """The node's snapshot folder. The modification time of an entry is the time of its creation or last use.
+    """The snapshot folder of this node. The modification time of an entry is the time of its creation or last use.
 
-    Slow disk operations run in order in one thread. Changes of names happen in the event loop: a snapshot appears and
-    disappears with one rename. A symbolic link refers to a snapshot in memory that is being copied to disk.
+    Slow disk operations run one after another in one thread. Names change in the event loop, with one rename each, so a snapshot
+    appears and disappears at once. A symbolic link refers to a snapshot in memory that is being copied to disk.
     """
 
     def __init__(
@@ -55,15 +62,19 @@ class Snapshots:
         *,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """Use `folder`, which must exist; missing snapshots are fetched from peers or the store.
+        """Use the folder `folder`, which must exist.
 
-        `needs` records which experiments need each snapshot. A peer that sends nothing for `idle_seconds` is given up.
+        Args:
+            folder: Folder of the snapshots.
+            store: Client of the store, from which missing snapshots are downloaded if no peer has them.
+            needs: Records which experiments need each snapshot; None: they are recorded in memory only.
+            idle_seconds: Time in seconds without data after which a transfer from a peer (another agent) is abandoned.
         """
         self.folder = folder
         self.spoken_of: Callable[[str], bool] = lambda sha256: False
-        """Returns whether a run took a snapshot with this hash and the scheduler has not acknowledged it."""
+        """Returns whether a run took a snapshot with this hash, and the scheduler has not acknowledged the message about it."""
         self.shipping: Callable[[str], bool] = lambda sha256: False
-        """Returns whether a snapshot is being uploaded."""
+        """Returns whether the upload of the snapshot with this hash is pending."""
         self._store = store
         self._needs = needs or SnapshotReferences()
         self._needs.keep(path.name for path in folder.iterdir())
@@ -78,7 +89,7 @@ class Snapshots:
         self.in_memory = InMemory(folder)
 
     def path(self, sha256: str) -> Path:
-        """Return the path of a snapshot, whether it exists or not.
+        """Return the path for the snapshot with this hash, whether the snapshot exists or not.
 
         Raises:
             InvalidInput: The hash is invalid.
@@ -86,17 +97,20 @@ class Snapshots:
         return self.folder / check_hash(sha256)
 
     def hashes(self) -> list[str]:
-        """Return the hashes of all snapshots that are not about to be deleted."""
+        """Return the hashes of all snapshots in the folder, except those that will be deleted after their use."""
         names = (path.name for path in self.folder.iterdir() if not path.name.startswith("."))
         return sorted(name for name in names if name not in self._unwanted)
 
     async def size_bytes(self) -> int:
-        """Return the total size in bytes."""
+        """Return the total size of the folder's entries in bytes."""
         return sum(one.size for one in await self.files())
 
     @contextmanager
     def use(self, sha256: str) -> Iterator[Path]:
-        """Protect a snapshot from deletion while it is used; the deletion follows afterwards."""
+        """Return a context that yields the path of a snapshot and protects it from deletion.
+
+        If its deletion is requested meanwhile, it is deleted when the last such context ends.
+        """
         path = self.path(sha256)
         self._used[sha256] += 1
         try:
@@ -111,19 +125,23 @@ class Snapshots:
                     self.forget([sha256])
 
     def busy(self, sha256: str) -> bool:
-        """Return whether a snapshot is in use, being uploaded, or not yet announced."""
+        """Return whether a snapshot must not be deleted: it is in use, its upload is pending, or it is not announced yet."""
         return bool(self._used[sha256]) or self.shipping(sha256) or self.spoken_of(sha256)
 
     async def files(self) -> list[File]:
-        """Return all entries of the folder, the least recently used first."""
+        """Return all entries of the folder, including partial files, the least recently used first."""
         return await asyncio.get_running_loop().run_in_executor(self._disk, self._files)
 
     async def idle(self, older_than_seconds: float) -> list[File]:
-        """Return the entries that were not used for `older_than_seconds` and are not busy, including partial files."""
+        """Return the entries, including partial files, that are not busy and were not used recently.
+
+        Args:
+            older_than_seconds: Time in seconds without use; at least SETTLE_SECONDS is applied.
+        """
         return self._idle(await self.files(), older_than_seconds)
 
     async def remove_partials(self, partials: Iterable[File]) -> None:
-        """Delete partial files."""
+        """Delete these partial files."""
         for one in partials:
             await asyncio.get_running_loop().run_in_executor(self._disk, remove, one.path)
 
@@ -132,7 +150,10 @@ class Snapshots:
         return [one for one in files if one.used_at <= before and not (one.sha256 and self.busy(one.sha256))]
 
     def _files(self) -> list[File]:
-        """Return all entries, in the disk thread. Sizes are measured first, so that the times of use are recent."""
+        """Return all entries of the folder; called in the disk thread.
+
+        Sizes are measured first, because that takes long; so the times of last use are recent.
+        """
         sizes = {path: self._size(path) for path in self.folder.iterdir()}
         self._sizes = {key: size for key, size in sizes.values() if key is not None}
         found = []
@@ -144,7 +165,7 @@ class Snapshots:
         return sorted(found, key=lambda file: (file.used_at, file.path.name))
 
     def _size(self, path: Path) -> tuple[tuple[str, int] | None, int]:
-        """Return the cache key and the size in bytes of an entry."""
+        """Return the key of an entry in the cache of sizes (None: not cached) and its size in bytes."""
         with suppress(FileNotFoundError):
             status = path.stat()
             if stat.S_ISDIR(status.st_mode) and not path.name.startswith("."):
@@ -155,11 +176,14 @@ class Snapshots:
     async def make_room(self, quota: int) -> tuple[list[str], int]:
         """Delete copies of stored snapshots, least recently used first, until the folder has at most `quota` bytes.
 
-        Kept are busy snapshots, and those that the store does not hold for each experiment that needs them here: a copy
-        stored for other experiments may be deleted from the store at any time.
+        Busy snapshots are kept. So are snapshots that the store does not have for each experiment that needs them here: a blob that is
+        stored for other experiments only may be deleted from the store at any time.
+
+        Args:
+            quota: Maximum size of the folder in bytes.
 
         Returns:
-            The deleted hashes, and the bytes that remain above the quota.
+            The hashes of the deleted snapshots, and the number of bytes that remain above the quota.
 
         Raises:
             HopyardError: The store cannot be queried.
@@ -181,7 +205,7 @@ class Snapshots:
         return deleted, max(above, 0)
 
     async def _stored(self, hashes: Sequence[str]) -> set[str]:
-        """Return the hashes that the store holds for every experiment that needs them here."""
+        """Return those of the hashes that the store has for every experiment that needs them here."""
         stored = await self._store.stored(hashes)
         wanted: dict[str, list[str]] = {}
         for sha256 in hashes:
@@ -192,10 +216,10 @@ class Snapshots:
         return stored
 
     def forget(self, hashes: Iterable[str]) -> None:
-        """Delete snapshots; those in use are deleted later; missing ones are ignored.
+        """Delete snapshots. Missing ones are ignored, and those in use are deleted after their use.
 
-        One that is `spoken_of` stays: equal states have equal hashes, and the scheduler does not know yet that it was
-        taken again.
+        A snapshot that a run took and has not announced yet is kept: equal states have equal hashes, and the scheduler does not know
+        yet that the snapshot was taken again.
         """
         for sha256 in hashes:
             path = self.path(sha256)
@@ -208,23 +232,28 @@ class Snapshots:
                 self._delete(path)
 
     def taken(self, sha256: str, experiment: str) -> None:
-        """Record that a run took this snapshot; a pending deletion is cancelled.
+        """Record that a run of an experiment took this snapshot, and cancel a pending deletion of it.
 
-        If it is in memory, copying it to disk starts.
+        If the snapshot is in memory, start to copy it to disk.
         """
         self._unwanted.discard(sha256)
         self._needs.add(sha256, experiment)
         self.in_memory.leave(self.path(sha256))
 
     async def fetch(self, sha256: str, peers: Sequence[str], experiment: str = "") -> Fetched:
-        """Provide a snapshot for an experiment: from disk, from the first peer that has it, or from the store.
+        """Make a snapshot available on this node's disk: if it is missing, download it from a peer or the store.
+
+        Args:
+            sha256: Hash of the snapshot.
+            peers: Addresses of agents that may have it, in the order in which to try them. The store is tried last.
+            experiment: Id of the experiment that needs it from now on; empty: none is recorded.
 
         Returns:
             What was downloaded, and from where.
 
         Raises:
-            NotFound: Neither a peer nor the store has it; the message has all answers.
-            Unavailable: No peer provided it, and the store could not be queried.
+            NotFound: Neither a peer nor the store has the snapshot; the message contains all errors.
+            Unavailable: No peer provided the snapshot, and the store could not be queried.
         """
         fetched = await self._fetch(sha256, peers)
         if experiment:
@@ -251,10 +280,10 @@ class Snapshots:
                 raise kind(f"snapshot {sha256} cannot be got: {'; '.join(tried)}") from error
 
     async def discard_if_corrupt(self, sha256: str) -> bool:
-        """Delete a snapshot whose bytes do not match its hash, so that the next start fetches another copy.
+        """Delete a snapshot if its content does not match its hash, so that the next start of a run fetches another copy.
 
         Returns:
-            Whether it was corrupt.
+            Whether the snapshot was corrupt and has been deleted.
         """
         path = self.path(sha256)
         if not path.exists() or (await asyncio.to_thread(_hash, path)) == sha256:
@@ -264,13 +293,13 @@ class Snapshots:
         return True
 
     async def close(self) -> None:
-        """Close the connections to peers and wait for deletions."""
+        """Close the connections to peers, and wait for deletions in progress."""
         await self._peers.close()
         await asyncio.gather(*self._deletions)
         self._disk.shutdown(wait=False)
 
     def _delete(self, path: Path) -> None:
-        """Remove a snapshot at once; its bytes are deleted later."""
+        """Remove a snapshot by renaming it to a hidden name; a thread deletes its bytes later."""
         self.in_memory.forget(path)
         self._needs.forget(path.name)
         gone = path.with_name(f".{uuid.uuid4().hex}.gone")
@@ -284,14 +313,14 @@ class Snapshots:
 
 
 def _untouched(one: File) -> bool:
-    """Return whether a file was not used since its status was read."""
+    """Return whether an entry of the folder has not been used since `one` was read."""
     with suppress(FileNotFoundError):
         return one.path.stat().st_mtime == one.used_at
     return False
 
 
 def _hash(path: Path) -> str:
-    """Return the hash of a snapshot's content; empty if it is not a valid snapshot."""
+    """Return the hash of the content at a path; empty if it is not a valid snapshot."""
     try:
         return (hash_folder(path) if path.is_dir() else hash_file(path)).sha256
     except SnapshotFileError:

@@ -1,4 +1,4 @@
-"""Fetches a run's snapshot while the rest of the run is prepared."""
+"""Fetches the snapshot of a run while the rest of the run is prepared, or even while its process runs already."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class SnapshotMissing(Exception):
-    """No node and no store has the snapshot that a run resumes from. The message names those that were asked."""
+    """No node and no store has the snapshot from which a run resumes. The message names the nodes that were asked."""
 
 
 @asynccontextmanager
 async def beside(making: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Run a coroutine concurrently with the context; it is cancelled when the context ends."""
+    """Return a context with a task that executes a coroutine. The task is cancelled when the context ends."""
     task = asyncio.create_task(making)
     try:
         yield task
@@ -29,15 +29,19 @@ async def beside(making: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T
         task.cancel()
         await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # Mark the exception as retrieved; the context has awaited the task if it needs the result.
+            task.exception()  # Mark the exception as retrieved: whoever needs the result has awaited the task.
 
 
 async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
-    """Wait until a run's snapshot has arrived, and record what was downloaded.
+    """Wait until the snapshot of a run has arrived, and record in `run.fetched` what was downloaded.
+
+    Args:
+        run: The run.
+        fetching: The task that fetches the snapshot.
 
     Raises:
-        SnapshotMissing: No node and no store has it.
-        HopyardError, OSError: It could not be fetched.
+        SnapshotMissing: No node and no store has the snapshot.
+        HopyardError, OSError: The snapshot could not be fetched.
     """
     try:
         run.fetched = await fetching
@@ -46,10 +50,14 @@ async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
 
 
 async def announced(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
-    """Tell the running process whether its snapshot has arrived.
+    """Wait for the snapshot of a run whose process runs already, and send the process a message that it arrived or failed.
+
+    Args:
+        run: The run.
+        fetching: The task that fetches the snapshot.
 
     Raises:
-        SnapshotMissing, HopyardError, OSError: As `arrived`; the process has been told and ends the run.
+        SnapshotMissing, HopyardError, OSError: As in `arrived`. The process has received a message with the error, and ends the run.
     """
     try:
         await arrived(run, fetching)

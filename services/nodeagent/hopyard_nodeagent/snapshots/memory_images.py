@@ -1,4 +1,4 @@
-"""Snapshots that are packed in memory, to free the slot early, and then copied to disk."""
+"""Snapshots that are written to memory first, so that their slot is free earlier, and then copied to disk."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ _log = logging.getLogger(__name__)
 
 
 class InMemory:
-    """Symbolic links in a snapshot folder to files in memory. They survive the agent, but not a restart of the computer."""
+    """Tracks the snapshots that are still in memory.
+
+    Each is a file in a file system in memory, with a symbolic link to it in the snapshot folder. Such a file survives the end of the
+    agent, but not a restart of the computer.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Copy the files of an earlier agent to disk; links to missing files are deleted."""
+        """Copy the files that an earlier agent left in memory to disk. If a copy fails, the link is deleted; the snapshot is lost."""
         self._moves: dict[Path, asyncio.Task[None]] = {}
         for path in folder.iterdir():
             if path.is_symlink() and not path.name.startswith("."):
@@ -27,22 +31,22 @@ class InMemory:
                     path.unlink()
 
     def leave(self, path: Path) -> None:
-        """Start copying a snapshot to disk, if it is in memory. If that fails, it stays in memory while the agent lives."""
+        """Start to copy a snapshot to disk, if it is in memory. If the copy fails, the snapshot stays in memory."""
         if path.is_symlink() and path not in self._moves:
             self._moves[path] = asyncio.create_task(self._move(path))
 
     def forget(self, path: Path) -> None:
-        """Delete the file in memory of a snapshot that is about to be deleted."""
+        """Delete the file in memory of a snapshot, if there is one. The caller deletes the link at `path`."""
         if path.is_symlink():
             path.readlink().unlink(missing_ok=True)
 
     async def wait(self) -> None:
-        """Wait for running copies."""
+        """Wait until all copies in progress have ended."""
         await asyncio.gather(*self._moves.values())
 
     async def _move(self, path: Path) -> None:
         try:
-            # If it was taken again meanwhile, it is at another place in memory.
+            # If the snapshot was taken again during the copy, the link refers to another file in memory.
             while (memory := _place(path)) is not None:
                 _settle(await asyncio.to_thread(_copied, memory, path), memory, path)
         except OSError as error:
@@ -53,12 +57,20 @@ class InMemory:
 
 
 def _place(path: Path) -> Path | None:
-    """Return the place of a snapshot in memory; None: it is not in memory."""
+    """Return the file in memory to which the snapshot at `path` is a link; None: it is not in memory."""
     return path.readlink() if path.is_symlink() else None
 
 
 def _settle(partial: Path, memory: Path, path: Path) -> None:
-    """Replace the link by the copy; discard the copy if the link has changed."""
+    """Replace the link at `path` by its copy on disk and delete the file in memory.
+
+    If the link refers to another file meanwhile, discard the copy instead.
+
+    Args:
+        partial: The copy on disk.
+        memory: The file in memory that was copied.
+        path: The link.
+    """
     if _place(path) == memory:
         shutil.copymode(memory, partial)  # The mode may have changed meanwhile.
         partial.replace(path)
@@ -68,7 +80,7 @@ def _settle(partial: Path, memory: Path, path: Path) -> None:
 
 
 def _copied(memory: Path, path: Path) -> Path:
-    """Copy a file to disk, under a hidden name."""
+    """Copy the file `memory` to a hidden file in the folder of `path`; return the path of the copy."""
     partial = path.with_name(f".{uuid.uuid4().hex}.partial")
     try:
         shutil.copy2(memory, partial)

@@ -1,4 +1,8 @@
-"""Fetches snapshots from other agents: unpacked if the peer has a folder, with the contents over plain TCP if possible."""
+"""Transfers snapshots between agents, which are each other's *peers*: fetches them, and sends them on request.
+
+A folder is sent unpacked: first the list of its members, then their contents, over plain TCP if possible (`bulk_transfer`), else over
+gRPC.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ _MOST_MEMBERS: Final = 10_000
 _MOST_LINKS: Final = 16
 _AT_ONCE: Final = 16
 _BEYOND_SECONDS: Final = 600.0
-"""Time after which an unreachable port of a peer is tried again."""
+"""Time in seconds after which an unreachable TCP port of a peer is tried again."""
 
 
 class _Link:
@@ -41,25 +45,35 @@ class _Link:
 
 
 class Peers:
-    """Connections to other agents, which stay open for further snapshots."""
+    """The connections to other agents. They stay open for further snapshots, up to a maximum number of idle ones."""
 
     def __init__(self, *, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create without connections. A peer that sends nothing for `idle_seconds` is given up; `clock` is monotonic."""
+        """Create without connections.
+
+        Args:
+            idle_seconds: Time in seconds without data after which a transfer is abandoned.
+            clock: Returns monotonic seconds.
+        """
         self._idle_seconds = idle_seconds
         self._links: dict[str, _Link] = {}
         self._clock = clock
         self._beyond: dict[str, float] = {}
-        """Peers whose TCP port cannot be reached, and the time until which gRPC is used instead."""
+        """The peers whose TCP port cannot be reached, each with the time until which gRPC is used instead, by `clock`."""
         self._threads = ThreadPoolExecutor(_AT_ONCE, "taking")
 
     async def fetch(self, peer: str, sha256: str, target: Path) -> int:
-        """Fetch a snapshot of a peer to `target`, which appears complete or not at all; return its size in bytes.
+        """Fetch a snapshot from a peer to the path `target`; return the size of the packed snapshot in bytes.
 
-        It is a folder if the peer has a folder. Writes are not synchronized to disk: damage by a power failure is
-        detected by the hash.
+        `target` appears when the snapshot is complete and verified. It is a folder if the peer has a folder, else a file. Writes are
+        not synchronized to disk, because the hash reveals damage by a power failure.
+
+        Args:
+            peer: Address of the other agent, HOST:PORT.
+            sha256: Hash of the snapshot.
+            target: The path to create.
 
         Raises:
-            HopyardError: The peer cannot be reached, does not have it, is silent, or sends other bytes.
+            HopyardError: The peer cannot be reached, does not have the snapshot, sends nothing for too long, or sends wrong bytes.
         """
         try:
             return await self._fetch(peer, sha256, target, beside=self._reachable(peer))
@@ -88,7 +102,7 @@ class Peers:
             return await receive_snapshot(_pieces(first, arriving), target, sha256, source)
 
     def _reachable(self, peer: str) -> bool:
-        """Return whether the TCP port of a peer is assumed to be reachable."""
+        """Return whether to use the TCP port of a peer: it has not been found unreachable within the last `_BEYOND_SECONDS`."""
         now = self._clock()
         self._beyond = {other: until for other, until in self._beyond.items() if until > now}
         return peer not in self._beyond
@@ -148,12 +162,17 @@ async def _pieces(
 async def responses(
     path: Path, request: wire.FetchSnapshotRequest, outlet: bulk_transfer.Outlet | None
 ) -> AsyncGenerator[wire.FetchSnapshotResponse]:
-    """Yield the messages that send the snapshot at `path` to a caller.
+    """Yield the responses to FetchSnapshot, which send the snapshot at `path`, or offer it over TCP.
+
+    Args:
+        path: The snapshot, a folder or a packed file.
+        request: The request.
+        outlet: The sending side for plain TCP; None: send over gRPC.
 
     Raises:
-        NotFound: It does not exist.
-        DataLoss: It is damaged.
-        Unavailable: It could not be read, or the caller disconnected.
+        NotFound: The snapshot does not exist.
+        DataLoss: The snapshot is damaged.
+        Unavailable: The snapshot could not be read, or the receiver disconnected.
     """
     found = await asyncio.to_thread(_contents, path)
     unpacked = request.unpacked and 0 < len(found) <= _MOST_MEMBERS
@@ -179,7 +198,11 @@ async def responses(
 
 
 def _contents(path: Path) -> list[FolderMember]:
-    """Return the members of a folder; empty for a packed file."""
+    """Return the members (files and subfolders) of a snapshot that is a folder; empty for a packed file.
+
+    Raises:
+        NotFound: The snapshot does not exist.
+    """
     if path.is_dir():
         return members(path)
     if not path.exists():

@@ -1,4 +1,7 @@
-"""Support for snapshots of whole processes on this node: a working CRIU and memory for images."""
+"""Snapshots of whole processes on this node. The program CRIU saves a process to an image and restores it from there.
+
+This module finds a working CRIU, and a folder in memory for images.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,23 @@ _PYTHON: Final = re.compile(r"python[0-9.]*")
 
 
 class ProcessImages:
-    """Decides which runs of commands use CRIU.
+    """Decides which runs of commands use CRIU for snapshots, and provides the settings for that.
 
     Args:
-        named: The CRIU binary; empty: search for it; "off": do not use CRIU.
-        home: The id of the agent's data folder, which marks its processes and images.
-        budget: Maximum total size of images in memory, in bytes; None: a quarter of the memory.
+        named: The CRIU program; empty: search for it; "off": do not use CRIU.
+        home: Id of the agent's data folder, by which its processes and images are recognized.
+        budget: Maximum total size of images in memory, in bytes; None: a quarter of the computer's memory.
     """
 
     def __init__(self, named: str, home: str, budget: int | None) -> None:
-        """End the processes and delete the images of an earlier agent."""
+        """End the restored processes, and delete the images in memory, that an earlier agent with this data folder left behind."""
         self._named = named
         self._home = home
         self._budget = _quarter() if budget is None else budget
         self._memory = MEMORY / f"hopyard-{home}"
         self._criu: Criu | None = None
         self._none = False
-        """Whether CRIU was not found, so that programs that do not require it skip the search."""
+        """Whether CRIU was searched and cannot be used. Then the search is skipped for programs that do not require it."""
         self._looking = asyncio.Lock()
         left = procfs.mounted(MOUNT, home)
         if left:
@@ -52,20 +55,20 @@ class ProcessImages:
         self.clear()
 
     def clear(self) -> None:
-        """Delete all images in memory."""
+        """Delete all images of this agent in memory."""
         shutil.rmtree(self._memory, ignore_errors=True)
 
     async def host(self, start: resource_manager_pb2.StartRun, scratch: Path, gpus: bool = False) -> ProcessHost | None:
-        """Return the settings for dumping and restoring a run's processes; None: CRIU is not used.
+        """Return the settings for saving and restoring the processes of a run; None: CRIU is not used for it.
 
         Args:
-            start: The run.
-            scratch: Its folder.
-            gpus: Whether its slot has GPUs.
+            start: The start command of the run.
+            scratch: The temporary folder of the run.
+            gpus: Whether the slot of the run has GPUs.
 
         Raises:
             NodeUnable: The experiment requires CRIU, and this node does not support it.
-            CriuUnavailableError: The run resumes from a CRIU snapshot, and this node does not support it.
+            CriuUnavailableError: The run resumes from a CRIU snapshot, and this node does not support CRIU.
         """
         program = start.program
         restores = start.snapshot.provider == PROVIDER
@@ -105,10 +108,11 @@ def _checked(named: str) -> Criu:
 
 
 def _offered(start: resource_manager_pb2.StartRun, gpus: bool) -> bool:
-    """Return whether CRIU is used for a program with `snapshot_provider` auto.
+    """Return whether to use CRIU for a program that leaves the choice to the agent (`snapshot_provider` auto).
 
-    Excluded are scripts that resume from a checkpoint; programs that may use gRPC, as those in other languages than
-    Python, because the connection would not survive a dump; and scripts with GPUs, which must request CRIU explicitly.
+    It is used for log programs, and for Python scripts on one slot, with two exceptions: scripts that resume from a checkpoint, and
+    scripts with GPUs, which must request CRIU explicitly. It is not used for programs in other languages: these may use gRPC, and the
+    connection would not survive.
     """
     program = start.program
     if program.snapshot_provider != AUTO:

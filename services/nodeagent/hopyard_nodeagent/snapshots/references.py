@@ -1,4 +1,4 @@
-"""Records which experiments need the snapshots on a node, on disk for later agents."""
+"""Records which experiments need each snapshot on this node, in files that later agents read."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _log = logging.getLogger(__name__)
 
 
 class SnapshotReferences:
-    """Experiments by snapshot. Equal training produces equal snapshots, so several experiments may need one copy.
+    """The experiments that need each snapshot, by hash. Equal trainings produce equal snapshots, so several may need the same one.
 
-    There is a small file for each pair, so that a killed agent loses none.
+    Each pair of a snapshot and an experiment is one small file, so that a killed agent loses none.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Load the records in `folder`, which must exist; None: keep records in memory only."""
+        """Load the records in the folder `folder`, which must exist; None: records are in memory only."""
         self._folder = folder
         self._experiments: dict[str, set[str]] = {}
         for path in folder.iterdir() if folder is not None else ():
             self._experiments.setdefault(path.name.partition(".")[0], set()).add(path.read_text())
 
     def add(self, sha256: str, experiment: str) -> None:
-        """Record that a run of an experiment took a snapshot, or is about to fetch it."""
+        """Record that a run of an experiment took this snapshot, or needs it to start."""
         known = self._experiments.setdefault(sha256, set())
         if experiment in known:
             return
@@ -36,17 +36,17 @@ class SnapshotReferences:
                 _log.error("a restarted agent will not know that %s needs %s: %s", experiment, sha256, error)
 
     def of(self, sha256: str) -> Collection[str]:
-        """Return the experiments that are known to need a snapshot."""
+        """Return the ids of the experiments that are recorded for a snapshot."""
         return self._experiments.get(sha256, ())
 
     def forget(self, sha256: str) -> None:
-        """Remove the records of a deleted copy."""
+        """Remove the records of a snapshot whose copy on this node is deleted."""
         for experiment in self._experiments.pop(sha256, ()):
             if self._folder is not None:
                 self._file(self._folder, sha256, experiment).unlink(missing_ok=True)
 
     def keep(self, hashes: Iterable[str]) -> None:
-        """Remove the records of all other snapshots than these."""
+        """Remove the records of all snapshots except these."""
         for sha256 in self._experiments.keys() - set(hashes):
             self.forget(sha256)
 

@@ -1,4 +1,4 @@
-"""Client of AppStat's blob store: packed snapshots and code bundles by hash."""
+"""The client of AppStat's blob store, for snapshots in packed form and code bundles."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, in_time, patienc
 _AT_ONCE: Final = 1000
 _SOURCE: Final = "the snapshot store"
 _ENDED_MEANWHILE: Final = "Internal error from Core"
-"""gRPC's message for a request that is being sent when the other side ends the call; its own status may be lost then."""
+"""gRPC's error message if the server ends a call while a request is being sent; the server's own status may be lost then."""
 
 
 class BlobClient:
-    """Blobs in AppStat. All calls raise `hopyard.errors`."""
+    """Reads and writes blobs in AppStat. All methods may raise errors of `hopyard.errors`, such as Unavailable."""
 
     def __init__(
         self,
@@ -32,10 +32,13 @@ class BlobClient:
         idle_seconds: float = IDLE_SECONDS,
         storing_seconds: float = 10 * IDLE_SECONDS,
     ) -> None:
-        """Use the AppStat at this address; None: the one that the scheduler names when it is first needed.
+        """Create without a connection.
 
-        A transfer without progress for `idle_seconds` is given up. Storing a completely sent blob may take
-        `storing_seconds`.
+        Args:
+            appstat: Address of AppStat, HOST:PORT; None: ask the scheduler at the first call.
+            scheduler: Address of the scheduler, HOST:PORT, or its data folder on this computer.
+            idle_seconds: Time in seconds without progress after which a transfer is abandoned.
+            storing_seconds: Maximum time in seconds for AppStat to store a blob after it was sent completely.
         """
         self._idle_seconds = idle_seconds
         self._storing_seconds = storing_seconds
@@ -46,18 +49,18 @@ class BlobClient:
         self._opening = asyncio.Lock()
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to AppStat."""
         if self._channel is not None:
             await self._channel.close()
 
     async def has(self, sha256: str, owner: str) -> bool:
-        """Return whether a blob exists; if so, `owner` becomes an owner of it."""
+        """Return whether a blob is stored. If it is, make `owner` an owner of the blob."""
         stub = await self._stub()
         request = appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=owner)
         return sha256 in (await stub.HasBlobs(request)).sha256
 
     async def stored(self, hashes: Sequence[str], owner: str = "") -> set[str]:
-        """Return which hashes exist, for an owner if one is given. Owners do not change."""
+        """Return those of the hashes whose blobs are stored; with an `owner`, only those that it owns. Owners do not change."""
         stub = await self._stub()
         found: set[str] = set()
         for start in range(0, len(hashes), _AT_ONCE):
@@ -67,12 +70,17 @@ class BlobClient:
         return found
 
     async def put(self, snapshot: Path, sha256: str, owner: str) -> None:
-        """Upload a packed file, or the packed form of a folder, for an owner.
+        """Upload a snapshot in packed form, for an owner.
+
+        Args:
+            snapshot: A packed file, or a folder, which is packed while it is sent.
+            sha256: Hash of the packed form.
+            owner: The owner of the blob, an experiment's id.
 
         Raises:
             DataLoss: The bytes do not match the hash.
-            TimedOut: The store was silent for too long.
-            Unavailable: The store is away, or ended the transfer; a retry may show why.
+            TimedOut: The store made no progress for too long.
+            Unavailable: The store cannot be reached, or ended the transfer early; a retry may show the cause.
             FileNotFoundError: The file or folder does not exist.
         """
         loop = asyncio.get_running_loop()
@@ -96,7 +104,7 @@ class BlobClient:
             limit.reschedule(loop.time() + self._storing_seconds)
 
         stub = await self._stub()
-        # Opened here, because gRPC does not finish the generator when the store answers early.
+        # Opened outside the generator, because gRPC does not run the generator to its end if the store responds early.
         opened = open_packed(snapshot)
         call = stub.PutBlob(requests())
         try:
@@ -115,12 +123,12 @@ class BlobClient:
             opened.close()
 
     async def get(self, sha256: str, target: Path) -> int:
-        """Download a blob to a file, which appears complete or not at all; return its size in bytes.
+        """Download a blob to the file `target`, and return its size in bytes. The file appears when it is complete and verified.
 
         Raises:
-            NotFound: It does not exist.
+            NotFound: The blob is not stored.
             DataLoss: The received bytes do not match the hash.
-            TimedOut: The store was silent for too long.
+            TimedOut: The store sent nothing for too long.
         """
         stub = await self._stub()
 

@@ -1,4 +1,7 @@
-"""Moves packed files between this node, other nodes and the store, verified by their hash."""
+"""Receives and reads the files of snapshots and other blobs, and verifies them by their hash.
+
+A packed snapshot is one file; a snapshot folder has a packed form, too, from which its hash is computed.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ from hopyard.errors import DataLoss, InvalidInput, TimedOut
 
 CHUNK_BYTES: Final = 1024 * 1024
 IDLE_SECONDS: Final = 30.0
-"""Default timeout for silence of the other side."""
+"""Default time in seconds without data after which a transfer is abandoned."""
 _AHEAD: Final = 8
-"""Number of chunks buffered between network and disk, so that the two sides seldom wait for each other."""
+"""Maximum number of chunks buffered between network and disk, so that they seldom wait for each other."""
 T = TypeVar("T")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def check_hash(sha256: str) -> str:
-    """Check a hash, which is used as a file name, and return it.
+    """Return the hash unchanged if it is valid. Unchecked text must not become a file name.
 
     Raises:
         InvalidInput: `sha256` is not 64 lower-case hexadecimal digits.
@@ -45,17 +48,17 @@ def check_hash(sha256: str) -> str:
 async def receive_file(
     chunks: AsyncIterator[bytes], target: Path, sha256: str, source: str, *, durable: bool = True
 ) -> int:
-    """Write received chunks to `target`, which appears complete or not at all; return its size in bytes.
+    """Write received chunks to the file `target`, and return its size in bytes. The file appears when it is complete and verified.
 
     Args:
         chunks: The bytes of the file.
-        target: The path of the file.
+        target: Path of the file.
         sha256: The expected hash.
-        source: The name of the sender in error messages.
-        durable: Synchronize the file to disk. Without it, a power failure may damage the file; the hash reveals that.
+        source: Name of the sender, for error messages.
+        durable: Whether to synchronize the file to disk. Otherwise a power failure may damage it; the hash reveals that.
 
     Raises:
-        DataLoss: The bytes do not match the hash; the message names `source`.
+        DataLoss: The bytes do not match the hash.
     """
     return await _receive(partial(_write, chunks), partial(_FileWriter, durable=durable), target, sha256, source)
 
@@ -67,13 +70,22 @@ async def receive_folder(
     sha256: str,
     source: str,
 ) -> int:
-    """Write a snapshot with these members to the folder `target`; `fill` writes their contents.
+    """Write a received snapshot to the folder `target`. The folder appears when it is complete and verified.
 
-    Writes are not synchronized to disk. `target` appears complete or not at all; returns the size of the packed
-    snapshot in bytes.
+    Writes are not synchronized to disk.
+
+    Args:
+        found: The members of the folder: files and subfolders.
+        fill: Receives the contents of the files, and passes them to the writer.
+        target: Path of the folder.
+        sha256: The expected hash of the packed form.
+        source: Name of the sender, for error messages.
+
+    Returns:
+        The size of the packed form in bytes.
 
     Raises:
-        DataLoss: The bytes do not match the hash, or are not a valid snapshot; the message names `source`.
+        DataLoss: The bytes do not match the hash, or are not a valid snapshot.
     """
     try:
         return await _receive(fill, partial(_folder_writer, found=found), target, sha256, source)
@@ -84,13 +96,21 @@ async def receive_folder(
 async def receive_snapshot(
     arriving: AsyncIterator[bytes | list[FolderMember]], target: Path, sha256: str, source: str
 ) -> int:
-    """Write a snapshot to `target`: as a folder if the list of its members arrives first, else as a file.
+    """Write a received snapshot to `target`, which appears when it is complete and verified.
 
-    Writes are not synchronized to disk. `target` appears complete or not at all; returns the size of the packed
-    snapshot in bytes.
+    Writes are not synchronized to disk.
+
+    Args:
+        arriving: The chunks of the contents. If a list of members comes first, the snapshot is a folder; else it is a packed file.
+        target: Path of the file or folder.
+        sha256: The expected hash of the packed form.
+        source: Name of the sender, for error messages.
+
+    Returns:
+        The size of the packed form in bytes.
 
     Raises:
-        DataLoss: The bytes do not match the hash, or are not a valid snapshot; the message names `source`.
+        DataLoss: The bytes do not match the hash, or are not a valid snapshot.
     """
     first = await anext(arriving, b"")
 
@@ -108,7 +128,7 @@ async def receive_snapshot(
 
 
 async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> Arrived:
-    """Write received chunks to a file in `folder`. The name of the file is its SHA-256 hash."""
+    """Write received chunks to a file in `folder` whose name is the SHA-256 hash of its content. Synchronize it to disk."""
     async with _arriving(partial(_write, chunks), partial(_FileWriter, durable=True), folder) as arrived:
         target = folder / arrived.sha256
         place(arrived.path, target)
@@ -117,7 +137,13 @@ async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> A
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A received file, with its hash and size in bytes."""
+    """A received file or folder.
+
+    Attributes:
+        path: Path of the file or folder.
+        sha256: Hash of the content.
+        size: Size in bytes; for a folder, that of the packed form.
+    """
 
     path: Path
     sha256: str
@@ -126,11 +152,11 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """How a file came to this node.
+    """How a file or snapshot came to this node.
 
     Attributes:
-        size: Number of bytes that were downloaded; 0 if the file was already on this node.
-        from_store: True if the file was downloaded from the store; False if from another node, or not downloaded.
+        size: Number of bytes that were downloaded; 0: it was on this node already.
+        from_store: True: it was downloaded from the store. False: from another node, or not at all.
     """
 
     size: int = 0
@@ -138,13 +164,13 @@ class Fetched:
 
 
 class FileWriter(Protocol):
-    """Writes received data and computes its hash."""
+    """The interface for writing received data to a file or folder. Call `write` repeatedly, then `finish`, and always `close`."""
 
     def write(self, data: bytes | memoryview, /) -> None:
-        """Write a chunk. The caller must not change the memory of `data` until it calls another method."""
+        """Write a chunk. The caller must not change the memory of `data` until its next call of a method."""
 
     def finish(self) -> SnapshotFileInfo:
-        """Finish the file; return its hash and its size in bytes."""
+        """Complete the file; return the hash and the size in bytes of all written data."""
 
     def close(self) -> None:
         """Close the file."""
@@ -195,9 +221,15 @@ async def _receive(
 async def _arriving(
     fill: Callable[[FileWriter], Awaitable[None]], make: Callable[[Path], FileWriter], folder: Path
 ) -> AsyncIterator[Arrived]:
-    """Provide a hidden file or folder that contains all received data. It is removed unless the caller moves it.
+    """Return a context with a hidden file or folder that contains all received data.
 
-    The caller must move it in the event loop, because a move in a thread could race with the removal.
+    When the context ends, it is deleted, unless the caller has moved it. The caller must move it in the event loop, because a move in a
+    thread could race with the deletion.
+
+    Args:
+        fill: Receives the data, and passes it to the writer.
+        make: Creates the writer for a path.
+        folder: Folder for the hidden file.
     """
     path = folder / f".{uuid.uuid4().hex}.partial"
     try:
@@ -214,7 +246,7 @@ async def _arriving(
 
 
 async def _write(chunks: AsyncIterator[bytes], writer: FileWriter) -> None:
-    """Hash and write chunks in a thread while further chunks are received."""
+    """Write chunks in a thread while further chunks are received. Raise the error of a write that failed."""
     behind = _Behind(writer)
     try:
         async for data in chunks:
@@ -225,7 +257,10 @@ async def _write(chunks: AsyncIterator[bytes], writer: FileWriter) -> None:
 
 
 class _Behind:
-    """Writes chunks in a thread, in order, through a bounded buffer. It wakes the event loop only after the buffer was full."""
+    """Writes chunks in a thread, in order, through a bounded buffer.
+
+    The thread wakes the event loop only if the buffer was full, because each wake-up costs time.
+    """
 
     def __init__(self, writer: FileWriter) -> None:
         self._writer = writer
@@ -238,7 +273,7 @@ class _Behind:
         threading.Thread(target=self._work, name="arriving", daemon=True).start()
 
     async def write(self, data: bytes) -> None:
-        """Add a chunk; wait while the buffer is full.
+        """Add a chunk to the buffer. Wait while the buffer is full.
 
         Raises:
             BaseException: The error with which an earlier chunk could not be written.
@@ -252,7 +287,7 @@ class _Behind:
                 await self._room.wait()
 
     async def end(self) -> None:
-        """Wait until everything is written, even if the caller is cancelled."""
+        """Wait until all chunks are written, even if the caller is cancelled; then raise CancelledError."""
         self._waiting.put(None)
         await ended(self._ended)
 
@@ -266,7 +301,7 @@ class _Behind:
             if self._error is None:
                 try:
                     self._writer.write(data)
-                except BaseException as error:  # noqa: BLE001 (it rises where the chunks come from)
+                except BaseException as error:  # noqa: BLE001 (raised by `check`, in the task that adds chunks)
                     self._error = error
             if self._full and self._waiting.qsize() <= _AHEAD // 2:
                 self._full = False
@@ -275,7 +310,7 @@ class _Behind:
 
 
 async def ended(work: asyncio.Future[Any]) -> None:
-    """Wait until `work` is done, even if the caller is cancelled; then raise the cancellation.
+    """Wait until `work` is done, even if the caller is cancelled meanwhile; then raise CancelledError.
 
     An exception of `work` is not raised here.
     """
@@ -292,10 +327,10 @@ async def ended(work: asyncio.Future[Any]) -> None:
 
 
 async def in_time(chunks: AsyncIterator[T], seconds: float, source: str) -> AsyncIterator[T]:
-    """Yield chunks, waiting at most `seconds` for each.
+    """Yield the items of an iterator, waiting at most `seconds` for each.
 
     Raises:
-        TimedOut: No chunk arrived within that time; the message names `source`.
+        TimedOut: No item arrived in time; the message names `source`, the sender.
     """
     while True:
         try:
@@ -308,10 +343,14 @@ async def in_time(chunks: AsyncIterator[T], seconds: float, source: str) -> Asyn
 
 @asynccontextmanager
 async def patience(limit: asyncio.Timeout, source: str) -> AsyncIterator[None]:
-    """Apply a timeout, which must not have been entered, to the context.
+    """Return a context with a timeout that raises `TimedOut`.
+
+    Args:
+        limit: The timeout, not entered yet. The caller may reschedule it.
+        source: Name of the sender or receiver, for the error message.
 
     Raises:
-        TimedOut: The timeout expired; the message names `source`.
+        TimedOut: The timeout expired.
     """
     try:
         async with limit:
@@ -323,7 +362,9 @@ async def patience(limit: asyncio.Timeout, source: str) -> AsyncIterator[None]:
 
 
 async def packed_chunks(path: Path) -> AsyncIterator[bytes]:
-    """Yield the bytes of a packed snapshot, or of a folder in packed form, in chunks of at most 1 MiB; at least one chunk.
+    """Yield the packed form of the snapshot at `path` (a folder or a packed file), in chunks of at most 1 MiB.
+
+    At least one chunk is yielded, which may be empty.
 
     Raises:
         FileNotFoundError: `path` does not exist.
@@ -335,7 +376,10 @@ async def packed_chunks(path: Path) -> AsyncIterator[bytes]:
 
 
 async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Yield the bytes of an open file in chunks of at most 1 MiB, reading ahead. The caller closes the file."""
+    """Yield the bytes of an open file in chunks of at most 1 MiB, reading ahead in a thread. The caller closes the file.
+
+    At least one chunk is yielded, which may be empty.
+    """
     loop = asyncio.get_running_loop()
     thread = ThreadPoolExecutor(1, "reading")
     reads: deque[asyncio.Future[bytes]] = deque()
@@ -358,6 +402,6 @@ async def read_chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 def _heard(read: asyncio.Future[bytes]) -> None:
-    """Mark the exception of an unused read as retrieved."""
+    """Mark the exception of a read whose result is not needed as retrieved."""
     if not read.cancelled():
         read.exception()

@@ -1,4 +1,4 @@
-"""Uploads ordered by the scheduler, of snapshots that no run here refers to."""
+"""Executes upload orders: the scheduler orders uploads of snapshots to which no run on this node refers any more."""
 
 from __future__ import annotations
 
@@ -10,16 +10,24 @@ from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 
 
 class UploadOrders:
-    """Carries out each order once, and keeps its result until the scheduler acknowledges it."""
+    """Executes each upload order once, and stores its result until the scheduler acknowledges it.
+
+    Attributes:
+        shipper: Uploads the snapshots; None: orders are ignored.
+    """
 
     def __init__(self, say: Callable[[wire.SnapshotShipped], None]) -> None:
-        """Send results to `say`. They may get lost; unacknowledged ones are sent again in the next session."""
+        """Create without orders.
+
+        Args:
+            say: Sends a result to the scheduler. A result may get lost; unacknowledged results are sent again in the next session.
+        """
         self._say = say
         self._answers: dict[tuple[str, int], wire.SnapshotShipped] = {}
         self.shipper: Uploader | None = None
 
     def take(self, orders: Iterable[wire.ShipmentOrder]) -> None:
-        """Carry out orders; repeat the results of those that are done."""
+        """Execute orders; for an order that was executed already, send its result again."""
         for order in orders:
             answer = self._answers.get((order.experiment, order.number))
             if answer is not None:
@@ -29,7 +37,7 @@ class UploadOrders:
                 self.shipper.ship(Shipment(run, order.position, order.sha256, order.number))
 
     def shipped(self, shipment: Shipment, error: str) -> None:
-        """Record that an ordered snapshot was stored, or why its upload was given up."""
+        """Record and send the result of an order: the snapshot was stored (`error` is empty), or why its upload was abandoned."""
         order = wire.ShipmentOrder(
             experiment=shipment.run.stream,
             number=shipment.order,
@@ -41,9 +49,9 @@ class UploadOrders:
         self._say(answer)
 
     def acknowledged(self, experiment: str, number: int) -> None:
-        """Drop an acknowledged result."""
+        """Drop the result of the experiment's order with this number."""
         self._answers.pop((experiment, number), None)
 
     def unacknowledged(self) -> list[wire.SnapshotShipped]:
-        """Return the unacknowledged results."""
+        """Return the results that the scheduler has not acknowledged."""
         return list(self._answers.values())

@@ -24,7 +24,7 @@ _SMALL_BYTES: Final = 64 * 1024
 
 REFUSALS: Final = 5
 _AWAY: Final = (Unavailable, TimedOut, Aborted)
-"""Errors for which a retry may help."""
+"""Errors that mean that the store is unavailable at present; others count as refusals."""
 
 
 _GONE: Final = "it is not on this node any more"
@@ -35,10 +35,10 @@ class Shipment:
     """A snapshot to upload.
 
     Attributes:
-        run: The run that took it; attempt 0 if the scheduler ordered the upload.
-        position: The position of the snapshot.
-        sha256: Its hash.
-        order: The number of the order; 0: not ordered.
+        run: The run that took the snapshot; attempt 0 if the scheduler ordered the upload.
+        position: Position of the snapshot.
+        sha256: Hash of the snapshot.
+        order: Number of the scheduler's upload order; 0: not ordered.
     """
 
     run: RunKey
@@ -52,16 +52,23 @@ class Shipment:
 
 
 class Uploader:
-    """Uploads in order of arrival, two at a time, each until it is stored, cancelled or refused.
+    """Uploads snapshots in order of arrival, two at a time.
 
-    It waits without limit for an unavailable store. A store that refuses (blob too large, disk full) is tried
-    `REFUSALS` times; then the upload is given up.
+    An unavailable store is tried again without limit. If the store refuses a snapshot (too large, or its disk is full) `REFUSALS`
+    times, its upload is abandoned.
     """
 
     def __init__(
         self, snapshots: Snapshots, store: BlobClient, *, backoff: Backoff, done: Callable[[Shipment, str], None]
     ) -> None:
-        """Create the uploader. `done` is called with each finished upload and the reason if it was given up."""
+        """Create the uploader; `start` starts it.
+
+        Args:
+            snapshots: The snapshots on this node.
+            store: Client of the store.
+            backoff: Waiting times between attempts.
+            done: Called with each finished upload and an error message; the message is empty if the snapshot is stored.
+        """
         self._snapshots = snapshots
         self._store = store
         self._backoff = backoff
@@ -72,26 +79,26 @@ class Uploader:
         self._rng = random.Random()
 
     def start(self, background: Background) -> None:
-        """Start uploading."""
+        """Start to upload, in tasks of `background`."""
         for number in range(CONCURRENCY):
             background.start(self._work(), name=f"shipper-{number}")
 
     def ship(self, shipment: Shipment) -> None:
-        """Upload a snapshot from the snapshot folder; ignored if its upload is pending."""
+        """Add a snapshot to the uploads. Ignored if its upload is pending already."""
         if shipment not in self._wanted:
             self._wanted.add(shipment)
             self._queue.put_nowait(shipment)
 
     def pending(self, run: RunKey) -> bool:
-        """Return whether uploads of a run are pending."""
+        """Return whether an upload of this run has not finished."""
         return any(shipment.run == run for shipment in self._wanted)
 
     def ships(self, sha256: str) -> bool:
-        """Return whether the upload of a snapshot is pending."""
+        """Return whether an upload of the snapshot with this hash has not finished."""
         return any(shipment.sha256 == sha256 for shipment in self._wanted)
 
     def forget(self, run: RunKey) -> None:
-        """Cancel the uploads of a run."""
+        """Cancel all uploads of a run. `done` is not called for them."""
         self._wanted = {shipment for shipment in self._wanted if shipment.run != run}
 
     async def _work(self) -> None:
@@ -114,7 +121,14 @@ class Uploader:
                     self._finish(shipment, given_up)
 
     async def _ship(self, shipment: Shipment) -> str:
-        """Try once; return why a retry cannot help, or an empty string if it is stored."""
+        """Try once to upload a snapshot.
+
+        Returns:
+            Empty: it is stored. Otherwise an error message: a retry cannot help.
+
+        Raises:
+            HopyardError, OSError: The upload failed; a retry may help.
+        """
         path = self._snapshots.path(shipment.sha256)
         owner = shipment.run.stream
         try:

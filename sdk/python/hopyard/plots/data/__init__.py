@@ -1,1 +1,1 @@
-"""What each kind of plot shows, as plain values, and how it is gathered from searches."""
+"""The values that each kind of plot shows, as plain dataclasses, and the functions that compute them from searches."""

@@ -1,4 +1,4 @@
-"""Learning curves: every job's metric over positions or time, the best one among them."""
+"""Data of the plot `curves`: each job's metric over positions or time, and which job reached the best value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopyard.plots.model import Floats, JobCurve, Search, SearchSource
 
 
 class Over(enum.Enum):
-    """What a job's progress is shown over."""
+    """The quantity on the x axis of a learning curve: the job's position, or time in seconds."""
 
     POSITION = "position"
     TIME = "time"
@@ -23,22 +23,24 @@ class Over(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurvePlot:
-    """Learning curves.
+    """Data of the plot `curves`: the learning curves of one search.
 
     Attributes:
-        metric: What they show.
-        unit: What a position counts.
-        over: What they are shown over.
-        own_time: Whether times are the job's own training, not those since the search began.
-        curves: One a job, in order of creation; values that are not finite are NaN, and gaps.
-        best: The job that reached the best value; None: no direction is known, or nothing finite was reported.
-        best_value: That value.
-        target: What was to be reached; None: no target.
-        low: Where the metric's axis begins. What lies beyond is outliers.
-        high: Where it ends.
-        beyond: How many curves leave the axis.
-        promising: For each curve, whether the job was promising (1) while it trained to each point, or opportunistic (0); None: its
-            policy does not divide its jobs so.
+        metric: Name of the metric on the y axis.
+        unit: What one position is, such as an iteration or an epoch.
+        over: The quantity on the x axis.
+        own_time: True: the curves' times are seconds of the job's own training. False: seconds since the search began.
+        curves: One curve per job, in the order in which the jobs were created. Metric values that were not finite are NaN and drawn as
+            gaps.
+        best: Id of the job that reached the best value. None: it is unknown whether a high or a low value is better, and the search
+            names no best value that a curve has.
+        best_value: The best value; None if `best` is None.
+        target: The metric value at which the search ends; None: no target.
+        low: Lower limit of the y axis. Outliers lie outside the limits.
+        high: Upper limit of the y axis.
+        beyond: Number of curves with a value outside the limits of the y axis.
+        promising: For each curve, an array with one number per point: 1 if the policy had classified the job as promising before it
+            trained to that point, else 0 (HyperDrive, section 3). None: the policy does not classify its jobs.
     """
 
     metric: str
@@ -56,11 +58,15 @@ class CurvePlot:
 
 
 def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> CurvePlot:
-    """The curves of one search.
+    """Return the data of the plot `curves` for one search.
+
+    Args:
+        searches: Exactly one search.
+        over: The quantity on the x axis.
 
     Raises:
-        InvalidInput: There are several searches, or it comes without curves.
-        NotFound: No job has reported a finite value yet.
+        InvalidInput: There are several searches, or the search contains no curves.
+        NotFound: No job has reported a finite value of the metric yet.
     """
     search = one(searches, "curves")
     curves: tuple[JobCurve, ...] = need(search, "curves", "curves", "curves")
@@ -72,7 +78,7 @@ def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> CurvePlot:
         )
     best_value = _best(search, values)
     reached = [curve.job for curve in curves if best_value is not None and (curve.values == best_value).any()]
-    # Of equal values the first reported one is the best; only the search itself knows which that was.
+    # If several jobs reached the best value, the first one to report it is the best job: only the search records which.
     best = search.best_job if search.best_job in reached else next(iter(reached), None)
     kept = [value for value in (best_value, search.target) if value is not None]
     low, high = _axis(values, kept)
@@ -94,7 +100,7 @@ def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> CurvePlot:
 
 
 def _promising(search: Search, curves: Sequence[JobCurve]) -> tuple[Floats, ...] | None:
-    """By its label a job is promising, from the moment on when it got one above 0."""
+    """Return `CurvePlot.promising`: a job is promising while the latest label that its policy gave it is above 0."""
     if not any(label > 0 for given in (search.labels or {}).values() for _, label in given):
         return None
     found = []
@@ -113,7 +119,11 @@ def _best(search: Search, values: np.ndarray) -> float | None:
 
 
 def _axis(values: np.ndarray, kept: Sequence[float]) -> tuple[float, float]:
-    """Room for what is usual, and for what must be seen; a few values that are far out do not flatten all others."""
+    """Return the lower and the upper limit of the y axis.
+
+    All of `values` are inside the limits, except outliers: values far outside the range from the 2nd to the 98th percentile. Otherwise
+    a few outliers would flatten all other curves. The values in `kept` are always inside.
+    """
     inner = np.percentile(values, [2, 98])
     low, high = min(inner[0], *kept, inner[1]), max(inner[1], *kept, inner[0])
     reach = 1.5 * ((high - low) or abs(high) or 1.0)

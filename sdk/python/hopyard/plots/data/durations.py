@@ -1,4 +1,4 @@
-"""How long jobs train: the distribution of their durations under each policy (HyperDrive, figure 6)."""
+"""Data of the plot `durations`: how long jobs train, as a distribution for each policy (HyperDrive, figure 6)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hopyard.plots.model import Floats, JobCurve, JobEnd, PlottedRun, Search, Se
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distribution:
-    """Durations of jobs under one policy.
+    """Training durations of the jobs of all searches with one label.
 
     Attributes:
-        label: The policy.
-        durations: Seconds or positions of each job that has trained, in rising order.
-        going_on: How many of these may train on.
+        label: The searches' policy, and their predictor or source if other searches of the plot have different ones.
+        durations: One number per job that has trained, ascending: its training time in seconds, or its last position.
+        going_on: Number of these jobs that have not ended, so that their duration may still grow.
     """
 
     label: str
@@ -30,7 +30,13 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Durations:
-    """Distributions of jobs' durations, one a policy, over `over` (positions in `unit`)."""
+    """Data of the plot `durations`.
+
+    Attributes:
+        over: Whether durations are seconds (TIME) or positions (POSITION).
+        unit: What one position is, such as an epoch.
+        policies: One distribution per label.
+    """
 
     over: Over
     unit: str
@@ -38,10 +44,14 @@ class Durations:
 
 
 def gather(searches: Sequence[Search], over: Over = Over.TIME) -> Durations:
-    """The durations of all jobs; searches with one label are taken together.
+    """Return the data of the plot `durations`. The jobs of searches with the same label form one distribution.
+
+    Args:
+        searches: At least one search.
+        over: Whether to measure durations in seconds (TIME) or positions (POSITION).
 
     Raises:
-        InvalidInput: A search tells no durations.
+        InvalidInput: A search contains no data from which durations follow.
         NotFound: No job has trained yet.
     """
     policies = []
@@ -64,7 +74,7 @@ def _durations(search: Search, over: Over) -> Floats:
     if search.durations is not None:
         return np.array([seconds for seconds in search.durations.values() if seconds > 0], float)
     runs: tuple[PlottedRun, ...] = need(search, "runs", "durations", "runs")
-    # A run on several slots is one attempt, and counts once.
+    # A run on several slots has one entry per slot in `runs`; count its time once.
     attempts: dict[tuple[str, int], float] = {}
     for run in runs:
         end = run.end if run.end is not None else search.time

@@ -1,4 +1,4 @@
-"""How many slots each job had over time, and how many were used: elastic jobs grow and shrink."""
+"""Data of the plot `gangs`: the number of slots of each job over time, which varies for elastic jobs, and the total number in use."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hopyard.policy.vocabulary import RunMode
 
 @dataclass(frozen=True, slots=True)
 class GangRun:
-    """A run of a job on so many slots at once.
+    """One run of a job, on one or several slots at the same time.
 
     Attributes:
-        job: Whose.
-        attempt: Which of the job's runs, from 1.
-        slots: How many.
-        start: When it was placed, in seconds since the search began.
-        end: When the last of them was left; None: it goes on.
-        reason: Why it ended, as that of a `Run`.
-        mode: As that of a `Run`.
+        job: Id of the job.
+        attempt: Number of the run within the job, from 1.
+        slots: Number of slots of the run.
+        start: When the run was placed on its slots, in seconds since the search began.
+        end: When the run left the last of its slots, in seconds since the search began; None: it has not ended.
+        reason: Why the run ended, as in `PlottedRun.reason`; None: it has not ended, or the reason is unknown.
+        mode: Mode of the run, as in `PlottedRun.mode`.
     """
 
     job: str
@@ -37,15 +37,16 @@ class GangRun:
 
 @dataclass(frozen=True, slots=True)
 class GangPlot:
-    """On how many slots each job was.
+    """Data of the plot `gangs`: the number of slots of each job over time.
 
     Attributes:
-        jobs: In the order of their ids, with numbers in them counted.
-        runs: In order of their start.
-        used: (seconds, slots that had a run from then on), rising.
-        most: Slots that any run had at all.
-        seconds: Slot-seconds of runs by how many slots these had; what was only measured is none of them.
-        time: Where the plot ends.
+        jobs: Ids of the jobs in natural order (`natural`).
+        runs: The runs, ordered by start.
+        used: Pairs (seconds since the search began, number of slots that have a run from then on), ordered by time.
+        most: Number of different slots that had a run at any time.
+        seconds: Slot-seconds (number of slots x seconds) spent in runs of each size; the key is the number of slots of a run. Runs of
+            mode PROFILE are not included.
+        time: Right end of the x axis, in seconds since the search began.
     """
 
     jobs: tuple[str, ...]
@@ -57,11 +58,14 @@ class GangPlot:
 
 
 def gather(searches: Sequence[Search]) -> GangPlot:
-    """How many slots each job had, of one search.
+    """Return the data of the plot `gangs` for one search.
+
+    Args:
+        searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or it does not tell its runs.
-        NotFound: Nothing has run yet.
+        InvalidInput: There are several searches, or the search contains no runs.
+        NotFound: No run has started yet.
     """
     shown = gantt(searches)
     by_run: dict[tuple[str, int], list[PlottedRun]] = {}

@@ -1,4 +1,4 @@
-"""Searches side by side: what each is called, and which are compared in one panel."""
+"""Helpers for plots of several searches: labels, groups of searches that share a label, panels of comparable searches."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 def need(search: Search, field: str, kind: str, key: str) -> Any:
-    """A value that a plot cannot do without.
+    """Return a field of a search that a kind of plot requires.
 
     Args:
-        search: Whose.
-        field: Its name in `Search`.
-        kind: The plot.
-        key: What a person knows it by.
+        search: The search.
+        field: Name of the field in `Search`.
+        kind: The kind of plot, for the error message.
+        key: Name of the field for people, for the error message.
 
     Raises:
-        InvalidInput: The search does not have it.
+        InvalidInput: The field is None.
     """
     value = getattr(search, field)
     if value is None:
@@ -35,10 +35,14 @@ def need(search: Search, field: str, kind: str, key: str) -> Any:
 
 
 def one(searches: Sequence[Search], kind: str) -> Search:
-    """The only search.
+    """Return the only search of a sequence with at least one.
+
+    Args:
+        searches: The searches.
+        kind: The kind of plot, for the error message.
 
     Raises:
-        InvalidInput: There are several.
+        InvalidInput: There are several searches.
     """
     if len(searches) > 1:
         raise InvalidInput(
@@ -49,7 +53,11 @@ def one(searches: Sequence[Search], kind: str) -> Search:
 
 
 def labels(searches: Sequence[Search]) -> list[str]:
-    """What each search is called: its policy, and only what else tells one group of them from another."""
+    """Return a label for each search, in order: the name of its policy.
+
+    The predictor is added if the searches have several predictors, and the source (live, simulated, traces) if they have several
+    sources. Searches that agree in all of these have the same label.
+    """
     predictors = {search.predictor for search in searches if search.predictor is not None}
     sources = {search.source for search in searches}
     found = []
@@ -64,7 +72,12 @@ def labels(searches: Sequence[Search]) -> list[str]:
 
 
 def grouped(keys: Iterable[T], searches: Iterable[Search]) -> dict[T, list[Search]]:
-    """Searches by their keys, both in order of first appearance."""
+    """Return the searches of each key. Keys, and searches of one key, are in the order of their first appearance.
+
+    Args:
+        keys: One key per search.
+        searches: As many searches as keys.
+    """
     groups: dict[T, list[Search]] = {}
     for key, search in zip(keys, searches, strict=True):
         groups.setdefault(key, []).append(search)
@@ -72,10 +85,14 @@ def grouped(keys: Iterable[T], searches: Iterable[Search]) -> dict[T, list[Searc
 
 
 def panels(searches: Sequence[Search], *, by_slots: bool) -> list[tuple[str, list[Search]]]:
-    """Searches that may be compared with each other, under a title that says what they have in common.
+    """Return panels as pairs (title, searches). Searches in one panel may be compared with each other.
 
-    Those on other traces come in panels of their own, and with `by_slots` those on other numbers of slots too. A single panel
-    has no title.
+    Searches that replayed different traces are in different panels. The title says what the searches of a panel have in common; if
+    there is only one panel, its title is empty.
+
+    Args:
+        searches: At least one search.
+        by_slots: Whether searches with different numbers of slots are in different panels, too.
     """
     several = len({search.traces for search in searches}) > 1
 
@@ -102,5 +119,5 @@ def _short(trace: str) -> str:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key that sorts names with the numbers in them counted."""
+    """Return a sort key for natural order, in which numbers inside a name compare as numbers: `job-2` before `job-10`."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

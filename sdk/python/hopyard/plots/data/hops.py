@@ -1,4 +1,8 @@
-"""Models that hop between partitions of the data: who was where and when, what slots did, what moved, what is held."""
+"""Data of the plot `hops`: model hops of a search over partitioned data (Cerebro).
+
+It shows which job trained on which partition on which slot and when, how slots spent their time, and how many bytes of models nodes
+transferred and of data they store. A *visit* is one run of a job on one partition.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,18 @@ from hopyard.plots.model import PartitionReplicas, PlottedVisit, Search
 
 @dataclass(frozen=True, slots=True)
 class SlotUse:
-    """What a slot did, in seconds: from the first visit of all to the last.
+    """How one slot spent the time from the first run on a partition in the search to the end of the plot.
 
     Attributes:
-        slot: Which.
-        partitions: What it trained or evaluated on, in order of name.
+        slot: Id of the slot.
+        partitions: Names of the partitions that jobs trained or were evaluated on here, in natural order.
         training: Seconds of training units.
         evaluating: Seconds of evaluations.
-        hopping: Seconds between the placing of a run and its beginning where its model hopped, and was loaded.
-        starting: The same where it had not to: processes start, and programs are imported.
-        idle: The rest.
+        hopping: Seconds from the placement of a run to the start of its training, for runs whose model came from another node or the
+            store. The model is transferred and loaded in that time.
+        starting: Seconds from the placement of a run to the start of its training, for all other runs. Processes start and import the
+            program in that time.
+        idle: The remaining seconds.
     """
 
     slot: str
@@ -37,16 +43,17 @@ class SlotUse:
 
 @dataclass(frozen=True, slots=True)
 class HopPlot:
-    """A search over partitioned data.
+    """Data of the plot `hops`: the visits of a search over partitioned data. A visit is one run of a job on one partition.
 
     Attributes:
-        slots: In the order of their names, with what each did.
-        visits: In order of their start; those without an end go on.
-        time: Where the plot ends.
-        best: The job with the best result so far, whose way is shown; empty: none.
-        hops: How many visits got their model from another node, or from the store.
-        moved: (seconds, bytes of models from node to node, from the store, to the store) so far.
-        storage: What nodes hold.
+        slots: How each slot spent its time, in natural order of the slots' ids.
+        visits: The visits, ordered by start. A visit whose `end` is None has not ended.
+        time: Right end of the x axis, in seconds since the search began.
+        best: Id of the job with the best result so far, whose path over the slots is drawn; empty: none.
+        hops: Number of visits whose model came from another node or from the store.
+        moved: Tuples (seconds since the search began, bytes from node to node, bytes from the store, bytes to the store), ordered by
+            time. The bytes are totals of the models transferred until then.
+        storage: The storage that the data uses on nodes.
     """
 
     slots: tuple[SlotUse, ...]
@@ -59,11 +66,14 @@ class HopPlot:
 
 
 def gather(searches: Sequence[Search]) -> HopPlot:
-    """What was where, of one search.
+    """Return the data of the plot `hops` (runs of jobs on partitions of the data) for one search.
+
+    Args:
+        searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or it does not tell its visits.
-        NotFound: It names no partitioned data, or nothing has run on them yet.
+        InvalidInput: There are several searches, or the search contains no visits.
+        NotFound: The search has no partitioned data, or nothing has run on them yet.
     """
     search = one(searches, "hops")
     visits: tuple[PlottedVisit, ...] = need(search, "visits", "hops", "visits of partitioned data")

@@ -1,4 +1,8 @@
-"""Slots that promising jobs want and deserve, by confidence, at two moments of a search (HyperDrive, figures 4a and 4b)."""
+"""Data of the plot `slots`: desired and deserved slots of promising jobs, at two moments of a search (HyperDrive, figures 4a and 4b).
+
+A job's confidence p is the policy's estimate of the probability that the job reaches the target. For each p: *desired* slots are those
+that all jobs with a confidence of p or more would use; *deserved* slots are S x p, where S is the number of all slots.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,19 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SlotMoment:
-    """How slots would be divided at one time.
+    """How the policy would divide the slots at one moment of a search.
+
+    A confidence p is the policy's estimate of the probability that a job reaches the target.
 
     Attributes:
         time: Seconds since the search began.
-        slots: S, all slots.
-        desired: (p, slots that jobs with p or more want), p falling, at each confidence that a job has.
-        threshold: The confidence from which on a job is promising; None: nobody has any.
-        effective: The smaller of desired and deserved slots (S x p) there.
-        promising: Whole slots for promising jobs.
+        slots: S, the number of all slots.
+        desired: Pairs (p, number of slots that all jobs with a confidence of p or more would use) for each confidence p that a job has,
+            in descending order of p.
+        threshold: The confidence from which on a job is promising: the p that maximizes `effective`. None: no job has a confidence
+            above 0.
+        effective: The smaller one of the desired slots and the deserved slots (S x p) at the threshold; 0 without a threshold.
+        promising: Number of slots for promising jobs: `effective`, rounded down.
     """
 
     time: float
@@ -36,17 +44,22 @@ class SlotMoment:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """An early moment of a search, and a late one; one alone when there was no other."""
+    """Data of the plot `slots`: one early and one late moment of a search, or one moment if the search has no two different ones."""
 
     moments: tuple[SlotMoment, ...]
 
 
 def gather(searches: Sequence[Search]) -> Slots:
-    """Of one search: the moments after one fifth and after four fifths of those at which jobs had confidences.
+    """Return the data of the plot `slots` for one search.
+
+    Of all moments for which the search records confidences, the plot shows the one after a fifth of them and the one after four fifths.
+
+    Args:
+        searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or it does not tell what its policy thought.
-        NotFound: Its policy had no idea of its jobs.
+        InvalidInput: There are several searches, or the search contains no confidences.
+        NotFound: The policy of the search does not estimate confidences.
     """
     search = one(searches, "slots")
     known = need(search, "confidences", "slots", '"confidences"')
@@ -61,7 +74,14 @@ def gather(searches: Sequence[Search]) -> Slots:
 
 
 def moment(time: float, slots: int, chances: Sequence[float], per_job: int = 1) -> SlotMoment:
-    """What follows from the chances of all jobs, in falling order, for so many slots."""
+    """Return how slots would be divided between promising and other jobs at one moment.
+
+    Args:
+        time: Seconds since the search began.
+        slots: S, the number of all slots.
+        chances: The confidences of all jobs (estimated probabilities of reaching the target), in descending order.
+        per_job: k, the number of slots that one promising job would use.
+    """
     desired = [
         (p, float((index + 1) * per_job))
         for index, p in enumerate(chances)

@@ -1,4 +1,7 @@
-"""A stage tree as something to show: the stages of an experiment's policy, and what sets branches apart."""
+"""Data of the plot of a stage tree (Hippo, section 3.2): its stages, and the hyperparameter values in which branches differ.
+
+A stage is a range of positions that a set of trials trains identically. A trial is a job with its configuration.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from hopyard.sequences import is_written, values_at
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A stage tree.
+    """The stage tree of an experiment.
 
     Attributes:
-        unit: What a position counts.
-        stages: The stages, parents before their children.
-        values: By a stage's number, what is in force at its start and sets it apart from the others that begin there.
+        unit: What one position is, such as an epoch.
+        stages: The stages; a parent comes before its children.
+        values: For each stage that has siblings, by the stage's number: the hyperparameters in which the siblings differ, with their
+            values at the stage's start.
     """
 
     unit: str
@@ -25,7 +29,7 @@ class Tree:
     values: Mapping[int, Mapping[str, Any]]
 
     def children(self) -> dict[int | None, list[StageView]]:
-        """The stages that follow on each, by its number; under None those that begin where training begins."""
+        """Return the child stages of each stage, by the parent's number. Stages that begin at position 0 are under the key None."""
         found: dict[int | None, list[StageView]] = {}
         for stage in self.stages:
             found.setdefault(stage.parent, []).append(stage)
@@ -34,15 +38,15 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Positions of a tree.
+    """Sums of positions over a stage tree.
 
     Attributes:
-        trials: How many trials there are.
-        positions: What they train if each trains alone.
-        unique: What is different of that.
-        done, running, waiting, unwanted: How much of that stands how.
-        reused: What trials have from others, counted for each.
-        earlier: How much of what is done was done by earlier searches.
+        trials: Number of trials.
+        positions: Positions to train if no trial shared a stage with another one.
+        unique: Positions of all stages, each stage counted once.
+        done, running, waiting, unwanted: The part of `unique` in stages of this state (`StageState`).
+        reused: Positions that trials did not train because another trial did, summed over trials.
+        earlier: The part of `done` that was trained by trials of other experiments.
     """
 
     trials: int
@@ -59,12 +63,12 @@ class Totals:
 def tree_of(
     stages: Sequence[StageView], configurations: Mapping[str, Mapping[str, Any]], unit: str = "position"
 ) -> Tree:
-    """The tree of the trials whose configurations are given; stages of other trials only are left out.
+    """Return the stage tree of some trials. Stages that none of these trials passes through are left out.
 
     Args:
-        stages: Parents before their children.
-        configurations: By trial.
-        unit: What a position counts.
+        stages: Stages of these and possibly other trials; a parent comes before its children.
+        configurations: The configuration of each trial to include, by the trial's id.
+        unit: What one position is, such as an epoch.
     """
     numbers: dict[int, int] = {}
     own: list[StageView] = []
@@ -93,7 +97,7 @@ def tree_of(
 
 
 def totals(stages: Sequence[StageView]) -> Totals:
-    """What stages come to."""
+    """Return the sums of positions over the stages of a tree."""
 
     def positions(state: StageState) -> int:
         return sum(stage.length for stage in stages if stage.state is state)
@@ -113,7 +117,7 @@ def totals(stages: Sequence[StageView]) -> Totals:
 
 
 def _flat(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Values by dotted name."""
+    """Return nested values as one dict with dotted names (`optimizer.rate`), each name after the prefix `group`."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and not is_written(value):

@@ -1,6 +1,8 @@
-"""Time to the target: over policies (HyperDrive, figures 7 and 9), slots (12b) and orders of configurations (12c).
+"""Data of the plots of the time to the target.
 
-A search that never reached its target counts as one that takes for ever. It is shown as such, and is part of each quantile.
+`boxes` compares policies (HyperDrive, figures 7 and 9), `capacity` numbers of slots (12b), `orders` orders of configurations (12c). The
+time to the target is the time from the start of a search to the first job that reaches the target of the metric. It is infinite for a
+search that never reached its target; such searches are included in quantiles.
 """
 
 from __future__ import annotations
@@ -18,16 +20,17 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class TargetTimes:
-    """Times to the target of one policy's searches.
+    """The times to the target of the searches of one policy.
 
     Attributes:
-        label: The policy.
-        times: Seconds of those that reached it, in rising order.
-        never: How many did not.
-        lower: Their lower quartile; infinite where that never reached it.
-        median: The same of their median.
-        upper: The same of their upper quartile.
-        spread: From the fastest to the slowest; infinite if one never reached it.
+        label: The label of these searches: their policy, and their predictor or source if other searches of the plot have different
+            ones.
+        times: Times to the target in seconds, ascending, of the searches that reached it.
+        never: Number of searches that did not reach the target.
+        lower: Lower quartile in seconds over all searches, including those that never reached the target; may be infinite.
+        median: Median of the same values.
+        upper: Upper quartile of the same values.
+        spread: Difference in seconds between the slowest and the fastest search; infinite if one never reached the target.
     """
 
     label: str
@@ -40,13 +43,13 @@ class TargetTimes:
 
     @property
     def count(self) -> int:
-        """How many searches."""
+        """Number of searches, including those that did not reach the target."""
         return len(self.times) + self.never
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Policies that may be compared: they had the same to do. `title` is empty where there is only one panel."""
+    """Policies whose searches are comparable: same traces and same number of slots. `title` is empty if the plot has only one panel."""
 
     title: str
     policies: tuple[TargetTimes, ...]
@@ -54,7 +57,14 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What reaching `target` took, in comparable panels; `longest` is the longest time that any search took to it, or took in vain."""
+    """Times to the target in panels of comparable searches: base class of the data of the plots `boxes` and `orders`.
+
+    Attributes:
+        metric: Name of the metric.
+        target: The value of the metric that all searches had to reach.
+        longest: The longest time in seconds that a search took until the target, or until its end without reaching the target.
+        panels: The panels.
+    """
 
     metric: str
     target: float
@@ -64,17 +74,23 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Boxes(Targets):
-    """Over policies."""
+    """Data of the plot `boxes`: the times to the target of each policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetOrders(Targets):
-    """Over orders of configurations."""
+    """Data of the plot `orders`: the times to the target of each policy, in searches with different orders of the configurations."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetScaling:
-    """One policy's times to the target over numbers of slots, `slots` rising, one entry of `times` for each."""
+    """The times to the target of one policy over the number of slots.
+
+    Attributes:
+        label: The label of the searches (see `labels`).
+        slots: Numbers of slots, ascending.
+        times: The times to the target with each of these numbers of slots.
+    """
 
     label: str
     slots: tuple[int, ...]
@@ -83,7 +99,7 @@ class TargetScaling:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPanel:
-    """Policies that had the same to do."""
+    """Policies whose searches replayed the same traces. `title` is empty if the plot has only one panel."""
 
     title: str
     policies: tuple[TargetScaling, ...]
@@ -91,7 +107,7 @@ class CapacityPanel:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What reaching `target` took, over numbers of slots."""
+    """Data of the plot `capacity`: times to the target over the number of slots. Fields as in `Targets`."""
 
     metric: str
     target: float
@@ -100,20 +116,20 @@ class Capacity:
 
 
 def boxes(searches: Sequence[Search]) -> Boxes:
-    """Times to the target over policies.
+    """Return the data of the plot `boxes`: the times to the target of each policy.
 
     Raises:
-        InvalidInput: A search has no target, or they have several.
+        InvalidInput: A search has no target, or the searches have different targets.
     """
     metric, target, longest = _target(searches, "boxes")
     return Boxes(metric, target, longest, _over_policies(searches))
 
 
 def orders(searches: Sequence[Search]) -> TargetOrders:
-    """Times to the target over orders of configurations, for each policy.
+    """Return the data of the plot `orders`: the times to the target of each policy over orders of the configurations.
 
     Raises:
-        InvalidInput: A search has no target or no order, they have several targets, or no policy has seen two orders.
+        InvalidInput: A search has no target or no order seed, the searches have different targets, or all have the same order seed.
     """
     metric, target, longest = _target(searches, "orders")
     seeds = {need(search, "order_seed", "orders", '"order_seed"') for search in searches}
@@ -126,10 +142,11 @@ def orders(searches: Sequence[Search]) -> TargetOrders:
 
 
 def capacity(searches: Sequence[Search]) -> Capacity:
-    """Times to the target over numbers of slots, for each policy.
+    """Return the data of the plot `capacity`: the times to the target of each policy over numbers of slots.
 
     Raises:
-        InvalidInput: A search has no target or no number of slots, they have several targets, or one number of slots.
+        InvalidInput: A search has no target or no number of slots, the searches have different targets, or all have the same number of
+            slots.
     """
     metric, target, longest = _target(searches, "capacity")
     slots = {need(search, "slots", "capacity", '"slots"') for search in searches}
@@ -150,7 +167,7 @@ def capacity(searches: Sequence[Search]) -> Capacity:
 
 
 def times_of(label: str, searches: Sequence[Search]) -> TargetTimes:
-    """What reaching the target took a policy's searches."""
+    """Return the times to the target of the searches of one policy. `label` becomes the label of the result."""
     reached = sorted(search.time_to_target for search in searches if search.time_to_target is not None)
     never = len(searches) - len(reached)
     lower, median, upper = (quantile(reached, never, q) for q in QUARTILES)
@@ -159,12 +176,12 @@ def times_of(label: str, searches: Sequence[Search]) -> TargetTimes:
 
 
 def quantile(reached: Sequence[float], never: int, q: float) -> float:
-    """The quantile of times of which some are infinite, between neighbours by their distance.
+    """Return a quantile of times, with linear interpolation between neighbours; infinite if a neighbour is infinite.
 
     Args:
-        reached: The finite ones, in rising order.
-        never: How many are infinite; at least one of both.
-        q: From 0 to 1.
+        reached: The finite times, ascending.
+        never: Number of infinite times. There is at least one time, finite or infinite.
+        q: The quantile, from 0 to 1.
     """
     place = q * (len(reached) + never - 1)
     below = math.floor(place)

@@ -1,4 +1,4 @@
-"""A search over time: what ran where, what the pools had (HyperDrive, figure 4c), how many jobs were trained to the end."""
+"""Data of plots of one search over time: `gantt` (runs on slots), `pools` (HyperDrive, figure 4c) and `jobs_at_R` (completed jobs)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hopyard.plots.model import JobEnd, PlottedRun, Search
 
 @dataclass(frozen=True, slots=True)
 class Gantt:
-    """What ran where.
+    """Data of the plot `gantt`: which run was on which slot, and when.
 
     Attributes:
-        slots: In the order of their names, with numbers in them counted.
-        runs: In order of their start; those without an end go on.
-        time: Where the plot ends.
-        part: Jobs that are known not to have been trained to their end.
+        slots: Ids of the slots in natural order (`natural`).
+        runs: The runs, ordered by start. A run whose `end` is None has not ended.
+        time: Right end of the x axis, in seconds since the search began.
+        part: Ids of jobs with a curve that did not complete.
     """
 
     slots: tuple[str, ...]
@@ -29,7 +29,13 @@ class Gantt:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """(seconds, promising, opportunistic): what each pool had from then on, in rising order, up to `time`."""
+    """Data of the plot `pools`: the size of the pools of promising and opportunistic jobs over time.
+
+    Attributes:
+        points: Tuples (seconds since the search began, slots of the promising pool, slots of the opportunistic pool), ordered by time.
+            Sizes hold until the next tuple.
+        time: Right end of the x axis, in seconds since the search began.
+    """
 
     points: tuple[tuple[float, float, float], ...]
     time: float
@@ -37,7 +43,13 @@ class Pools:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """(seconds, jobs trained to the end by then) of one search, up to `time`."""
+    """The number of completed jobs of one search over time.
+
+    Attributes:
+        label: The label of the search: its policy, and its predictor or source if other searches of the plot have different ones.
+        points: Pairs (seconds since the search began, number of jobs that completed until then), ordered by time.
+        time: Duration of the search in seconds.
+    """
 
     label: str
     points: tuple[tuple[float, float], ...]
@@ -46,7 +58,13 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class AtFull:
-    """Jobs trained to the end over time, a line a search; `position` is where the end is."""
+    """Data of the plot `jobs_at_R`: the number of completed jobs of each search over time.
+
+    Attributes:
+        position: R, the position at which a job is complete; None: the searches have different ones.
+        unit: What one position is, such as an epoch.
+        searches: One curve per search.
+    """
 
     position: int | None
     unit: str
@@ -54,11 +72,14 @@ class AtFull:
 
 
 def gantt(searches: Sequence[Search]) -> Gantt:
-    """What ran where, of one search.
+    """Return the data of the plot `gantt` for one search.
+
+    Args:
+        searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or it does not tell its runs.
-        NotFound: Nothing has run yet.
+        InvalidInput: There are several searches, or the search contains no runs.
+        NotFound: No run has started yet.
     """
     search = one(searches, "gantt")
     runs: tuple[PlottedRun, ...] = need(search, "runs", "gantt", "runs")
@@ -74,11 +95,14 @@ def gantt(searches: Sequence[Search]) -> Gantt:
 
 
 def pools(searches: Sequence[Search]) -> Pools:
-    """What the pools had, of one search.
+    """Return the data of the plot `pools` for one search.
+
+    Args:
+        searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or it does not tell its pools.
-        NotFound: Its policy made none.
+        InvalidInput: There are several searches, or the search contains no pools.
+        NotFound: The policy of the search has no pools, or no job was ever promising.
     """
     search = one(searches, "pools")
     points: tuple[tuple[float, float, float], ...] = need(search, "pools", "pools", '"pools"')
@@ -92,10 +116,10 @@ def pools(searches: Sequence[Search]) -> Pools:
 
 
 def at_full(searches: Sequence[Search]) -> AtFull:
-    """Jobs trained to the end over time, of each search.
+    """Return the data of the plot `jobs_at_R`: the number of completed jobs of each search over time.
 
     Raises:
-        InvalidInput: A search does not tell them.
+        InvalidInput: A search does not contain these numbers.
     """
     found = []
     for label, search in zip(labels(searches), searches, strict=True):

@@ -1,1 +1,1 @@
-"""Plots drawn from plain values. This package alone imports matplotlib (extra `plot`); see `hopyard.plots.figure`."""
+"""Draws plots from the data of `hopyard.plots.data`, one module per kind. Only this package imports matplotlib (extra `plot`)."""

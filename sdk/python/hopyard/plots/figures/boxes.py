@@ -1,4 +1,4 @@
-"""Time to the target over policies, drawn."""
+"""Draws the plot `boxes`: the time to the target of each policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HALF = 0.26
 
 
 def draw(data: Boxes) -> Figure:
-    """A box a policy: quartiles, median, whiskers to the fastest and the slowest, and every search as a ring."""
+    """Draw a box plot with one box per policy: quartiles and median, whiskers to the fastest and slowest search, a ring per search."""
     most = max(len(panel.policies) for panel in data.panels)
     several = len(data.panels) > 1
     figure, all_axes = theme.grid(len(data.panels), max(2.2 if several else 3.6, 0.6 + 0.8 * most), theme.HEIGHT)
@@ -72,5 +72,5 @@ def _box(
 
 
 def _aside(count: int) -> np.ndarray:
-    """Steps to the side, so that rings of about the same height do not lie on each other; the same each time."""
+    """Return horizontal offsets for `count` rings, so that rings of similar height do not overlap. They are the same for each call."""
     return (np.arange(count) * 0.381966 % 1.0 - 0.5) * 1.4 * _HALF

@@ -1,4 +1,4 @@
-"""Jobs trained to the end over time, drawn."""
+"""Draws the plot `jobs_at_R`: the number of completed jobs over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS: Final = 4
 
 
 def draw(data: AtFull) -> Figure:
-    """A line a search; where there are many, one colour and one name for each policy."""
+    """Draw one step line per search. Searches of the same policy have one colour and one entry in the legend."""
     figure, axes = theme.new()
     longest = max(steps.time for steps in data.searches)
     unit = theme.time_unit(longest)
@@ -42,7 +42,7 @@ def draw(data: AtFull) -> Figure:
             gid="nobody",
         )  # fmt: skip
     if len(names) > 1:
-        # Above: a search that is over early ends in the midst of the others' lines.
+        # The legend is above the axes: inside them, it could hide lines of searches that end early.
         axes.legend(
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),

@@ -1,4 +1,4 @@
-"""Learning curves, drawn."""
+"""Draws the plot `curves`: the learning curves of all jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopyard.plots.figures import job_classes, theme
 from hopyard.plots.model import Floats, JobCurve, JobEnd
 
 _MARKED: Final = 200
-"""So many ends of curves are marked at most; more would be a cloud."""
+"""Maximum number of curves of one kind of end whose ends are marked: more marks would cover the plot."""
 
 
 class _Look(NamedTuple):
@@ -35,7 +35,7 @@ _LOOKS: Final = {
 
 
 def draw(data: CurvePlot) -> Figure:
-    """All curves, the best one on top."""
+    """Draw the learning curves of all jobs, with the best one highlighted on top."""
     figure, axes = theme.new()
     longest = max((float(curve.times[-1]) for curve in data.curves if len(curve.times)), default=0.0)
     unit = theme.time_unit(longest)
@@ -112,7 +112,11 @@ def _points(curve: JobCurve, over: Over, scale: float) -> Floats:
 
 
 def _pieces(curve: JobCurve, over: Over, scale: float) -> tuple[list[Floats], list[Floats]]:
-    """A curve's lines while the job trained, and those between: over time it may have waited there."""
+    """Return the parts of a curve as two lists of (x, y) arrays: lines while the job trained, and lines across gaps between two runs.
+
+    Over time, the job may have waited in such a gap. Over positions there are no gaps. `scale` is the number of seconds per unit of the
+    x axis; 1 over positions.
+    """
     points = _points(curve, over, scale)
     if over is Over.POSITION or not curve.resumed:
         return [points], []
@@ -144,7 +148,7 @@ def _best(axes: Axes, best: JobCurve, data: CurvePlot, scale: float) -> theme.En
 
 
 def _handles(curves: list[JobCurve], plain: bool) -> list[Line2D]:
-    """What lines mean, unless all mean the same."""
+    """Return the legend entries that explain the line styles: one per kind of end. If `plain`, all curves have the same style."""
     ends = [end for end in JobEnd if any(curve.end is end for curve in curves)]
     handles = []
     for end in ends:
@@ -161,7 +165,7 @@ def _handles(curves: list[JobCurve], plain: bool) -> list[Line2D]:
 
 
 def _legend(axes: Axes, handles: list[Line2D], beyond: int) -> None:
-    """What lines mean, and how many leave the axis."""
+    """Draw the legend: the entries `handles`, and the number `beyond` of curves that leave the axis limits."""
     if beyond:
         handles.append(Line2D([], [], linestyle="none", label=f"({beyond} beyond the axis)"))
     axes.legend(

@@ -1,4 +1,4 @@
-"""Distributions of jobs' durations, drawn."""
+"""Draws the plot `durations`: the distribution of the jobs' training durations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopyard.plots.figures import theme
 
 
 def draw(data: Durations) -> Figure:
-    """What part of the jobs took at most so long."""
+    """Draw the cumulative distribution of the durations of each policy: the share of jobs that trained at most as long as x."""
     figure, axes = theme.new()
     longest = max(float(policy.durations[-1]) for policy in data.policies)
     unit = theme.time_unit(longest)

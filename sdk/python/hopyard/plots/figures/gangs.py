@@ -1,4 +1,8 @@
-"""On how many slots each job was, drawn: a row a job, a bar a run, as high as it had slots; below it how many were used."""
+"""Draws the plot `gangs`: the number of slots of each job over time.
+
+The upper axes have one row per job and one bar per run, whose height and colour show the run's number of slots. The lower axes show the
+number of slots in use.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,17 @@ from hopyard.plots.figures import theme
 from hopyard.policy.vocabulary import RunEndReason, RunMode
 
 _NAMED: Final = 40
-"""So many jobs are named each."""
+"""Up to this number of jobs, each row is labelled with the job's id."""
 
 _DENSE: Final = 2_000
-"""Of more bars than this, outlines would be all there is to see; in an SVG they are pixels, too."""
+"""Above this number of bars, they have no outlines, which would hide the colours, and are drawn as pixels in an SVG."""
 
 _SHADES: Final = LinearSegmentedColormap.from_list("slots", ["#cfe5f5", "#4c9bcd", "#00507d"])
 _CUT: Final = (RunEndReason.FAILED.value, RunEndReason.LOST.value)
 
 
 def draw(data: GangPlot) -> Figure:
-    """Bars by how many slots runs had, with the number in each that has room for it; slots in use."""
+    """Draw one bar per run, labelled with its number of slots if there is room, and below it the number of slots in use over time."""
     few = len(data.jobs) <= _NAMED
     height = 0.24 * max(len(data.jobs), 3) if few else 5.0
     figure = Figure(figsize=(7.0, height + 2.3))
@@ -99,12 +103,12 @@ def _used(axes: Axes, data: GangPlot, unit: theme.TimeUnit) -> None:
 
 
 def _shade(slots: int, widest: int) -> tuple[float, float, float, float]:
-    """Darker for more, on a scale of doublings."""
+    """Return the colour of a run with a number of slots, on a logarithmic scale: more slots are darker. `widest` is the maximum."""
     return _SHADES(np.log2(slots) / np.log2(widest) if widest > 1 else 0.3)
 
 
 def _half(slots: int, widest: int) -> float:
-    """Half the height of a bar."""
+    """Return half the height of the bar of a run with `slots` slots, in rows; `widest` is the largest number of slots of any run."""
     return 0.18 + 0.26 * (slots / widest)
 
 
@@ -115,7 +119,7 @@ def _corners(run: GangRun, row: int, widest: int, data: GangPlot, unit: theme.Ti
 
 
 def _numbers(axes: Axes, data: GangPlot, rows: dict[str, int], widest: int, unit: theme.TimeUnit) -> None:
-    """How many slots a run had, where there is room."""
+    """Write the number of slots into the bar of each run, if there is room."""
     for run in data.runs:
         end = data.time if run.end is None else run.end
         text = str(run.slots)

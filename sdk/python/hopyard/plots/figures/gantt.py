@@ -1,4 +1,4 @@
-"""What ran where, drawn: a row a slot, a bar a run."""
+"""Draws the plot `gantt`: the runs on each slot over time, with one row per slot and one bar per run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from hopyard.plots.model import PlottedRun
 from hopyard.policy.vocabulary import RunEndReason, RunMode
 
 _NAMED: Final = 40
-"""So many slots are named each, and have gaps between them."""
+"""Up to this number of slots, each row is labelled with the slot's id, and rows have gaps between them."""
 
 _OUTLINED: Final = 2_000
-"""Of more bars than this, outlines and hatches would be all there is to see; in an SVG they are pixels, too."""
+"""Above this number of bars, they have no outlines and hatches, which would hide the colours, and are drawn as pixels in an SVG."""
 
 
 _PART: Final = "PART"
-"""The end of a run that ended as planned, and not at the job's end."""
+"""Key of `_LOOKS` for a run that ended as planned before its job was complete."""
 
 _MEASURED: Final = "MEASURED"
-"""The end of one that was only measured."""
+"""Key of `_LOOKS` for a run that only measured the speed of training (mode PROFILE)."""
 
 
 class _Look(NamedTuple):
@@ -53,7 +53,7 @@ _CUT: Final = (RunEndReason.FAILED.value, RunEndReason.LOST.value)
 
 
 def draw(data: Gantt) -> Figure:
-    """Bars by how their runs ended; the job's id in each that has room for it."""
+    """Draw one bar per run, coloured by how the run ended and labelled with the job's id if there is room."""
     few = len(data.slots) <= _NAMED
     figure, axes = theme.new(7.0, 1.3 + 0.24 * max(len(data.slots), 3) if few else 6.0)
     unit = theme.time_unit(data.time)
@@ -94,9 +94,10 @@ def draw(data: Gantt) -> Figure:
 
 
 def _ends(data: Gantt) -> list[str | None]:
-    """How each run ended; PART is one that ended as planned, and whose job went on later or was not at its end.
+    """Return the key of `_LOOKS` for each run of the plot.
 
-    One that was measured is that, unless it was cut off.
+    It is the reason of the run's end, except for runs that ended as planned: _MEASURED for a PROFILE run, _PART for a run after which
+    its job had another run or did not complete.
     """
     last: dict[str, int] = {}
     for run in data.runs:

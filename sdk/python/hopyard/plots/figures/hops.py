@@ -1,4 +1,8 @@
-"""Models that hop, drawn: a row a slot, a bar a visit, what each slot did; below it what moved, and what is held."""
+"""Draws the plot `hops`: model hops of a search over partitioned data.
+
+The upper axes have one row per slot: a bar per visit (a run on one partition), and how the slot spent its time. The lower axes show the
+bytes of models transferred over time and the storage that the data uses.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ from hopyard.plots.figures import theme
 from hopyard.plots.model import PlottedVisit
 
 _COLOURS: Final = ("#9ccbea", "#f2c879", "#8fd3bf", "#e8b3cf", "#c9c9c9", "#f0a77f", "#b9d98a", "#b7b5e0")
-"""Of configurations, in turn: pale, so that numbers can be read on them."""
+"""Colours of the jobs, reused in turn. They are pale, so that text on them is readable."""
 
 _DENSE: Final = 2_000
-"""Of more bars than this, outlines and hatches would be all there is to see; in an SVG they are pixels, too."""
+"""Above this number of bars, they have no outlines and hatches, which would hide the colours, and are drawn as pixels in an SVG."""
 
 _NAMED: Final = 40
-"""So many slots are named each."""
+"""Up to this number of slots, each row is labelled with the slot's id."""
 
 _DID: Final = (
     ("training", "training", theme.BLUE, ""),
@@ -36,16 +40,16 @@ _DID: Final = (
     ("starting", "starting", theme.PALE, "...."),
     ("idle", "idle", "#f2f2f2", ""),
 )
-"""What slots did: the field of `Use`, its name, colour and hatch."""
+"""How slots spend time: field of `SlotUse`, name in the legend, colour, hatch."""
 
 _WIDE: Final = 0.28
-"""A part of its bar that has room for a number."""
+"""Minimum share of a slot's bar that has room for a number."""
 
 _MOVED: Final = (("from node to node", theme.BLUE), ("from the store", theme.VERMILLION), ("to the store", theme.GREEN))
 
 
 def draw(data: HopPlot) -> Figure:
-    """Visits with the ways of their models, use by slot, bytes moved over time, bytes held."""
+    """Draw the visits with the path of the best model, how slots spent their time, the bytes moved over time, and the storage used."""
     rows = len(data.slots)
     above = 0.24 * min(max(rows, 4), _NAMED)
     figure = Figure(figsize=(9.0, 1.1 + above + 2.2))
@@ -121,7 +125,7 @@ def _corners(visit: PlottedVisit, row: int, time: float, unit: theme.TimeUnit) -
 
 
 def _way(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) -> None:
-    """The best model's way from slot to slot; where it is on several at once, on the first, tied to the others."""
+    """Draw the path of the best job's model from slot to slot; a run on several slots is on the first, with ties to the others."""
     own = sorted((visit for visit in data.visits if visit.job == data.best), key=lambda visit: visit.start)
     way: list[tuple[float, int]] = []
     ties = []
@@ -137,7 +141,7 @@ def _way(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) 
 
 
 def _numbers(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) -> None:
-    """Whose a visit is, where there is room."""
+    """Write the job's id into the bar of each visit, if there is room."""
     length = (data.time - data.visits[0].start) or 1.0
     for visit in data.visits:
         end = data.time if visit.end is None else visit.end
@@ -150,7 +154,7 @@ def _numbers(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUn
 
 
 def _row(use: SlotUse) -> str:
-    """A slot with the numbers of the partitions that it trained on."""
+    """Return the label of a slot's row: its id, and the numbers of up to three partitions on which jobs trained there."""
     names = [name.removeprefix("train/") for name in use.partitions if name.startswith("train/")]
     shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
     return f"{use.slot} ({', '.join(shown)})" if names else use.slot
@@ -243,7 +247,7 @@ def _held(axes: Axes, storage: Storage) -> None:
 
 
 def _size_unit(most: float) -> tuple[float, str]:
-    """The unit in which so many bytes are read best."""
+    """Return the unit for showing up to `most` bytes, as (bytes per unit, name)."""
     for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if most >= 1024**power:
             return float(1024**power), name

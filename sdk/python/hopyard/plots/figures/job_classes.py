@@ -1,4 +1,4 @@
-"""Learning curves coloured by what their policy took the jobs for: promising, opportunistic, poor (HyperDrive, section 3)."""
+"""Draws learning curves coloured by the class that the policy gave to the job: promising or opportunistic (HyperDrive, section 3)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ def lines(
     *,
     pixels: bool,
 ) -> None:
-    """Each stretch between two reports as the job was taken for while it trained; ends of jobs that were ended are marked.
+    """Draw the curves, each segment between two reports in the colour of the class that the job had then. Mark the ends of ended jobs.
 
     Args:
-        axes: Where.
-        curves: The jobs' curves, none of them empty.
-        pieces: Of each curve its lines while the job trained, in order, and those while it may have waited: points x and y.
-        promising: Of each curve, 1 for each point that the job came to as a promising one, else 0.
-        alpha: How much of what is below is hidden.
-        pixels: Whether an SVG gets pixels.
+        axes: The axes to draw in.
+        curves: The jobs' curves, each with at least one point.
+        pieces: For each curve, its lines while the job trained, in order, and its lines across gaps between two runs, as arrays of (x,
+            y).
+        promising: For each curve, one number per point: 1 if the job was promising while it trained to that point, else 0.
+        alpha: Opacity of the lines, from 0 to 1.
+        pixels: Whether to draw the lines as pixels in an SVG, which keeps the file small.
     """
     segments: dict[bool, list[Floats]] = {False: [], True: []}
     for (trained, _), how in zip(pieces, promising, strict=True):
@@ -68,7 +69,13 @@ def lines(
 
 
 def _stretches(points: Floats, promising: Floats, good: bool) -> list[Floats]:
-    """The stretches of a run that were trained so."""
+    """Return the parts of one run's line in which the job belonged to one class.
+
+    Args:
+        points: The points (x, y) of the run.
+        promising: One number per point: 1 if the job was promising while it trained to that point, else 0.
+        good: True: return the parts in which it was promising. False: the other parts.
+    """
     if len(points) == 1:
         return [points] if bool(promising[0]) is good else []
     found = []
@@ -84,7 +91,7 @@ def _stretches(points: Floats, promising: Floats, good: bool) -> list[Floats]:
 
 
 def handles(curves: list[JobCurve], promising: list[Floats]) -> list[Line2D]:
-    """What the lines mean: how many jobs were promising once, how many never, and how many were ended."""
+    """Return the legend entries: how many jobs were ever promising, how many never, and how many were terminated or failed."""
     once = sum(bool(how.any()) for how in promising)
     found = [
         Line2D([], [], color=PROMISING, linestyle=_LINES[True], linewidth=1.6, label=f"{once} promising"),

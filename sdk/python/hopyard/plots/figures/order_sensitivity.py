@@ -1,4 +1,4 @@
-"""Time to the target over orders of configurations, drawn."""
+"""Draws the plot `orders`: how the time to the target depends on the order of the configurations."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from hopyard.plots.data.targets import TargetOrders, TargetTimes
 from hopyard.plots.figures import theme
 
 _MARKED = 60
-"""So many orders are marked one by one at most."""
+"""Maximum number of orders of a policy that get one mark each."""
 
 
 def draw(data: TargetOrders) -> Figure:
-    """What part of the orders had reached the target by then; a policy that does not depend on the order rises steeply."""
+    """Draw, for each policy, the share of orders whose search had reached the target by time x.
+
+    A steep line means that the time hardly depends on the order.
+    """
     several = len(data.panels) > 1
     figure, all_axes = theme.grid(len(data.panels), 3.4 if several else theme.WIDTH, theme.HEIGHT, columns=3)
     unit = theme.time_unit(data.longest)
     names = list(dict.fromkeys(times.label for panel in data.panels for times in panel.policies))
     for axes, panel in zip(all_axes, data.panels, strict=True):
         reached = [times.times[-1] for times in panel.policies if times.times]
-        # Beside what was reached there is room to see that some were not.
+        # Extend the x axis to the right: a horizontal line there shows that some searches never reached the target.
         wider = 1.15 if any(times.never for times in panel.policies) else 1.0
         longest = wider * max(reached) if reached else data.longest
         for times in panel.policies:

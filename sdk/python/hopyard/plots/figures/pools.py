@@ -1,4 +1,4 @@
-"""What the pools had over time, drawn."""
+"""Draws the plot `pools`: the sizes of the promising and the opportunistic pool over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EDGED: Final = 100
 
 
 def draw(data: Pools) -> Figure:
-    """Slots of the promising pool, and on them those of the opportunistic one."""
+    """Draw the slots of the promising pool as an area from 0, and the slots of the opportunistic pool stacked on top of it."""
     figure, axes = theme.new()
     unit = theme.time_unit(data.time)
     points = np.array([*data.points, (data.time, *data.points[-1][1:])])
@@ -32,7 +32,7 @@ def draw(data: Pools) -> Figure:
     theme.whole_numbers(axes, "y")
     axes.set_xlabel(f"time since the start [{unit.name}]")
     axes.set_ylabel("slots")
-    # Above, not beside the end: in the end nothing runs.
+    # The legend is above the axes, where it hides no area.
     axes.legend(
         loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2
     )

@@ -1,4 +1,4 @@
-"""Slots that promising jobs want and deserve, drawn."""
+"""Draws the plot `slots`: the desired and deserved slots of promising jobs over their confidence (HyperDrive, figure 4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopyard.plots.figures import theme
 
 
 def draw(data: Slots) -> Figure:
-    """Both over p, a panel a moment."""
+    """Draw desired and deserved slots (see `hopyard.plots.data.slots`) over the confidence p, one panel per moment."""
     figure, all_axes = theme.grid(len(data.moments), 3.4, theme.HEIGHT, columns=2)
     unit = theme.time_unit(max(moment.time for moment in data.moments))
     most = max(max(moment.slots, *(slots for _, slots in moment.desired)) for moment in data.moments)
@@ -28,7 +28,7 @@ def _panel(axes: Axes, moment: SlotMoment) -> None:
     rising = sorted(moment.desired)
     p = np.array([0.0, *(one for one, _ in rising), 1.0])
     wanted = np.array([rising[0][1], *(slots for _, slots in rising), 0.0])
-    # At p and below it, down to the next smaller one, the same jobs are meant.
+    # Desired slots are constant from p down to the next smaller confidence.
     axes.step(p, wanted, where="pre", color=theme.BLUE, linewidth=1.4, gid="desired", label="desired")
     axes.plot(
         [0.0, 1.0], [0.0, moment.slots], color=theme.VERMILLION, linewidth=1.4, linestyle=(0, (4.0, 1.5)), gid="deserved",

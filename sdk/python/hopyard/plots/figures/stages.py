@@ -1,4 +1,4 @@
-"""A stage tree, drawn: positions from left to right, a bar a stage, branches below one another."""
+"""Draws a stage tree: positions from left to right, one bar per stage, branches below one another."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hopyard.plots.figures import theme
 from hopyard.policy.stages import StageState, StageView
 
 _NAMED: Final = 60
-"""So many ends are named each, and what their branches differ in."""
+"""Up to this number of rows, bars are labelled with trials and the values in which branches differ."""
 
 _TALLEST: Final = 14.0
 _OUTLINED: Final = 600
-"""Of more stages than this, outlines and hatches would be all there is to see."""
+"""Above this number of stages, bars have no outlines and hatches, which would hide the colours."""
 
 
 class _Look(NamedTuple):
@@ -36,7 +36,10 @@ _UNWANTED: Final = _Look("not wanted", theme.PALE, theme.GREY, "")
 
 
 def draw(data: Tree) -> Figure:
-    """Bars by how the stages stand, the trials at their ends; what branches differ in where there is room."""
+    """Draw one bar per stage, coloured by its state.
+
+    If there is room, label bars with the trials that end there and with the values in which branches differ.
+    """
     rows, count = _rows(data)
     few = count <= _NAMED
     figure, axes = theme.new(8.0, 1.2 + min(max(0.26 if few else 0.07, 0.02) * max(count, 4), _TALLEST))
@@ -77,7 +80,10 @@ def _look(stage: StageView) -> _Look:
 
 
 def _rows(data: Tree) -> tuple[dict[int, float], int]:
-    """Where each stage stands from the top, and how many rows there are: ends in their order, others amid what follows on them."""
+    """Return the row of each stage by its number, counted from the top, and the number of rows.
+
+    Each leaf has a row, in the order of the stages. A parent is in the middle between its first and its last child.
+    """
     children = data.children()
     rows: dict[int, float] = {}
     count = 0
@@ -93,7 +99,7 @@ def _rows(data: Tree) -> tuple[dict[int, float], int]:
 
 
 def _ties(axes: Axes, data: Tree, rows: dict[int, float], width: float) -> None:
-    """What leads to branches; pale where nobody wants them."""
+    """Draw the vertical lines from parents to children; pale lines to stages in state UNWANTED."""
     for unwanted, color in ((True, theme.PALE), (False, theme.INK)):
         lines = [
             [(stage.start, rows[stage.parent]), (stage.start, rows[stage.number])]
@@ -127,7 +133,16 @@ def _bars(axes: Axes, stages: list[StageView], rows: dict[int, float], shown: _L
 
 
 def _name(axes: Axes, stage: StageView, data: Tree, rows: dict[int, float], last: int, inches: float) -> None:
-    """Who is complete at a stage's end; within it what sets it apart, and where it runs."""
+    """Label a stage: the trials that end at its end, and inside its bar the values that set it apart from its siblings and its slot.
+
+    Args:
+        axes: The axes to draw in.
+        stage: The stage.
+        data: The tree.
+        rows: The row of each stage by its number.
+        last: The last position of the tree.
+        inches: Width of the figure.
+    """
     row = rows[stage.number]
     if stage.ends:
         named = ", ".join(stage.ends[:6]) + (f" and {len(stage.ends) - 6} more" if len(stage.ends) > 6 else "")

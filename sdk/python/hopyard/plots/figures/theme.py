@@ -1,4 +1,4 @@
-"""How all plots look: sizes, fonts, colours that the colour-blind can tell apart, and what tells lines apart in grey."""
+"""The common look of all plots: sizes, fonts, colours for colour-blind people too, and line styles that work without colour."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GREY: Final = "#7f7f7f"
 PALE: Final = "#d9d9d9"
 INK: Final = "#222222"
 
-# Okabe and Ito's colours, without yellow, which paper swallows.
+# The palette of Okabe and Ito, without yellow, which is hard to see on paper.
 BLUE: Final = "#0072b2"
 VERMILLION: Final = "#d55e00"
 GREEN: Final = "#009e73"
@@ -28,7 +28,7 @@ SKY: Final = "#56b4e9"
 PURPLE: Final = "#cc79a7"
 
 RASTER: Final = 20_000
-"""Curves of more points than this are pixels in an SVG, too."""
+"""Above this number of points, curves are drawn as pixels in an SVG."""
 
 _RC: Final[dict[str, Any]] = {
     "figure.constrained_layout.use": True,
@@ -67,7 +67,7 @@ _RC: Final[dict[str, Any]] = {
 
 
 class Style(NamedTuple):
-    """How one of several things that are compared is drawn."""
+    """The look of one of several compared things, such as a policy: colour, line style, marker and hatch."""
 
     color: str
     line: tuple[int, tuple[float, ...]]
@@ -88,26 +88,33 @@ _STYLES: Final = (
 
 
 def style_of(number: int) -> Style:
-    """The style of the first (0), second, ... of several things. After seven they come again."""
+    """Return the style of the thing with an index, from 0. Styles repeat after seven."""
     return _STYLES[number % len(_STYLES)]
 
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Within this everything is drawn and written in this look, whatever is set for matplotlib elsewhere."""
+    """Return a context in which matplotlib uses this theme to draw and save, independently of the user's settings."""
     with mpl_style.context(["default", _RC]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         yield
 
 
 def new(width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """A figure of a size in inches, with axes."""
+    """Return a new figure of a size in inches, and its axes."""
     figure = Figure(figsize=(width, height))
     return figure, figure.add_subplot()
 
 
 def grid(count: int, width: float, height: float, *, columns: int = 4) -> tuple[Figure, list[Axes]]:
-    """A figure of several axes with the same limits, each of a size in inches, so many in a row at most."""
+    """Return a figure with `count` axes that share the y axis, and these axes in reading order.
+
+    Args:
+        count: Number of axes, at least 1.
+        width: Width of each of the axes in inches.
+        height: Height of each of the axes in inches.
+        columns: Maximum number of axes in a row.
+    """
     rows = math.ceil(count / columns)
     across = math.ceil(count / rows)
     figure = Figure(figsize=(width * across, height * rows))
@@ -126,7 +133,7 @@ class TimeUnit(NamedTuple):
 
 
 def time_unit(longest: float) -> TimeUnit:
-    """The unit in which spans of up to `longest` seconds are read best."""
+    """Return the unit (s, min, h or days) for showing times of up to `longest` seconds."""
     for unit, limit in ((TimeUnit("s", 1.0), 180.0), (TimeUnit("min", 60.0), 180.0), (TimeUnit("h", 3600.0), 72.0)):
         if longest < limit * unit.seconds:
             return unit
@@ -134,31 +141,31 @@ def time_unit(longest: float) -> TimeUnit:
 
 
 def span(seconds: float) -> str:
-    """A span of time in its own unit, in three digits."""
+    """Format a duration with three significant digits, in the unit that suits its length."""
     unit = time_unit(seconds)
     return f"{seconds / unit.seconds:.3g} {unit.name}"
 
 
 def number(value: float) -> str:
-    """A metric in four digits."""
+    """Format a metric with four significant digits."""
     return f"{value:.4g}"
 
 
 def whole_numbers(axes: Axes, which: str) -> None:
-    """Ticks at whole numbers only, on the axis "x" or "y"."""
+    """Put ticks of an axis, "x" or "y", at whole numbers only."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 5, 10]))
 
 
 def percent(axes: Axes) -> None:
-    """The y axis goes from 0 to 100 %."""
+    """Make the y axis a scale from 0 to 100 %."""
     axes.set_ylim(0.0, 1.02)
     axes.yaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}".replace("%", " %")))
 
 
 class EndLabel(NamedTuple):
-    """What a line is called, and where it ends, in the units of the axes."""
+    """The label of a line, with the coordinates of the line's end in data units."""
 
     x: float
     y: float
@@ -166,9 +173,9 @@ class EndLabel(NamedTuple):
 
 
 def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
-    """Names lines at the right margin, and keeps the names apart. The limits of the axes must stand.
+    """Write the labels of lines at the right margin so that they do not overlap. The limits of the axes must be final.
 
-    What ends near the margin is tied to its name; a longer tie would look like a line itself.
+    A thin line connects a label to its line if the line ends close to the margin; a longer connection would look like a data line.
     """
     if not labels:
         return
@@ -193,9 +200,12 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Places on a line, moved as little as keeps their order and `gap` between them, and all of them from 0 to 1 if they fit."""
+    """Return the places, moved as little as possible so that neighbours are at least `gap` apart, in the same order.
+
+    All results are from 0 to 1, unless there are too many places for that.
+    """
     order = sorted(range(len(places)), key=lambda index: places[index])
-    # Runs of labels that touch are centred on what they want, as one block.
+    # Neighbouring labels that touch form a block, which is centred on the mean of their places.
     blocks: list[tuple[list[int], float]] = []
     for index in order:
         members, centre = [index], min(max(places[index], 0.0), 1.0)
@@ -217,23 +227,35 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
 
 
 class Never(NamedTuple):
-    """Where times end on an axis, and where those stand that are infinite; in the axis's unit."""
+    """The two levels of a time axis that also shows infinite times ("never"), in the unit of the axis.
+
+    Attributes:
+        top: The end of the scale for finite times.
+        level: The coordinate, beyond `top`, at which infinite times are drawn.
+    """
 
     top: float
     level: float
 
     def place(self, value: float) -> float:
-        """Where a time stands."""
+        """Return the coordinate of a time: itself, or `level` if it is infinite."""
         return value if math.isfinite(value) else self.level
 
 
 def never_band(longest: float) -> Never:
-    """Room for times up to `longest`, and above them for those that are infinite."""
+    """Return the levels of an axis for finite times up to `longest` and infinite times beyond."""
     return Never(1.04 * longest, 1.13 * longest)
 
 
 def time_axis(axes: Axes, never: Never, *, band: bool, vertical: bool = True) -> None:
-    """An axis for times from 0, with a tick `never` above them if there is a `band`."""
+    """Set up an axis for times, from 0.
+
+    Args:
+        axes: The axes.
+        never: The levels of the axis.
+        band: Whether to add the tick "never" for infinite times.
+        vertical: True: set up the y axis. False: set up the x axis.
+    """
     axis = axes.yaxis if vertical else axes.xaxis
     ticks = [
         float(tick)

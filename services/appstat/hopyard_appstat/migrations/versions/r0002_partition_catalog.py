@@ -1,4 +1,4 @@
-"""Adds the catalog: data sets, their partitions, and the replicas of the partitions."""
+"""Adds the tables of the data set catalog: data sets, their partitions, and the replicas of the partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Creates the tables."""
+    """Create the tables."""
     op.create_table(
         "data_sets",
         sa.Column("name", sa.Text, nullable=False),
@@ -42,6 +42,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drops the tables and their data."""
+    """Drop the tables and their data."""
     for table in ("data_replicas", "data_partitions", "data_sets"):
         op.drop_table(table)

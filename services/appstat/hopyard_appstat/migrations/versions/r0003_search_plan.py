@@ -1,4 +1,4 @@
-"""Adds the search plan: nodes, the segments of trials that train them, and snapshots."""
+"""Adds the tables of the search plan: nodes, the segments of trials in them, and snapshots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Creates the tables."""
+    """Create the tables."""
     op.create_table(
         "plan_nodes",
         sa.Column("key", sa.Text, nullable=False),
@@ -47,6 +47,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drops the tables; their data can be derived from the journal."""
+    """Drop the tables; their data can be derived from the journal."""
     for table in ("plan_snapshots", "plan_stretches", "plan_nodes"):
         op.drop_table(table)

@@ -1,4 +1,4 @@
-"""Adds scaling profiles, which experiments measure."""
+"""Adds the table of scaling profiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Creates the table."""
+    """Create the table."""
     op.create_table(
         "scaling",
         sa.Column("training", sa.Text, nullable=False),
@@ -27,5 +27,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drops the table; later experiments measure the profiles again."""
+    """Drop the table; later experiments measure the profiles again."""
     op.drop_table("scaling")

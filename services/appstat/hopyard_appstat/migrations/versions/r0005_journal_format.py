@@ -1,4 +1,4 @@
-"""The format version and the checksum of journal records."""
+"""Adds the format version and the checksum of journal records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns. Records that are already there have no version and no checksum."""
+    """Add the columns. Existing records get the version 0 and an empty checksum, which mean that they have none."""
     op.add_column("journal", sa.Column("version", sa.Integer, nullable=False, server_default="0"))
     op.add_column("journal", sa.Column("checksum", sa.Text, nullable=False, server_default=""))
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from hopyard.errors import Unavailable
 
 
-class Wakes:
+class WatcherSignals:
     """The watchers of statistics, by the experiment that they watch."""
 
     def __init__(self) -> None:
@@ -21,12 +21,12 @@ class Wakes:
         self._closed = False
 
     @contextmanager
-    def subscribe(self, experiment: str) -> Iterator[Wake]:
-        """Return a context with a `Wake`, which is set by each commit of statistics of the experiment until the context ends."""
+    def subscribe(self, experiment: str) -> Iterator[WatcherSignal]:
+        """Return a context with a `WatcherSignal` that each commit of the experiment's statistics sets until the context ends."""
         event = asyncio.Event()
         self._waiting.setdefault(experiment, set()).add(event)
         try:
-            yield Wake(self, event)
+            yield WatcherSignal(self, event)
         finally:
             others = self._waiting[experiment]
             others.discard(event)
@@ -40,7 +40,7 @@ class Wakes:
                 event.set()
 
     def close(self) -> None:
-        """Set the signals of all watchers. From then on, `Wake.arm` raises `Unavailable`."""
+        """Set the signals of all watchers. From then on, `WatcherSignal.arm` raises `Unavailable`."""
         self._closed = True
         self.wake(set(self._waiting))
 
@@ -50,10 +50,10 @@ class Wakes:
         return self._closed
 
 
-class Wake:
+class WatcherSignal:
     """The wake-up signal of one watcher. Use it in a loop: `arm`, read new rows, and `wait` if there were none."""
 
-    def __init__(self, wakes: Wakes, event: asyncio.Event) -> None:
+    def __init__(self, wakes: WatcherSignals, event: asyncio.Event) -> None:
         self._wakes = wakes
         self._event = event
 

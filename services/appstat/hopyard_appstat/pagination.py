@@ -32,7 +32,7 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Paging:
+class PageRequest:
     """A client's request for one page of a list.
 
     Attributes:
@@ -46,8 +46,8 @@ class Paging:
     query: tuple[str, ...]
 
     @classmethod
-    def of(cls, size: int, token: str, *query: str) -> Paging:
-        """Return the `Paging` of a request.
+    def of(cls, size: int, token: str, *query: str) -> PageRequest:
+        """Return the `PageRequest` of a request.
 
         Args:
             size: Requested maximum number of items; 0 means `DEFAULT_SIZE`, and sizes above `MAX_SIZE` are reduced to it.
@@ -93,7 +93,7 @@ class Paging:
         return base64.urlsafe_b64encode(json.dumps([self.query, key], separators=(",", ":")).encode()).decode("ascii")
 
 
-def cut(rows: Sequence[T], paging: Paging, key: Callable[[T], Sequence[Any]]) -> Page[T]:
+def cut(rows: Sequence[T], paging: PageRequest, key: Callable[[T], Sequence[Any]]) -> Page[T]:
     """Return a page from the rows of a query.
 
     Args:

@@ -21,7 +21,7 @@ from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.blobs.backends import CHUNK_BYTES
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.pagination import Paging
+from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.projections import append_of
 from hopyard_appstat.rows import Row, data_set_of, data_set_row, message_of, statistic_of
 from hopyard_appstat.spool import Spool
@@ -87,13 +87,13 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
         """Return a page of the streams."""
-        paging = Paging.of(request.page_size, request.page_token, "streams")
+        paging = PageRequest.of(request.page_size, request.page_token, "streams")
         page = await self._store.list_streams(paging)
         return pb.ListStreamsResponse(streams=_messages(pb.StreamInfo, page.items), next_page_token=page.next_token)
 
     async def QueryStatistics(self, request: pb.QueryStatisticsRequest, context: Any) -> pb.QueryStatisticsResponse:
         """Return a page of the statistics of an experiment or of one job."""
-        paging = Paging.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
+        paging = PageRequest.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
         page = await self._store.query_statistics(request.experiment, request.job, paging)
         return pb.QueryStatisticsResponse(statistics=map(statistic_of, page.items), next_page_token=page.next_token)
 
@@ -108,7 +108,7 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
         """Return a page of the experiments."""
-        paging = Paging.of(request.page_size, request.page_token, "experiments", request.state)
+        paging = PageRequest.of(request.page_size, request.page_token, "experiments", request.state)
         page = await self._store.query_experiments(request.state, paging)
         return pb.QueryExperimentsResponse(
             experiments=_messages(pb.ExperimentRow, page.items), next_page_token=page.next_token
@@ -116,13 +116,13 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
         """Return a page of the jobs of an experiment."""
-        paging = Paging.of(request.page_size, request.page_token, "jobs", request.experiment)
+        paging = PageRequest.of(request.page_size, request.page_token, "jobs", request.experiment)
         page = await self._store.query_jobs(request.experiment, paging)
         return pb.QueryJobsResponse(jobs=_messages(pb.JobRow, page.items), next_page_token=page.next_token)
 
     async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
         """Return a page of the scaling profiles of a training."""
-        paging = Paging.of(request.page_size, request.page_token, "scaling", request.training)
+        paging = PageRequest.of(request.page_size, request.page_token, "scaling", request.training)
         page = await self._store.query_scaling(request.training, paging)
         return pb.QueryScalingResponse(scaling=_messages(pb.Scaling, page.items), next_page_token=page.next_token)
 
@@ -154,7 +154,7 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def ListBlobs(self, request: pb.ListBlobsRequest, context: Any) -> pb.ListBlobsResponse:
         """Return a page of the index of blobs, each blob with its owners."""
-        page = await self._blobs.list(Paging.of(request.page_size, request.page_token, "blobs"))
+        page = await self._blobs.list(PageRequest.of(request.page_size, request.page_token, "blobs"))
         return pb.ListBlobsResponse(blobs=_messages(pb.BlobInfo, page.items), next_page_token=page.next_token)
 
     async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Any) -> pb.SweepBlobsResponse:
@@ -172,13 +172,13 @@ class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
 
     async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
         """Return a page of the nodes of the search plan with one root."""
-        paging = Paging.of(request.page_size, request.page_token, "plan", request.root)
+        paging = PageRequest.of(request.page_size, request.page_token, "plan", request.root)
         page = await self._store.list_plan_nodes(request.root, paging)
         return pb.ListPlanNodesResponse(nodes=_messages(pb.PlanNode, page.items), next_page_token=page.next_token)
 
     async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
         """Return one node of the search plan with a page of its results. The first page also has its references and snapshots."""
-        paging = Paging.of(request.page_size, request.page_token, "node", request.key)
+        paging = PageRequest.of(request.page_size, request.page_token, "node", request.key)
         details = await self._store.plan_node(request.key)
         results = await self._store.plan_results(request.key, paging)
         answer = pb.GetPlanNodeResponse(
@@ -204,7 +204,7 @@ class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
 
     async def QueryDataSets(self, request: pb.QueryDataSetsRequest, context: Any) -> pb.QueryDataSetsResponse:
         """Return a page of the data sets, or the data set of one name."""
-        paging = Paging.of(request.page_size, request.page_token, "data", request.name)
+        paging = PageRequest.of(request.page_size, request.page_token, "data", request.name)
         page = await self._store.query_data(request.name, paging)
         kept = [pb.KeptDataSet(data=data_set_of(row), request_id=row["request_id"]) for row in page.items]
         return pb.QueryDataSetsResponse(data=kept, next_page_token=page.next_token)

@@ -13,7 +13,7 @@ from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.call_log import Call
 from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, GeneratorTerms
-from hopyard_hpgen.killable_threads import Threads, TooLong
+from hopyard_hpgen.killable_threads import Threads, WorkTimeout
 
 MAX_OPEN: Final = 1000
 """Maximum number of open generators."""
@@ -253,7 +253,7 @@ class GeneratorHost:
             found.under_way = asyncio.current_task()
             try:
                 return await self._threads.finish(self._threads.start(work), self._seconds, doing)
-            except TooLong as error:
+            except WorkTimeout as error:
                 if found.generator is not None:
                     raise found.generator.give_up(f"{what} took longer than {self._seconds:g} s") from error
                 raise GeneratorFailed(

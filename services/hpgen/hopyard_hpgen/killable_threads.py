@@ -36,7 +36,7 @@ class GivenUp(BaseException):
     """Raised in a thread to end its abandoned work. It is not an `Exception`, so that plugins' `except Exception` does not catch it."""
 
 
-class TooLong(TimeoutError):
+class WorkTimeout(TimeoutError):
     """Raised when work exceeded its time limit and was abandoned."""
 
 
@@ -185,7 +185,7 @@ class Threads:
                 spent = spent + min(now - before, 2 * tick) if at is step else 0.0
                 step, before = at, now
                 if spent >= seconds and (stop is None or stop(step)) and give_up(work):
-                    raise TooLong(f"it took longer than {seconds:g} s")
+                    raise WorkTimeout(f"it took longer than {seconds:g} s")
         except asyncio.CancelledError:
             give_up(work)
             raise

@@ -20,12 +20,12 @@ from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.data.digest_cache import Inspector
 from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.data.url_partitions import Remote
-from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.paths import AgentFolders
 from hopyard_nodeagent.predictions.process import PredictorKey, PredictorProcess, start_predictor
 from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, PredictionQueue
 from hopyard_nodeagent.runs.command_log import CommandRecord
 from hopyard_nodeagent.runs.executor import Executor
-from hopyard_nodeagent.runs.orphan_processes import Leftovers
+from hopyard_nodeagent.runs.orphan_processes import OrphanRegistry
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.slots import Slots
@@ -33,7 +33,7 @@ from hopyard_nodeagent.runs.training_process import RunnerDied
 from hopyard_nodeagent.servicer import NodeAgentServicer
 from hopyard_nodeagent.session import SchedulerSession
 from hopyard_nodeagent.settings import AgentSettings
-from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
+from hopyard_nodeagent.snapshots.bulk_transfer import BulkSender
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.process_images import ProcessImages
 from hopyard_nodeagent.snapshots.references import SnapshotReferences
@@ -61,7 +61,7 @@ class NodeAgent:
         self._settings = settings
         self._incarnation = uuid.uuid4().hex
         self._background = Background("agent")
-        self._folders = Folders(settings.data)
+        self._folders = AgentFolders(settings.data)
         idle = settings.transfer_idle_seconds
         self._store = BlobClient(settings.appstat, settings.scheduler, idle_seconds=idle)
         needs = SnapshotReferences(self._folders.needs)
@@ -91,7 +91,7 @@ class NodeAgent:
         self._shipper = Uploader(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
         self._runs.shipper = self._orders.shipper = self._shipper
         self._snapshots.shipping = self._shipper.ships
-        self._leftovers = Leftovers(self._folders.processes)
+        self._leftovers = OrphanRegistry(self._folders.processes)
         self._predictions = PredictionQueue(
             self._start_predictor,
             bundles.folder,
@@ -107,7 +107,7 @@ class NodeAgent:
         )
         # Training processes run on this computer, whatever host the agent listens on.
         self._application_server = Server("application")
-        self._outlet = Outlet(settings.host, idle_seconds=idle)
+        self._outlet = BulkSender(settings.host, idle_seconds=idle)
         node = NodeAgentServicer(
             self._runs,
             self._snapshots,

@@ -17,7 +17,7 @@ from hopyard.policy.vocabulary import RunKey
 _LONGEST_NAME: Final = 120
 
 
-class Folders:
+class AgentFolders:
     """The data folder of an agent: locks it, and provides the paths of its files and subfolders.
 
         snapshots/<sha256>                  snapshots: folders of trainers, or packed files

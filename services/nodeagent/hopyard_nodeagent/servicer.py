@@ -11,11 +11,11 @@ from hopyard._net.rpc.values import run_key_from_proto
 from hopyard.errors import NotFound
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1 import node_agent_pb2_grpc
-from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.paths import AgentFolders
 from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.snapshots import peers
-from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
+from hopyard_nodeagent.snapshots.bulk_transfer import BulkSender
 from hopyard_nodeagent.snapshots.disk import Snapshots
 
 SERVICE: Final = "hopyard.v1.NodeAgentService"
@@ -28,8 +28,8 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         self,
         runs: Runs,
         snapshots: Snapshots,
-        folders: Folders,
-        outlet: Outlet,
+        folders: AgentFolders,
+        outlet: BulkSender,
         *,
         status: Callable[[], Awaitable[wire.GetStatusResponse]],
         stopping: Callable[[], bool],

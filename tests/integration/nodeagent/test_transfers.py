@@ -19,7 +19,7 @@ from hopyard.errors import DataLoss, Exhausted, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard_nodeagent import servicer
 from hopyard_nodeagent.snapshots import peers
-from hopyard_nodeagent.snapshots.bulk_transfer import Outlet
+from hopyard_nodeagent.snapshots.bulk_transfer import BulkSender
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.store import BlobClient
 from hopyard_nodeagent.snapshots.transfers import Fetched
@@ -153,7 +153,7 @@ async def test_a_silent_peer_is_left_for_the_next_one(
 class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
     """Gives the snapshot at a path, whatever is asked for; notes its callers' connections, and what they asked for."""
 
-    def __init__(self, path: Path, outlet: Outlet | None) -> None:
+    def __init__(self, path: Path, outlet: BulkSender | None) -> None:
         self.path = path
         self.outlet = outlet
         self.callers: set[str] = set()
@@ -168,7 +168,7 @@ class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
             yield response
 
 
-class Elsewhere(Outlet):
+class Elsewhere(BulkSender):
     """Says that it listens where nobody does."""
 
     @property
@@ -186,10 +186,10 @@ def saved(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked"), [(Outlet, [True, True, True]), (Elsewhere, [True, False, False, False]), (None, [True] * 3)]
+    ("kind", "asked"), [(BulkSender, [True, True, True]), (Elsewhere, [True, False, False, False]), (None, [True] * 3)]
 )
 async def test_a_folder_hops_as_a_folder_over_one_connection(
-    servers: Servers, folder: Path, saved: Path, kind: type[Outlet] | None, asked: list[bool]
+    servers: Servers, folder: Path, saved: Path, kind: type[BulkSender] | None, asked: list[bool]
 ) -> None:
     """Aside of the call, or, where the other port is not there or cannot be reached, with it."""
     outlet = kind("127.0.0.1", idle_seconds=HANG_SECONDS) if kind is not None else None

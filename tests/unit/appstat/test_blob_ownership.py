@@ -12,11 +12,11 @@ import pytest
 
 from hopyard_appstat.blobs.backends import LocalBackend
 from hopyard_appstat.blobs.store import BlobStore
-from hopyard_appstat.database.blob_ownership import OwnedBlobs, Swept
+from hopyard_appstat.database.blob_ownership import OwnedBlobs, SweepResult
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import migrate
-from hopyard_appstat.pagination import Paging
+from hopyard_appstat.pagination import PageRequest
 
 
 class Clock:
@@ -84,7 +84,7 @@ async def test_a_sweep_deletes_old_orphans_and_partials_and_nothing_that_is_owne
     young = orphan(tmp_path, b"under way", clock.now - 599)
     partial = tmp_path / "incoming" / "half"
     partial.write_bytes(b"half")
-    expected = Swept(partials=1, partial_bytes=4, unknown=1, unknown_bytes=6)
+    expected = SweepResult(partials=1, partial_bytes=4, unknown=1, unknown_bytes=6)
     assert await owned.sweep(dry_run=True, older_than_seconds=600, foreign=False) == expected
     assert old.exists()
     assert partial.exists()
@@ -93,7 +93,7 @@ async def test_a_sweep_deletes_old_orphans_and_partials_and_nothing_that_is_owne
     assert not partial.exists()
     assert young.exists()
     assert await blobs.size(kept) == 4
-    assert await owned.sweep(dry_run=False, older_than_seconds=600, foreign=False) == Swept()
+    assert await owned.sweep(dry_run=False, older_than_seconds=600, foreign=False) == SweepResult()
 
 
 async def test_what_others_may_have_put_into_a_shared_store_stays(
@@ -101,10 +101,10 @@ async def test_what_others_may_have_put_into_a_shared_store_stays(
 ) -> None:
     shared = OwnedBlobs(index, blobs, alone=False, wall_clock=clock)
     theirs = orphan(tmp_path, b"theirs", 0.0)
-    found = Swept(unknown=1, unknown_bytes=6, unknown_kept=True)
+    found = SweepResult(unknown=1, unknown_bytes=6, unknown_kept=True)
     assert await shared.sweep(dry_run=False, older_than_seconds=600, foreign=False) == found
     assert theirs.exists()
-    found = Swept(unknown=1, unknown_bytes=6)
+    found = SweepResult(unknown=1, unknown_bytes=6)
     assert await shared.sweep(dry_run=False, older_than_seconds=600, foreign=True) == found
     assert not theirs.exists()
 
@@ -125,7 +125,7 @@ async def test_what_was_wanted_lately_is_not_deleted(owned: OwnedBlobs, blobs: B
     clock.now += 10
     assert await owned.delete([first, second], "bundle", 600) == [second]
     assert (await blobs.size(first), await blobs.size(second)) == (3, None)
-    page = await owned.list(Paging.of(0, ""))
+    page = await owned.list(PageRequest.of(0, ""))
     assert [(row["sha256"], row["owners"], row["unwanted_seconds"]) for row in page.items] == [
         (first, ["bundle"], 10.0)
     ]
@@ -138,7 +138,7 @@ async def test_the_index_is_paged_with_all_owners(owned: OwnedBlobs) -> None:
     found = {}
     token = ""
     while True:
-        page = await owned.list(Paging.of(2, token, "blobs"))
+        page = await owned.list(PageRequest.of(2, token, "blobs"))
         found.update({row["sha256"]: (row["size_bytes"], tuple(row["owners"])) for row in page.items})
         token = page.next_token
         if not token:

@@ -14,7 +14,7 @@ from hopyard.v1.data_pb2 import DataPartition, DataReplica, DataSet
 from hopyard_appstat.database.connections import Database, database_url, open_database
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import NEWEST, migrate, upgrade
-from hopyard_appstat.pagination import Paging
+from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.rows import Row, data_set_of, data_set_row
 
 PARTITIONS = (
@@ -41,8 +41,8 @@ def row(data: DataSet, request_id: str = "r1") -> Row:
 FASHION = data()
 
 
-def first_page(size: int = 0, token: str = "") -> Paging:
-    return Paging.of(size, token, "data")
+def first_page(size: int = 0, token: str = "") -> PageRequest:
+    return PageRequest.of(size, token, "data")
 
 
 async def test_a_data_set_comes_back_as_it_was_put(store: Store) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard_appstat.pagination import DEFAULT_SIZE, MAX_SIZE, Paging, cut
+from hopyard_appstat.pagination import DEFAULT_SIZE, MAX_SIZE, PageRequest, cut
 
 pytestmark = pytest.mark.quick
 
@@ -13,7 +13,7 @@ ROWS: list[dict[Any, Any]] = [{"name": f"s{number}"} for number in range(5)]
 
 
 def page(size: int, token: str, rows: list[dict[Any, Any]] = ROWS) -> tuple[tuple[str, ...], str]:
-    paging = Paging.of(size, token, "streams")
+    paging = PageRequest.of(size, token, "streams")
     after = paging.after(str)
     left = [row for row in rows if not after or row["name"] > after[0]][: paging.size + 1]
     got = cut(left, paging, lambda row: (row["name"],))
@@ -43,22 +43,22 @@ def test_a_page_ends_early_when_it_grows_too_large() -> None:
 
 
 def test_sizes() -> None:
-    assert Paging.of(0, "", "q").size == DEFAULT_SIZE
-    assert Paging.of(10**6, "", "q").size == MAX_SIZE
+    assert PageRequest.of(0, "", "q").size == DEFAULT_SIZE
+    assert PageRequest.of(10**6, "", "q").size == MAX_SIZE
     with pytest.raises(InvalidInput, match="page_size: found -1"):
-        Paging.of(-1, "", "q")
+        PageRequest.of(-1, "", "q")
 
 
 @pytest.mark.parametrize("token", ["x", "ü", "bm9wZQ==", "W10=", "WzEsMl0="])
 def test_a_token_that_is_none_is_refused(token: str) -> None:
     with pytest.raises(InvalidInput, match="page_token"):
-        Paging.of(1, token, "streams").after(str)
+        PageRequest.of(1, token, "streams").after(str)
 
 
 def test_a_token_of_another_question_is_refused() -> None:
-    token = Paging.of(1, "", "jobs", "e1").token_after((1, "j"))
-    assert Paging.of(1, token, "jobs", "e1").after(int, str) == (1, "j")
+    token = PageRequest.of(1, "", "jobs", "e1").token_after((1, "j"))
+    assert PageRequest.of(1, token, "jobs", "e1").after(int, str) == (1, "j")
     with pytest.raises(InvalidInput, match="another query"):
-        Paging.of(1, token, "jobs", "e2").after(int, str)
+        PageRequest.of(1, token, "jobs", "e2").after(int, str)
     with pytest.raises(InvalidInput, match="another query"):
-        Paging.of(1, token, "jobs", "e1").after(str)
+        PageRequest.of(1, token, "jobs", "e1").after(str)

@@ -9,7 +9,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.v1.appstat_pb2 import Scaling
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.pagination import Paging
+from hopyard_appstat.pagination import PageRequest
 from tests.unit.appstat.messages import all_of
 from tests.unit.appstat.test_search_plan import Journal
 
@@ -29,7 +29,7 @@ async def kept(store: Store, training: str, size: int = 0) -> list[Scaling]:
     found: list[Scaling] = []
     token = ""
     while True:
-        page = await store.query_scaling(training, Paging.of(size, token, "scaling", training))
+        page = await store.query_scaling(training, PageRequest.of(size, token, "scaling", training))
         found += all_of(Scaling, page.items)
         token = page.next_token
         if not token:

@@ -9,7 +9,7 @@ import pytest
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.v1.appstat_pb2 import PlanNode, PlanReference, PlanSnapshot, PlanStretch, PlanTrial, Statistic
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.pagination import Paging
+from hopyard_appstat.pagination import PageRequest
 from tests.unit.appstat import messages
 from tests.unit.appstat.messages import all_of, append, record
 
@@ -78,7 +78,7 @@ async def nodes(store: Store, root: str = "root", size: int = 0) -> list[PlanNod
     found: list[PlanNode] = []
     token = ""
     while True:
-        page = await store.list_plan_nodes(root, Paging.of(size, token, "plan", root))
+        page = await store.list_plan_nodes(root, PageRequest.of(size, token, "plan", root))
         found += all_of(PlanNode, page.items)
         token = page.next_token
         if not token:
@@ -105,13 +105,13 @@ async def test_a_node_has_the_results_of_all_that_pass_through_it(store: Store) 
     journal = Journal(store)
     await journal.append(FIRST, SECOND, *(report("e1", "1", p) for p in (20, 40, 60)))
     await journal.append(*(report("e2", "7", p) for p in (20, 60, 80)))
-    page = await store.plan_results("a", Paging.of(3, "", "node", "a"))
+    page = await store.plan_results("a", PageRequest.of(3, "", "node", "a"))
     assert [(one["position"], one["experiment"], one["job"]) for one in page.items] == [
         (20, "e1", "1"),
         (20, "e2", "7"),
         (40, "e1", "1"),
     ]
-    page = await store.plan_results("a", Paging.of(3, page.next_token, "node", "a"))
+    page = await store.plan_results("a", PageRequest.of(3, page.next_token, "node", "a"))
     assert [(one["position"], one["experiment"]) for one in page.items] == [(60, "e2")]
     assert page.next_token == ""
     details = await store.plan_node("a")

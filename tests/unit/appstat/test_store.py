@@ -12,7 +12,7 @@ from hopyard.errors import Aborted, Conflict, Exhausted, InvalidInput, StaleEpoc
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.database.transaction import Transaction
-from hopyard_appstat.pagination import Paging
+from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.projections import Append
 from hopyard_appstat.rows import statistic_of
 from tests.unit.appstat import messages
@@ -34,7 +34,7 @@ async def journal(store: Store, stream: str, first: int = 1) -> list[pb.JournalR
 
 
 async def curves(store: Store, experiment: str = "e1", job: str = "") -> list[pb.Statistic]:
-    paging = Paging.of(0, "", "all")
+    paging = PageRequest.of(0, "", "all")
     return [statistic_of(row) for row in (await store.query_statistics(experiment, job, paging)).items]
 
 
@@ -46,7 +46,7 @@ async def test_what_is_appended_is_read_in_order(store: Store) -> None:
     assert await journal(store, "cluster", 3) == list(records("cluster", 3, 2))
     assert await journal(store, "e1") == list(records("e1", 1, 2))
     assert await journal(store, "unknown") == []
-    page = await store.list_streams(Paging.of(0, "", "streams"))
+    page = await store.list_streams(PageRequest.of(0, "", "streams"))
     assert page.items == ({"stream": "cluster", "length": 4}, {"stream": "e1", "length": 2})
 
 
@@ -86,7 +86,7 @@ async def test_the_same_append_again_changes_nothing(store: Store) -> None:
     await store.append(append(epoch, records("e1", 3), (experiment("e1", "DONE"),)))
     await store.append(first)
     assert len(await journal(store, "e1")) == 3
-    page = await store.query_experiments("", Paging.of(0, "", "x"))
+    page = await store.query_experiments("", PageRequest.of(0, "", "x"))
     assert [row["state"] for row in page.items] == ["DONE"]  # an old projection does not come back
 
 
@@ -150,7 +150,7 @@ async def test_appends_that_wait_together_are_committed_together(store: Store) -
     results = await gather(store.append(append(epoch, records(f"e{number}", 1))) for number in range(200))
     assert results == [None] * 200
     assert store.commits - before < 10
-    page = await store.list_streams(Paging.of(0, "", "streams"))
+    page = await store.list_streams(PageRequest.of(0, "", "streams"))
     assert len(page.items) == 200
 
 
@@ -242,7 +242,7 @@ async def test_the_first_statistic_of_a_key_is_kept_and_the_last_row_of_the_othe
     assert found[1] == first
     assert found[2].report.metrics["acc"] != found[2].report.metrics["acc"]
     assert await curves(store, job="j0") == [statistic("j0", 4, 0.2)]
-    page = await store.query_jobs("e1", Paging.of(0, "", "x"))
+    page = await store.query_jobs("e1", PageRequest.of(0, "", "x"))
     assert all_of(pb.JobRow, page.items) == [last]
 
 
@@ -257,7 +257,7 @@ async def test_lists_are_ordered_and_paged(store: Store) -> None:
         items: list[Any] = []
         token = ""
         while True:
-            page = await ask(Paging.of(2, token, "q"))
+            page = await ask(PageRequest.of(2, token, "q"))
             assert len(page.items) <= 2
             items += page.items
             token = page.next_token
@@ -341,7 +341,7 @@ async def test_an_import_is_there_with_its_projections(store: Store) -> None:
     )
     assert await journal(store, "e1") == list(records("e1", 1, 5))
     assert [s.report.position for s in await curves(store)] == [1, 2]
-    page = await store.query_experiments("", Paging.of(0, "", "x"))
+    page = await store.query_experiments("", PageRequest.of(0, "", "x"))
     assert all_of(pb.ExperimentRow, page.items) == [row]
     await store.append(append(epoch, records("e1", 6)))
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from hopyard_hpgen import killable_threads as module
-from hopyard_hpgen.killable_threads import GivenUp, Threads, TooLong, give_up
+from hopyard_hpgen.killable_threads import GivenUp, Threads, WorkTimeout, give_up
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
@@ -75,7 +75,7 @@ async def test_a_loop_in_python_is_given_up_and_its_thread_ends(threads: Threads
             pass
 
     work = threads.start(loop)
-    with pytest.raises(TooLong, match=r"longer than 0\.1 s"):
+    with pytest.raises(WorkTimeout, match=r"longer than 0\.1 s"):
         await threads.finish(work, 0.1)
     assert work.thread is not None
     await asyncio.to_thread(work.thread.join, HANG_SECONDS)

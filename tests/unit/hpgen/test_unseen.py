@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.space import Configuration, Space
-from hopyard_hpgen.generators.deduplication import Unseen
+from hopyard_hpgen.generators.deduplication import UnproposedConfigurations
 
 pytestmark = pytest.mark.quick
 
@@ -13,7 +13,7 @@ _THREE = Space.from_dict({"x": {"choice": [1, 2, 3]}})
 
 
 def test_what_comes_from_the_rest_is_not_new_to_anybody_else() -> None:
-    unseen = Unseen(_THREE, seed=1)
+    unseen = UnproposedConfigurations(_THREE, seed=1)
     unseen.add({"x": 1})
     found = unseen.first(1, _known)  # Drawing is hopeless: from here on what is left is listed.
     assert found in ({"x": 2}, {"x": 3})
@@ -21,7 +21,7 @@ def test_what_comes_from_the_rest_is_not_new_to_anybody_else() -> None:
 
 
 def test_what_others_propose_meanwhile_leaves_the_rest() -> None:
-    unseen = Unseen(_THREE, seed=1)
+    unseen = UnproposedConfigurations(_THREE, seed=1)
     unseen.add({"x": 1})
     found = unseen.first(1, _known)
     last = {"x": 3} if found == {"x": 2} else {"x": 2}

@@ -16,7 +16,7 @@ from hopyard._runtime import snapshot_folder
 from hopyard._runtime.snapshot_folder import FolderMember, hash_folder, members
 from hopyard.errors import DataLoss, InvalidInput
 from hopyard.policy.vocabulary import RunKey, StreamId
-from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.paths import AgentFolders
 from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.snapshots import transfers
 from hopyard_nodeagent.snapshots.transfers import (
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.quick
 
 
 def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None:
-    folders = Folders(tmp_path)
+    folders = AgentFolders(tmp_path)
     (folders.snapshots / "complete").write_text("x")
     (folders.snapshots / ".half.partial").write_text("x")
     (folders.snapshots / ".half.saving" / "state").mkdir(parents=True)
@@ -39,7 +39,7 @@ def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None
     scratch = folders.scratch(RunKey(StreamId("e"), "j", 1, 0))
     scratch.mkdir()
     folders.close()
-    Folders(tmp_path)
+    AgentFolders(tmp_path)
     assert [path.name for path in folders.snapshots.iterdir()] == ["complete"]
     assert list(folders.bundles.iterdir()) == []
     assert not scratch.exists()
@@ -50,7 +50,7 @@ def test_what_an_earlier_agent_left_half_done_is_removed(tmp_path: Path) -> None
 def test_ids_never_lead_out_of_their_folder(
     tmp_path_factory: pytest.TempPathFactory, experiment: str, job: str
 ) -> None:
-    folders = Folders(tmp_path_factory.getbasetemp() / "ids")
+    folders = AgentFolders(tmp_path_factory.getbasetemp() / "ids")
     folders.close()
     try:
         path = folders.job_log(experiment, job)

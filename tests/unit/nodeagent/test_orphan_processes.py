@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from hopyard._runtime.criu import procfs
-from hopyard_nodeagent.runs.orphan_processes import Leftovers
+from hopyard_nodeagent.runs.orphan_processes import OrphanRegistry
 from tests.timing import HANG_SECONDS
 
 
@@ -26,8 +26,8 @@ def test_a_process_that_was_left_is_ended_with_its_session(tmp_path: Path) -> No
     first = sleeper("sleep 600 & echo $!; wait")
     assert first.stdout is not None
     children = [psutil.Process(int(first.stdout.readline()))]
-    Leftovers(tmp_path).note(first.pid)
-    Leftovers(tmp_path).end_all()
+    OrphanRegistry(tmp_path).note(first.pid)
+    OrphanRegistry(tmp_path).end_all()
     assert first.wait(HANG_SECONDS) == -9
     psutil.wait_procs(children, timeout=HANG_SECONDS)
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
@@ -38,18 +38,18 @@ def test_a_process_that_was_left_is_ended_with_its_session(tmp_path: Path) -> No
 def test_it_is_over_when_what_was_left_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was killed may take a while, and has the memory of its GPU until then."""
     left = sleeper()
-    Leftovers(tmp_path).note(left.pid)
+    OrphanRegistry(tmp_path).note(left.pid)
     dying = threading.Timer(0.2, os.kill, (left.pid, signal.SIGKILL))
     dies = iter([dying.start])
     monkeypatch.setattr(os, "kill", lambda pid, number: next(dies, lambda: None)())
-    Leftovers(tmp_path).end_all()
+    OrphanRegistry(tmp_path).end_all()
     ran = procfs.running(left.pid)
     left.communicate()
     assert not ran
 
 
 def test_what_has_ended_is_forgotten_and_other_processes_live(tmp_path: Path) -> None:
-    leftovers = Leftovers(tmp_path)
+    leftovers = OrphanRegistry(tmp_path)
     other = sleeper()
     try:
         leftovers.note(other.pid)
@@ -80,10 +80,10 @@ def test_a_process_whose_agent_died_before_it_knew_its_number_is_ended(tmp_path:
     assert other.stdout is not None
     try:
         assert (left.stdout.readline(), other.stdout.readline()) == (b"up\n", b"up\n")
-        killed = Leftovers(tmp_path).starting("mine")
+        killed = OrphanRegistry(tmp_path).starting("mine")
         killed.__enter__()  # And no more of that agent.
         assert "mine" not in str(list(tmp_path.iterdir()))
-        Leftovers(tmp_path).end_all()
+        OrphanRegistry(tmp_path).end_all()
         assert left.wait(HANG_SECONDS) == -9
         assert other.poll() is None
         assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from hopyard._runtime.snapshot_file import SnapshotFileInfo, hash_file
 from hopyard._runtime.snapshot_folder import FolderWriter, hash_folder, members
 from hopyard.errors import NotFound, Unavailable
 from hopyard.v1 import node_agent_pb2 as wire
-from hopyard_nodeagent.snapshots.bulk_transfer import Outlet, Unreachable, take
+from hopyard_nodeagent.snapshots.bulk_transfer import BulkSender, Unreachable, take
 from hopyard_nodeagent.snapshots.peers import responses
 from tests.timing import HANG_SECONDS
 
@@ -36,8 +36,8 @@ def snapshot(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def outlet() -> AsyncIterator[Outlet]:
-    outlet = Outlet("127.0.0.1", idle_seconds=HANG_SECONDS)
+async def outlet() -> AsyncIterator[BulkSender]:
+    outlet = BulkSender("127.0.0.1", idle_seconds=HANG_SECONDS)
     outlet.start()
     yield outlet
     outlet.stop()
@@ -81,7 +81,7 @@ async def test_a_folder_goes_unpacked_to_whoever_takes_it_so(snapshot: Path) -> 
     assert [len(one.data) for one in others] == [2**20, 5]
 
 
-async def test_a_folder_goes_packed_to_everybody_else(snapshot: Path, tmp_path: Path, outlet: Outlet) -> None:
+async def test_a_folder_goes_packed_to_everybody_else(snapshot: Path, tmp_path: Path, outlet: BulkSender) -> None:
     packed = [response.data async for response in responses(snapshot, PACKED, outlet)]
     (tmp_path / "file").write_bytes(b"".join(packed))
     assert hash_file(tmp_path / "file") == hash_folder(snapshot)
@@ -108,7 +108,7 @@ class Taking:
 
 
 async def test_contents_are_given_aside_once_for_their_ticket(
-    snapshot: Path, tmp_path: Path, outlet: Outlet, threads: ThreadPoolExecutor
+    snapshot: Path, tmp_path: Path, outlet: BulkSender, threads: ThreadPoolExecutor
 ) -> None:
     sent = responses(snapshot, ASIDE, outlet)
     offer = await anext(aiter(sent))
@@ -124,7 +124,7 @@ async def test_contents_are_given_aside_once_for_their_ticket(
         await Taking(threads, snapshot, tmp_path / "again").take(offer.port, offer.ticket)
 
 
-async def test_contents_go_with_the_call_when_as_many_take_as_may(snapshot: Path, outlet: Outlet) -> None:
+async def test_contents_go_with_the_call_when_as_many_take_as_may(snapshot: Path, outlet: BulkSender) -> None:
     open_calls = [responses(snapshot, ASIDE, outlet) for _ in range(8)]
     assert all([(await anext(aiter(call))).port for call in open_calls])
     more = [response async for response in responses(snapshot, ASIDE, outlet)]
@@ -136,7 +136,7 @@ async def test_contents_go_with_the_call_when_as_many_take_as_may(snapshot: Path
 
 
 async def test_where_no_port_can_be_opened_contents_go_with_the_call(snapshot: Path) -> None:
-    outlet = Outlet("no.such.host.invalid", idle_seconds=HANG_SECONDS)
+    outlet = BulkSender("no.such.host.invalid", idle_seconds=HANG_SECONDS)
     outlet.start()
     found = [response async for response in responses(snapshot, ASIDE, outlet)]
     outlet.stop()
@@ -145,7 +145,7 @@ async def test_where_no_port_can_be_opened_contents_go_with_the_call(snapshot: P
 
 
 async def test_an_offer_is_good_while_the_call_is_open(
-    snapshot: Path, tmp_path: Path, outlet: Outlet, threads: ThreadPoolExecutor
+    snapshot: Path, tmp_path: Path, outlet: BulkSender, threads: ThreadPoolExecutor
 ) -> None:
     sent = responses(snapshot, ASIDE, outlet)
     offer = await anext(aiter(sent))
@@ -155,7 +155,7 @@ async def test_an_offer_is_good_while_the_call_is_open(
 
 
 async def test_a_file_that_has_become_shorter_is_not_given_whole(
-    snapshot: Path, tmp_path: Path, outlet: Outlet, threads: ThreadPoolExecutor
+    snapshot: Path, tmp_path: Path, outlet: BulkSender, threads: ThreadPoolExecutor
 ) -> None:
     offer = await anext(aiter(responses(snapshot, ASIDE, outlet)))
     (snapshot / "state" / "weights").write_bytes(b"short")
@@ -186,7 +186,7 @@ async def test_a_transfer_that_is_cancelled_writes_no_more(
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_every_accepted_connection_is_closed_when_the_outlet_stops(
-    outlet: Outlet, accepted: list[socket.socket], turns: int
+    outlet: BulkSender, accepted: list[socket.socket], turns: int
 ) -> None:
     """The outlet stops so many turns of the event loop after a caller has connected: before, while and after it accepts."""
     with socket.create_connection(("127.0.0.1", outlet.port)):
@@ -200,7 +200,7 @@ async def test_every_accepted_connection_is_closed_when_the_outlet_stops(
 
 
 async def test_connections_that_wait_for_a_thread_are_closed_when_the_outlet_stops(
-    outlet: Outlet, accepted: list[socket.socket]
+    outlet: BulkSender, accepted: list[socket.socket]
 ) -> None:
     with ExitStack() as callers:
         for _ in range(8 + 3):  # No caller shows a ticket, so that the first eight take all threads.
@@ -214,7 +214,7 @@ async def test_connections_that_wait_for_a_thread_are_closed_when_the_outlet_sto
 
 
 async def test_the_outlet_accepts_again_after_it_could_not(
-    outlet: Outlet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    outlet: BulkSender, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("hopyard_nodeagent.snapshots.bulk_transfer._AGAIN_SECONDS", 0.01)
     accept, failures = socket.socket.accept, [OSError("too many open files"), BlockingIOError()]

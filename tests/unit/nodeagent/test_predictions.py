@@ -13,7 +13,7 @@ import pytest
 from hopyard._net.server import Background
 from hopyard.errors import NotFound
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey, Spent
+from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey, TaskTime
 from hopyard_nodeagent.predictions.queue import MOST_WAITING, PredictionQueue
 
 pytestmark = pytest.mark.quick
@@ -239,7 +239,7 @@ class Looked:
     def __init__(self) -> None:
         self.now = self.used = 0.0
         self.wants = True
-        self.spent = Spent(1, lambda: self.now, lambda: (self.used, self.wants))
+        self.spent = TaskTime(1, lambda: self.now, lambda: (self.used, self.wants))
 
     def passes(self, seconds: float, used: float = 0.0) -> None:
         self.now += seconds

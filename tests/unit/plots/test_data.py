@@ -238,7 +238,7 @@ def test_pools_and_jobs_at_the_end() -> None:
     with pytest.raises(NotFound, match=r"no job was ever promising, so there are no two pools"):
         gather([search(pools=others, labels={})], "pools")
     assert gather([search(pools=others, labels={"1": ((0.0, 0.0),)})], "pools").points == others
-    two = [search(jobs_at_full=((0.0, 0.0), (120.0, 1.0)), max_position=60, unit="epochs"), search(jobs_at_full=())]
+    two = [search(completed_jobs=((0.0, 0.0), (120.0, 1.0)), max_position=60, unit="epochs"), search(completed_jobs=())]
     full = gather(two, "jobs_at_R")
     assert [steps.time for steps in full.searches] == [120.0, 100.0]
     assert full.position is None

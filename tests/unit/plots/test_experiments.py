@@ -49,7 +49,7 @@ def test_curves_are_in_seconds_since_the_experiment_began() -> None:
     assert len(three.times) == 0
     assert (found.policy, found.slots, found.unit, found.max_position) == ("bandit", 3, "steps", 2)
     assert (found.time_to_target, found.time, found.best) == (30.0, 100.0, 0.9)
-    assert found.jobs_at_full == ((0.0, 0.0), (5.0, 1.0), (30.0, 2.0))
+    assert found.completed_jobs == ((0.0, 0.0), (5.0, 1.0), (30.0, 2.0))
     assert found.runs == (PlottedRun("n/0", "1", 1, 1.0, 10.0, "UNTIL"),)
     assert (found.source, found.durations) == (SearchSource.EXPERIMENT, {"1": 7.0, "2": 0.0, "3": 0.0})
 
@@ -87,7 +87,7 @@ def test_what_the_journal_tells_is_in_seconds_since_the_experiment_began() -> No
 def test_what_the_specification_does_not_say_is_not_known() -> None:
     given = experiment(ExperimentState.RUNNING)
     found = experiments.search_of(given, [], [], now=1042.0)
-    assert (found.policy, found.slots, found.max_position, found.jobs_at_full) == (None, None, None, None)
+    assert (found.policy, found.slots, found.max_position, found.completed_jobs) == (None, None, None, None)
     assert (found.time, found.target, found.time_to_target, found.runs) == (42.0, None, None, None)
 
 

@@ -126,7 +126,7 @@ def search_of(
         visits=None if told is None else tuple(told.visits),
         held=None if told is None else tuple(told.held),
         moved=None if told is None else tuple(told.moved),
-        jobs_at_full=None if limit is None else jobs_at_full(curves, limit),
+        completed_jobs=None if limit is None else completed_jobs(curves, limit),
     )
 
 
@@ -201,7 +201,7 @@ def time_to_target(curves: Iterable[JobCurve], metric: Metric) -> float | None:
     return min(reached, default=None)
 
 
-def jobs_at_full(curves: Iterable[JobCurve], limit: int) -> tuple[tuple[float, float], ...]:
+def completed_jobs(curves: Iterable[JobCurve], limit: int) -> tuple[tuple[float, float], ...]:
     """Return pairs (seconds since the search began, number of jobs that reached position `limit` until then), starting with (0, 0)."""
     at = sorted(float(curve.times[-1]) for curve in curves if len(curve.positions) and curve.positions[-1] >= limit)
     return ((0.0, 0.0), *((time, float(count)) for count, time in enumerate(at, 1)))

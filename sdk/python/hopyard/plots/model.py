@@ -177,7 +177,7 @@ class Search:
         curves: The learning curves of the jobs, in order of creation.
         durations: Time on slots of each job, by its id.
         runs: The runs of the jobs.
-        jobs_at_full: Pairs (time, number of jobs that reached `max_position` until then), ordered by time.
+        completed_jobs: Pairs (time, number of jobs that reached `max_position` until then), ordered by time.
         pools: Tuples (time, promising, opportunistic): the sizes of the two pools from that time on.
         labels: For each labelled job, pairs (time, priority): each label that the policy gave to it. A priority above 0 means
             promising.
@@ -209,7 +209,7 @@ class Search:
     curves: tuple[JobCurve, ...] | None = None
     durations: Mapping[str, float] | None = None
     runs: tuple[PlottedRun, ...] | None = None
-    jobs_at_full: tuple[tuple[float, float], ...] | None = None
+    completed_jobs: tuple[tuple[float, float], ...] | None = None
     pools: tuple[tuple[float, float, float], ...] | None = None
     labels: Mapping[str, tuple[tuple[float, float], ...]] | None = None
     confidences: tuple[tuple[float, int, tuple[float, ...]], ...] | None = None

@@ -16,7 +16,7 @@ from hopyard._common.optional_import import need
 from hopyard._runtime.bundle import DRAWN_MARK
 from hopyard.errors import InvalidInput
 from hopyard.plots.data import curves, durations, gangs, hops, slots, stages, targets, timeline
-from hopyard.plots.data.curves import Over
+from hopyard.plots.data.curves import ProgressAxis
 from hopyard.plots.model import Search
 from hopyard.results.files import whole
 
@@ -33,7 +33,7 @@ class PlotKind:
         module: Name of the module of `hopyard.plots.figures` that draws it.
         shows: Class of the plot's data; no two kinds have the same class.
         gather: Function that returns the plot's data for a sequence of searches.
-        over: Whether `gather` takes an `Over`: the plot can show positions or time on its x axis.
+        over: Whether `gather` takes an `ProgressAxis`: the plot can show positions or time on its x axis.
     """
 
     about: str
@@ -71,7 +71,9 @@ KINDS: Final = {
     "slots": PlotKind(
         "slots that promising jobs want, and those that they deserve", "slots", slots.Slots, slots.gather
     ),
-    "jobs_at_R": PlotKind("jobs trained to the end over time", "completed_jobs", timeline.AtFull, timeline.at_full),
+    "jobs_at_R": PlotKind(
+        "jobs trained to the end over time", "completed_jobs", timeline.CompletedJobs, timeline.at_full
+    ),
 }
 
 _MODULES: Final = {**{kind.shows: kind.module for kind in KINDS.values()}, stages.Tree: "stages"}
@@ -91,7 +93,7 @@ def default_kind(searches: Sequence[Search]) -> str:
     """
     first = searches[0]
     if len(searches) == 1:
-        has = {"curves": first.curves, "gantt": first.runs, "jobs_at_R": first.jobs_at_full, "pools": first.pools}
+        has = {"curves": first.curves, "gantt": first.runs, "jobs_at_R": first.completed_jobs, "pools": first.pools}
         return next((kind for kind, found in has.items() if found), "boxes")
     if any(search.target is None for search in searches):
         return "durations"
@@ -120,7 +122,7 @@ def gather(searches: Sequence[Search], kind: str | None = None, over: str | None
     if not chosen.over:
         able = ", ".join(other for other, one in KINDS.items() if one.over)
         raise InvalidInput(f"--over goes with --kind {able}; {name} is shown over one thing only")
-    return chosen.gather(searches, Over(over))
+    return chosen.gather(searches, ProgressAxis(over))
 
 
 def figure(data: Any) -> Figure:

@@ -128,7 +128,7 @@ def _search(where: str, entry: Any) -> Search:
         max_position=fields.whole("R"),
         curves=_curves(where, curves, runs, _states(fields)) if curves is not None else None,
         runs=runs,
-        jobs_at_full=fields.rows("jobs_at_R", lambda row: _numbers(row, 2)),
+        completed_jobs=fields.rows("jobs_at_R", lambda row: _numbers(row, 2)),
         pools=_pools(where, entry.get("pools"), fields),
         labels=_labels(where, fields),
         confidences=fields.rows("confidences", _confidences),

@@ -16,14 +16,14 @@ from hopyard.errors import Aborted
 from hopyard_appstat.blobs.backends import StoredObject
 from hopyard_appstat.blobs.store import BlobStore
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.pagination import Page, Paging
+from hopyard_appstat.pagination import Page, PageRequest
 from hopyard_appstat.rows import Row
 
 _AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """The result of a sweep, which deletes incomplete uploads and blobs that are not in the index.
 
     Attributes:
@@ -115,7 +115,7 @@ class OwnedBlobs:
                 await self._blobs.delete(sha256)
         return list(orphans)
 
-    async def list(self, paging: Paging) -> Page[Row]:
+    async def list(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the index of blobs, ordered by hash.
 
         Each row has `unwanted_seconds`, too: the seconds since an owner last stored or requested the blob.
@@ -124,7 +124,7 @@ class OwnedBlobs:
         rows = tuple({**row, "unwanted_seconds": max(now - row["created_at"], 0.0)} for row in page.items)
         return Page(rows, page.next_token)
 
-    async def sweep(self, *, dry_run: bool, older_than_seconds: float, foreign: bool) -> Swept:
+    async def sweep(self, *, dry_run: bool, older_than_seconds: float, foreign: bool) -> SweepResult:
         """Delete files of incomplete uploads, and blobs that are not in the index.
 
         Args:
@@ -149,7 +149,7 @@ class OwnedBlobs:
         if not dry_run:
             for one in parts:
                 await self._blobs.remove(one)
-        return Swept(
+        return SweepResult(
             partials=partials + len(parts),
             partial_bytes=partial_bytes + sum(one.size for one in parts),
             unknown=len(unknown),

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, select
 
 from hopyard.errors import AlreadyExists, InvalidInput
 from hopyard_appstat.database.schema import data_partitions, data_replicas, data_sets
-from hopyard_appstat.pagination import Page, Paging, cut
+from hopyard_appstat.pagination import Page, PageRequest, cut
 from hopyard_appstat.rows import Row
 
 _TABLES = (data_sets, data_partitions, data_replicas)
@@ -61,7 +61,7 @@ def forget(connection: Connection, name: str) -> None:
         connection.execute(delete(table).where(column == name))
 
 
-def data_page(connection: Connection, name: str, paging: Paging) -> Page[Row]:
+def data_page(connection: Connection, name: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the data sets, ordered by name. If `name` is not empty, only the data set of that name."""
     query = select(data_sets).order_by(data_sets.c.name).limit(paging.size + 1)
     if name:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, func, select, tuple_
 
 from hopyard_appstat.database.schema import blob_owners, blobs, experiments, jobs, journal, scaling, statistics, streams
-from hopyard_appstat.pagination import Page, Paging, cut
+from hopyard_appstat.pagination import Page, PageRequest, cut
 from hopyard_appstat.rows import Row
 
 _READ_BYTES = 1024 * 1024
@@ -40,7 +40,7 @@ def journal_part(connection: Connection, stream: str, first: int, last: int) -> 
     return tuple(records)
 
 
-def stream_page(connection: Connection, paging: Paging) -> Page[Row]:
+def stream_page(connection: Connection, paging: PageRequest) -> Page[Row]:
     """Return a page of the streams with their lengths, ordered by name."""
     after = paging.after(str)
     query = select(streams.c.name.label("stream"), streams.c.length).order_by(streams.c.name).limit(paging.size + 1)
@@ -50,7 +50,7 @@ def stream_page(connection: Connection, paging: Paging) -> Page[Row]:
     return cut(rows, paging, lambda row: (row["stream"],))
 
 
-def statistics_page(connection: Connection, experiment: str, job: str, paging: Paging) -> Page[Row]:
+def statistics_page(connection: Connection, experiment: str, job: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the statistics of an experiment, or of one job if `job` is not empty, ordered by (job, position, part).
 
     `part` is the partition on which the report was evaluated; empty: all data.
@@ -66,7 +66,7 @@ def statistics_page(connection: Connection, experiment: str, job: str, paging: P
     return cut(rows, paging, lambda row: (row["job"], row["position"], row["part"]))
 
 
-def experiments_page(connection: Connection, state: str, paging: Paging) -> Page[Row]:
+def experiments_page(connection: Connection, state: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the experiments, newest first. If `state` is not empty, only experiments in that state."""
     key = (experiments.c.created_at, experiments.c.id)
     query = select(experiments).order_by(*(column.desc() for column in key)).limit(paging.size + 1)
@@ -79,7 +79,7 @@ def experiments_page(connection: Connection, state: str, paging: Paging) -> Page
     return cut(rows, paging, lambda row: (row["created_at"], row["id"]))
 
 
-def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[Row]:
+def jobs_page(connection: Connection, experiment: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the jobs of an experiment, in order of creation."""
     key = (jobs.c.ordinal, jobs.c.id)
     query = select(jobs).where(jobs.c.experiment == experiment).order_by(*key).limit(paging.size + 1)
@@ -90,7 +90,7 @@ def jobs_page(connection: Connection, experiment: str, paging: Paging) -> Page[R
     return cut(rows, paging, lambda row: (row["ordinal"], row["id"]))
 
 
-def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[Row]:
+def scaling_page(connection: Connection, training: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the scaling profiles of a training, ordered by (hardware, slots).
 
     `training` identifies trainings that take equally long; see the message Scaling.
@@ -104,7 +104,7 @@ def scaling_page(connection: Connection, training: str, paging: Paging) -> Page[
     return cut(rows, paging, lambda row: (row["hardware"], row["slots"]))
 
 
-def blobs_page(connection: Connection, paging: Paging) -> Page[Row]:
+def blobs_page(connection: Connection, paging: PageRequest) -> Page[Row]:
     """Return a page of the index of blobs, ordered by hash, each blob with its owners."""
     query = select(blobs).order_by(blobs.c.sha256).limit(paging.size + 1)
     after = paging.after(str)

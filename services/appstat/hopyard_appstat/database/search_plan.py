@@ -19,7 +19,7 @@ from sqlalchemy import Connection, and_, delete, func, select, tuple_
 from hopyard.errors import NotFound
 from hopyard_appstat.database import statements
 from hopyard_appstat.database.schema import blob_owners, plan_nodes, plan_snapshots, plan_stretches, statistics
-from hopyard_appstat.pagination import Page, Paging, cut
+from hopyard_appstat.pagination import Page, PageRequest, cut
 from hopyard_appstat.rows import Row
 
 
@@ -61,7 +61,7 @@ def write(connection: Connection, paths: Mapping[tuple[str, str], Sequence[Row]]
     statements.upsert(connection, plan_snapshots, ("experiment", "job", "position"), snapshots, replace=True)
 
 
-def nodes_page(connection: Connection, root: str, paging: Paging) -> Page[Row]:
+def nodes_page(connection: Connection, root: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the nodes with the root `root`, ordered by (start, key)."""
     key = (plan_nodes.c.start, plan_nodes.c.key)
     query = select(plan_nodes).where(plan_nodes.c.root == root).order_by(*key).limit(paging.size + 1)
@@ -99,7 +99,7 @@ def node_details(connection: Connection, key: str) -> NodeDetails:
     return NodeDetails(_node(row, _measured(connection, [key])), references, snapshots)
 
 
-def results_page(connection: Connection, key: str, paging: Paging) -> Page[Row]:
+def results_page(connection: Connection, key: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the results (statistics) of the node `key`, ordered by (position, experiment, job, part)."""
     order = (statistics.c.position, statistics.c.experiment, statistics.c.job, statistics.c.part)
     query = (

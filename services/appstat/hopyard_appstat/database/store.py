@@ -13,12 +13,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from hopyard.errors import InvalidInput, Unavailable
-from hopyard_appstat.change_notifier import Wakes
+from hopyard_appstat.change_notifier import WatcherSignals
 from hopyard_appstat.database import datasets, queries, search_plan
 from hopyard_appstat.database.connections import READERS, Database
 from hopyard_appstat.database.search_plan import NodeDetails
 from hopyard_appstat.database.writer import Writer
-from hopyard_appstat.pagination import Page, Paging
+from hopyard_appstat.pagination import Page, PageRequest
 from hopyard_appstat.projections import Append
 from hopyard_appstat.rows import Row
 
@@ -45,7 +45,7 @@ class Store:
 
     def __init__(self, database: Database, *, wall_clock: Callable[[], float] = time.time) -> None:
         self._database = database
-        self._wakes = Wakes()
+        self._wakes = WatcherSignals()
         self._writer = Writer(database.writer, on_commit=self._wakes.wake, wall_clock=wall_clock)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="appstat-reader")
 
@@ -166,34 +166,34 @@ class Store:
             yield records
             position = records[-1]["position"] + 1
 
-    async def list_streams(self, paging: Paging) -> Page[Row]:
+    async def list_streams(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the streams with their lengths, ordered by name."""
         return await self._read(queries.stream_page, paging)
 
-    async def query_statistics(self, experiment: str, job: str, paging: Paging) -> Page[Row]:
+    async def query_statistics(self, experiment: str, job: str, paging: PageRequest) -> Page[Row]:
         """Return a page of the statistics of an experiment, ordered by (job, position, part). An empty `job` means all jobs.
 
         `part` is the partition on which the report was evaluated; empty: all data.
         """
         return await self._read(queries.statistics_page, experiment, job, paging)
 
-    async def query_experiments(self, state: str, paging: Paging) -> Page[Row]:
+    async def query_experiments(self, state: str, paging: PageRequest) -> Page[Row]:
         """Return a page of the experiments, newest first. An empty `state` means all states."""
         return await self._read(queries.experiments_page, state, paging)
 
-    async def query_jobs(self, experiment: str, paging: Paging) -> Page[Row]:
+    async def query_jobs(self, experiment: str, paging: PageRequest) -> Page[Row]:
         """Return a page of the jobs of an experiment, in order of creation."""
         return await self._read(queries.jobs_page, experiment, paging)
 
-    async def query_scaling(self, training: str, paging: Paging) -> Page[Row]:
+    async def query_scaling(self, training: str, paging: PageRequest) -> Page[Row]:
         """Return a page of the scaling profiles of a training, ordered by (hardware, slots); see `queries.scaling_page`."""
         return await self._read(queries.scaling_page, training, paging)
 
-    async def query_data(self, name: str, paging: Paging) -> Page[Row]:
+    async def query_data(self, name: str, paging: PageRequest) -> Page[Row]:
         """Return a page of the data sets, ordered by name. An empty `name` means all data sets."""
         return await self._read(datasets.data_page, name, paging)
 
-    async def list_plan_nodes(self, root: str, paging: Paging) -> Page[Row]:
+    async def list_plan_nodes(self, root: str, paging: PageRequest) -> Page[Row]:
         """Return a page of the search plan's nodes with the root `root`, ordered by (start, key); see `search_plan`."""
         return await self._read(search_plan.nodes_page, root, paging)
 
@@ -205,11 +205,11 @@ class Store:
         """
         return await self._read(search_plan.node_details, key)
 
-    async def plan_results(self, key: str, paging: Paging) -> Page[Row]:
+    async def plan_results(self, key: str, paging: PageRequest) -> Page[Row]:
         """Return a page of the results of the search plan's node `key`, ordered by (position, experiment, job, part)."""
         return await self._read(search_plan.results_page, key, paging)
 
-    async def list_blobs(self, paging: Paging) -> Page[Row]:
+    async def list_blobs(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the index of blobs, ordered by hash, each blob with its owners."""
         return await self._read(queries.blobs_page, paging)
 

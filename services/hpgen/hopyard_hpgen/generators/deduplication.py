@@ -14,7 +14,7 @@ _LISTED: Final = 100_000
 """Maximum size of a space whose remaining configurations are listed, in configurations."""
 
 
-class Unseen:
+class UnproposedConfigurations:
     """Tracks which configurations of a space were proposed, to find new ones.
 
     Args:

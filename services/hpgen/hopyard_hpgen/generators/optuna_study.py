@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from hopyard.generator import Generator, GeneratorParameterError, Result
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Choice, Configuration, Constant, JsonValue, LogInt, Parameter, Sequences, Space, show, stream
-from hopyard_hpgen.generators.deduplication import Unseen, need_units
+from hopyard_hpgen.generators.deduplication import UnproposedConfigurations, need_units
 
 try:
     import optuna
@@ -84,7 +84,7 @@ class OptunaGenerator(Generator):
         if history is not None:
             check_whole(self, "history", history, 20)
         self._history = history
-        self._unseen = Unseen(space, seed)
+        self._unseen = UnproposedConfigurations(space, seed)
         self._jobs = dict[str, _Open]()
         self._worst: float | None = None
         self._studies = 0

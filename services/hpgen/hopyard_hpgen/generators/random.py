@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from hopyard.generator import Generator
 from hopyard.space import Configuration, Space
-from hopyard_hpgen.generators.deduplication import Unseen
+from hopyard_hpgen.generators.deduplication import UnproposedConfigurations
 
 
 class RandomGenerator(Generator):
@@ -25,7 +25,7 @@ class RandomGenerator(Generator):
             ConstraintsError: Hardly any configuration satisfies the constraints.
         """
         super().__init__(space, seed, **parameters)
-        self._unseen = Unseen(space, seed)
+        self._unseen = UnproposedConfigurations(space, seed)
         space.sample_at(seed, 0)
 
     @property

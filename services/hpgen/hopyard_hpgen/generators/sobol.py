@@ -9,7 +9,7 @@ from scipy.stats import qmc
 
 from hopyard.generator import Generator
 from hopyard.space import Configuration, Constant, Problem, Space, SpaceError
-from hopyard_hpgen.generators.deduplication import Unseen, need_units
+from hopyard_hpgen.generators.deduplication import UnproposedConfigurations, need_units
 
 _BITS: Final = 30
 
@@ -39,7 +39,7 @@ class SobolGenerator(Generator):
             raise SpaceError([Problem((), f"sobol takes at most {qmc.Sobol.MAXDIM} parameters, found {len(names)}")])
         self._keys = {name: hashlib.sha256(f"sobol:{seed}:{name}".encode()).digest() for name in names}
         self._points = qmc.Sobol(len(names), scramble=False, bits=_BITS) if names else None
-        self._unseen = Unseen(space, seed)
+        self._unseen = UnproposedConfigurations(space, seed)
         space.sample_at(seed, 0)
 
     @property

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from hopyard._common.optional_import import need
 from hopyard._runtime.datasets.manifest import store_at
 from hopyard.errors import DataLoss, Exhausted, NotFound, Unavailable
-from hopyard_nodeagent.snapshots.transfers import Arrived, check_hash, receive_named_by_hash
+from hopyard_nodeagent.snapshots.transfers import ReceivedFile, check_hash, receive_named_by_hash
 
 _CHUNK: Final = 1 << 20
 
@@ -119,7 +119,7 @@ class Remote:
         folder = self._folder / sha256
         return list(folder.iterdir()) if folder.is_dir() else []
 
-    def _keep(self, got: Arrived, url: str, sha256: str) -> Path:
+    def _keep(self, got: ReceivedFile, url: str, sha256: str) -> Path:
         if sha256 and got.sha256 != sha256:
             got.path.unlink()
             raise DataLoss(f"{url}: found {got.size} bytes with the hash {got.sha256}; registered is {sha256}")

@@ -67,7 +67,7 @@ class PredictorKey:
     memory_bytes: int = 0
 
 
-class Spent:
+class TaskTime:
     """Measures the time that a process has spent on a task: computing, or waiting for anything but a CPU.
 
     At the lowest priority, a process may wait long for a CPU that training uses. That time does not count, up to `_PATIENCE` times the
@@ -140,7 +140,7 @@ class PredictorProcess:
         """Make the process create its predictor.
 
         Args:
-            seconds: Time limit (see `Spent`).
+            seconds: Time limit (see `TaskTime`).
 
         Raises:
             PredictorFailed: The predictor could not be created; the process has ended.
@@ -162,7 +162,7 @@ class PredictorProcess:
 
         Args:
             question: The question as JSON.
-            seconds: Time limit (> 0; see `Spent`).
+            seconds: Time limit (> 0; see `TaskTime`).
 
         Raises:
             PredictorFailed: The prediction took too long, or the process ended. In both cases the process has ended.
@@ -186,7 +186,7 @@ class PredictorProcess:
         exchange = asyncio.create_task(self._exchange(frame))
         watch = asyncio.create_task(self._watch()) if self.key.memory_bytes else None
         try:
-            spent = Spent(self._process.pid)
+            spent = TaskTime(self._process.pid)
             while not exchange.done() and not spent.more_than(seconds):
                 await asyncio.wait({exchange}, timeout=min(seconds / 10, _TICK_SECONDS))
             if not exchange.done():

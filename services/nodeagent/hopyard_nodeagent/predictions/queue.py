@@ -33,7 +33,7 @@ _MOST_REMEMBERED: Final = 200
 _NO_LIMIT: Final = 24 * 3600.0
 
 
-class Answering(Protocol):
+class PredictorWorker(Protocol):
     """The interface of a predictor process, as the queue uses it; see `PredictorProcess`."""
 
     @property
@@ -65,7 +65,7 @@ class PredictionQueue:
 
     def __init__(
         self,
-        start: Callable[[PredictorKey], Awaitable[Answering]],
+        start: Callable[[PredictorKey], Awaitable[PredictorWorker]],
         bundle: Callable[[str], Awaitable[Path]],
         background: Background,
         *,
@@ -95,7 +95,7 @@ class PredictionQueue:
         self._waiting: dict[str, wire.NodeQuestion] = {}
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._answers: OrderedDict[str, wire.NodeAnswer] = OrderedDict()
-        self._idle: list[tuple[Answering, float]] = []
+        self._idle: list[tuple[PredictorWorker, float]] = []
         self._stopped = False
 
     def ask(self, question: wire.NodeQuestion) -> None:
@@ -178,7 +178,7 @@ class PredictionQueue:
             return wire.NodeAnswer(ticket=question.ticket, error=str(said["error"]) or "the predictor failed")
         return wire.NodeAnswer(ticket=question.ticket, result_json=json.dumps(said["result"], separators=(",", ":")))
 
-    async def _process(self, key: PredictorKey) -> Answering:
+    async def _process(self, key: PredictorKey) -> PredictorWorker:
         """Return a process for a question: an idle one with the same key, else a new one.
 
         If the maximum number of processes is reached, the processes that have been idle longest are ended first.

@@ -24,7 +24,7 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.data.partitions import NodePartitions
-from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.paths import AgentFolders
 from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.launch_spec import NodeUnable, Preparation, ProgramRefused, is_command, prepared
 from hopyard_nodeagent.runs.memory import MemoryGuard, used_bytes
@@ -54,7 +54,7 @@ class Executor:
         slots: Slots,
         snapshots: Snapshots,
         bundles: Bundles,
-        folders: Folders,
+        folders: AgentFolders,
         partitions: NodePartitions,
         images: ProcessImages,
     ) -> None:

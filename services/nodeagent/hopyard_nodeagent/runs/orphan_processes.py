@@ -29,7 +29,7 @@ _SAME_SECONDS: Final = 2.0
 """Tolerance for the start time of a process, which is measured by an adjustable clock."""
 
 
-class Leftovers:
+class OrphanRegistry:
     """The records of live processes that lead a process session, one file for each."""
 
     def __init__(self, folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import resource_manager_pb2
-from hopyard_nodeagent.paths import Folders
+from hopyard_nodeagent.paths import AgentFolders
 from hopyard_nodeagent.runs.launch_spec import (
     LaunchSpec,
     Preparation,
@@ -26,7 +26,7 @@ from hopyard_nodeagent.runs.launch_spec import (
     environment_of,
     spare,
 )
-from hopyard_nodeagent.runs.orphan_processes import Leftovers
+from hopyard_nodeagent.runs.orphan_processes import OrphanRegistry
 from hopyard_nodeagent.runs.training_process import Runner, RunnerDied, spawn
 from hopyard_nodeagent.settings import SlotSettings
 
@@ -54,7 +54,7 @@ class Slots:
     def __init__(
         self,
         settings: Sequence[SlotSettings],
-        folders: Folders,
+        folders: AgentFolders,
         *,
         attach_seconds: float,
         clock: Callable[[], float] = time.monotonic,
@@ -72,7 +72,7 @@ class Slots:
         self._attach_seconds = attach_seconds
         self._clock = clock
         self._starting: dict[str, asyncio.Future[Runner]] = {}
-        self._leftovers = Leftovers(folders.processes)
+        self._leftovers = OrphanRegistry(folders.processes)
         self._leftovers.end_all()
         self.application_address = ""
 

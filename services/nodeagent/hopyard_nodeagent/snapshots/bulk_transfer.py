@@ -51,7 +51,7 @@ class Offer:
     given: asyncio.Future[None]
 
 
-class Outlet:
+class BulkSender:
     """The sending side: listens on a TCP port, and sends offered contents over a few connections at a time."""
 
     def __init__(self, host: str, *, idle_seconds: float) -> None:

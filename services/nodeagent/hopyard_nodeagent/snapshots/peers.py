@@ -160,7 +160,7 @@ async def _pieces(
 
 
 async def responses(
-    path: Path, request: wire.FetchSnapshotRequest, outlet: bulk_transfer.Outlet | None
+    path: Path, request: wire.FetchSnapshotRequest, outlet: bulk_transfer.BulkSender | None
 ) -> AsyncGenerator[wire.FetchSnapshotResponse]:
     """Yield the responses to FetchSnapshot, which send the snapshot at `path`, or offer it over TCP.
 

@@ -127,16 +127,16 @@ async def receive_snapshot(
     return await receive_file(chunks(), target, sha256, source, durable=False)
 
 
-async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> Arrived:
+async def receive_named_by_hash(chunks: AsyncIterator[bytes], folder: Path) -> ReceivedFile:
     """Write received chunks to a file in `folder` whose name is the SHA-256 hash of its content. Synchronize it to disk."""
     async with _arriving(partial(_write, chunks), partial(_FileWriter, durable=True), folder) as arrived:
         target = folder / arrived.sha256
         place(arrived.path, target)
-    return Arrived(target, arrived.sha256, arrived.size)
+    return ReceivedFile(target, arrived.sha256, arrived.size)
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ReceivedFile:
     """A received file or folder.
 
     Attributes:
@@ -220,7 +220,7 @@ async def _receive(
 @asynccontextmanager
 async def _arriving(
     fill: Callable[[FileWriter], Awaitable[None]], make: Callable[[Path], FileWriter], folder: Path
-) -> AsyncIterator[Arrived]:
+) -> AsyncIterator[ReceivedFile]:
     """Return a context with a hidden file or folder that contains all received data.
 
     When the context ends, it is deleted, unless the caller has moved it. The caller must move it in the event loop, because a move in a
@@ -239,7 +239,7 @@ async def _arriving(
             info = await asyncio.to_thread(writer.finish)
         finally:
             writer.close()
-        yield Arrived(path, info.sha256, info.size)
+        yield ReceivedFile(path, info.sha256, info.size)
     finally:
         if path.exists():
             await asyncio.shield(asyncio.to_thread(remove, path))

@@ -14,7 +14,7 @@ from hopyard.plots.data.groups import need, one
 from hopyard.plots.model import Floats, JobCurve, Search, SearchSource
 
 
-class Over(enum.Enum):
+class ProgressAxis(enum.Enum):
     """The quantity on the x axis of a learning curve: the job's position, or time in seconds."""
 
     POSITION = "position"
@@ -45,7 +45,7 @@ class CurvePlot:
 
     metric: str
     unit: str
-    over: Over
+    over: ProgressAxis
     own_time: bool
     curves: tuple[JobCurve, ...]
     best: str | None
@@ -57,7 +57,7 @@ class CurvePlot:
     promising: tuple[Floats, ...] | None = None
 
 
-def gather(searches: Sequence[Search], over: Over = Over.POSITION) -> CurvePlot:
+def gather(searches: Sequence[Search], over: ProgressAxis = ProgressAxis.POSITION) -> CurvePlot:
     """Return the data of the plot `curves` for one search.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopyard.errors import NotFound
-from hopyard.plots.data.curves import Over
+from hopyard.plots.data.curves import ProgressAxis
 from hopyard.plots.data.groups import grouped, labels, need
 from hopyard.plots.model import Floats, JobCurve, JobEnd, PlottedRun, Search, SearchSource
 
@@ -38,12 +38,12 @@ class Durations:
         policies: One distribution per label.
     """
 
-    over: Over
+    over: ProgressAxis
     unit: str
     policies: tuple[Distribution, ...]
 
 
-def gather(searches: Sequence[Search], over: Over = Over.TIME) -> Durations:
+def gather(searches: Sequence[Search], over: ProgressAxis = ProgressAxis.TIME) -> Durations:
     """Return the data of the plot `durations`. The jobs of searches with the same label form one distribution.
 
     Args:
@@ -67,8 +67,8 @@ def gather(searches: Sequence[Search], over: Over = Over.TIME) -> Durations:
     return Durations(over, units.pop() if len(units) == 1 else "position", tuple(policies))
 
 
-def _durations(search: Search, over: Over) -> Floats:
-    if over is Over.POSITION:
+def _durations(search: Search, over: ProgressAxis) -> Floats:
+    if over is ProgressAxis.POSITION:
         curves: tuple[JobCurve, ...] = need(search, "curves", "durations", "curves")
         return np.array([curve.positions[-1] for curve in curves if len(curve.positions)], float)
     if search.durations is not None:

@@ -57,7 +57,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class AtFull:
+class CompletedJobs:
     """Data of the plot `jobs_at_R`: the number of completed jobs of each search over time.
 
     Attributes:
@@ -115,7 +115,7 @@ def pools(searches: Sequence[Search]) -> Pools:
     return Pools(points, max(search.time or 0.0, points[-1][0]))
 
 
-def at_full(searches: Sequence[Search]) -> AtFull:
+def at_full(searches: Sequence[Search]) -> CompletedJobs:
     """Return the data of the plot `jobs_at_R`: the number of completed jobs of each search over time.
 
     Raises:
@@ -123,10 +123,10 @@ def at_full(searches: Sequence[Search]) -> AtFull:
     """
     found = []
     for label, search in zip(labels(searches), searches, strict=True):
-        points: tuple[tuple[float, float], ...] = need(search, "jobs_at_full", "jobs_at_R", '"jobs_at_R"')
+        points: tuple[tuple[float, float], ...] = need(search, "completed_jobs", "jobs_at_R", '"jobs_at_R"')
         found.append(Steps(label, points, max([search.time or 0.0, *(at for at, _ in points)])))
     positions = {search.max_position for search in searches}
     units = {search.unit for search in searches if search.unit is not None}
-    return AtFull(
+    return CompletedJobs(
         positions.pop() if len(positions) == 1 else None, units.pop() if len(units) == 1 else "positions", tuple(found)
     )

@@ -38,7 +38,7 @@ def draw(data: Boxes) -> Figure:
 
 
 def _box(
-    axes: Axes, place: int, times: TargetTimes, style: theme.Style, never: theme.Never, unit: theme.TimeUnit
+    axes: Axes, place: int, times: TargetTimes, style: theme.Style, never: theme.UnreachedMark, unit: theme.TimeUnit
 ) -> None:
     lower, median, upper = (never.place(one / unit.seconds) for one in (times.lower, times.median, times.upper))
     reached = np.array(times.times) / unit.seconds

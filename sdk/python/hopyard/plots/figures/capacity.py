@@ -38,7 +38,7 @@ def draw(data: Capacity) -> Figure:
 
 
 def _line(
-    axes: Axes, policy: TargetScaling, style: theme.Style, never: theme.Never, unit: theme.TimeUnit
+    axes: Axes, policy: TargetScaling, style: theme.Style, never: theme.UnreachedMark, unit: theme.TimeUnit
 ) -> theme.EndLabel:
     median, lower, upper = (
         [never.place(getattr(times, name) / unit.seconds) for times in policy.times]

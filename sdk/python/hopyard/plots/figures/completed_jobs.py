@@ -7,14 +7,14 @@ from typing import Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from hopyard.plots.data.timeline import AtFull
+from hopyard.plots.data.timeline import CompletedJobs
 from hopyard.plots.figures import theme
 
 _FEW: Final = 7
 _COLUMNS: Final = 4
 
 
-def draw(data: AtFull) -> Figure:
+def draw(data: CompletedJobs) -> Figure:
     """Draw one step line per search. Searches of the same policy have one colour and one entry in the legend."""
     figure, axes = theme.new()
     longest = max(steps.time for steps in data.searches)
@@ -53,5 +53,5 @@ def draw(data: AtFull) -> Figure:
     return figure
 
 
-def _end(data: AtFull) -> str:
+def _end(data: CompletedJobs) -> str:
     return "the end" if data.position is None else f"{data.position} {data.unit}"

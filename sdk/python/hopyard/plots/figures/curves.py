@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
 
-from hopyard.plots.data.curves import CurvePlot, Over
+from hopyard.plots.data.curves import CurvePlot, ProgressAxis
 from hopyard.plots.figures import job_classes, theme
 from hopyard.plots.model import Floats, JobCurve, JobEnd
 
@@ -39,7 +39,7 @@ def draw(data: CurvePlot) -> Figure:
     figure, axes = theme.new()
     longest = max((float(curve.times[-1]) for curve in data.curves if len(curve.times)), default=0.0)
     unit = theme.time_unit(longest)
-    scale = unit.seconds if data.over is Over.TIME else 1.0
+    scale = unit.seconds if data.over is ProgressAxis.TIME else 1.0
     drawn = [curve for curve in data.curves if len(curve.values)]
     alpha = 0.85 * min(1.0, 60.0 / len(drawn)) ** 0.6
     pixels = sum(len(curve.values) for curve in drawn) > theme.RASTER
@@ -64,7 +64,7 @@ def draw(data: CurvePlot) -> Figure:
         labels.append(_best(axes, best, data, scale))
     theme.end_labels(axes, labels)
     axes.set_ylabel(data.metric)
-    if data.over is Over.POSITION:
+    if data.over is ProgressAxis.POSITION:
         theme.whole_numbers(axes, "x")
         axes.set_xlabel(data.unit)
     else:
@@ -74,12 +74,19 @@ def draw(data: CurvePlot) -> Figure:
     return figure
 
 
-def _x(curve: JobCurve, over: Over) -> Floats:
-    return curve.times if over is Over.TIME else curve.positions
+def _x(curve: JobCurve, over: ProgressAxis) -> Floats:
+    return curve.times if over is ProgressAxis.TIME else curve.positions
 
 
 def _lines(
-    axes: Axes, curves: list[JobCurve], end: JobEnd, shown: _Look, over: Over, scale: float, alpha: float, pixels: bool
+    axes: Axes,
+    curves: list[JobCurve],
+    end: JobEnd,
+    shown: _Look,
+    over: ProgressAxis,
+    scale: float,
+    alpha: float,
+    pixels: bool,
 ) -> None:
     if not curves:
         return
@@ -107,18 +114,18 @@ def _lines(
         )  # fmt: skip
 
 
-def _points(curve: JobCurve, over: Over, scale: float) -> Floats:
+def _points(curve: JobCurve, over: ProgressAxis, scale: float) -> Floats:
     return np.column_stack([_x(curve, over) / scale, curve.values])
 
 
-def _pieces(curve: JobCurve, over: Over, scale: float) -> tuple[list[Floats], list[Floats]]:
+def _pieces(curve: JobCurve, over: ProgressAxis, scale: float) -> tuple[list[Floats], list[Floats]]:
     """Return the parts of a curve as two lists of (x, y) arrays: lines while the job trained, and lines across gaps between two runs.
 
     Over time, the job may have waited in such a gap. Over positions there are no gaps. `scale` is the number of seconds per unit of the
     x axis; 1 over positions.
     """
     points = _points(curve, over, scale)
-    if over is Over.POSITION or not curve.resumed:
+    if over is ProgressAxis.POSITION or not curve.resumed:
         return [points], []
     return np.split(points, curve.resumed), [points[index - 1 : index + 1] for index in curve.resumed]
 

@@ -226,7 +226,7 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     return moved
 
 
-class Never(NamedTuple):
+class UnreachedMark(NamedTuple):
     """The two levels of a time axis that also shows infinite times ("never"), in the unit of the axis.
 
     Attributes:
@@ -242,12 +242,12 @@ class Never(NamedTuple):
         return value if math.isfinite(value) else self.level
 
 
-def never_band(longest: float) -> Never:
+def never_band(longest: float) -> UnreachedMark:
     """Return the levels of an axis for finite times up to `longest` and infinite times beyond."""
-    return Never(1.04 * longest, 1.13 * longest)
+    return UnreachedMark(1.04 * longest, 1.13 * longest)
 
 
-def time_axis(axes: Axes, never: Never, *, band: bool, vertical: bool = True) -> None:
+def time_axis(axes: Axes, never: UnreachedMark, *, band: bool, vertical: bool = True) -> None:
     """Set up an axis for times, from 0.
 
     Args:

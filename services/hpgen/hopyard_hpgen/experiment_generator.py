@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from hopyard._common.plugins import GENERATORS, load_plugin, unknown_parameters
 from hopyard.errors import Conflict, HopyardError, InvalidInput
-from hopyard.generator import Generator, Metric, Reads, Result
+from hopyard.generator import Generator, ObjectiveMetric, Reads, Result
 from hopyard.space import Configuration, canonical_json, show
 from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.call_log import Call, CreateCall, ReportCall
@@ -198,5 +198,5 @@ def make_generator(experiment: ExperimentSpec) -> Generator:
         raise InvalidInput(
             f"generator {spec.name}: could not be made with {show(spec.parameters)}: {type(error).__name__}: {error}"
         ) from error
-    made.metric = Metric(experiment.metric.name, experiment.metric.mode)
+    made.metric = ObjectiveMetric(experiment.metric.name, experiment.metric.mode)
     return made

@@ -11,7 +11,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.errors import InvalidInput
-from hopyard.generator import Generator, Metric, Result
+from hopyard.generator import Generator, ObjectiveMetric, Result
 from hopyard.space import Configuration
 from hopyard.spec import load_spec
 from hopyard_appstat.service import AppStatService
@@ -71,7 +71,7 @@ def _loss(configuration: Mapping[str, Any]) -> float:
 
 def _one_after_another(generator: Generator) -> list[Configuration]:
     """What a generator proposes when each job ends before the next is asked for."""
-    generator.metric = Metric("loss", "min")
+    generator.metric = ObjectiveMetric("loss", "min")
     found = list[Configuration]()
     for ordinal in range(JOBS):
         configuration = generator.create(str(ordinal), ordinal)

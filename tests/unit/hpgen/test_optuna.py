@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.generator import Generator, GeneratorParameterError, Metric, Result
+from hopyard.generator import Generator, GeneratorParameterError, ObjectiveMetric, Result
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Choice, Configuration, Constant, IntUniform, LogInt, LogUniform, Space, Uniform, When
 
@@ -46,7 +46,7 @@ def made(generator: OptunaGenerator, *jobs: str) -> list[Configuration]:
 
 def test_ends_are_told_as_what_they_are() -> None:
     generator = TpeGenerator(SPACE, 1)
-    generator.metric = Metric("accuracy", "max")
+    generator.metric = ObjectiveMetric("accuracy", "max")
     made(generator, *"abcdefg")
     generator.report_final("f", Result({}))  # Nothing finite, and nobody was worse yet.
     generator.report_final("a", Result({"accuracy": 0.5}, position=9))
@@ -126,7 +126,7 @@ def bowl(configuration: Mapping[str, object]) -> float:
 
 def best(generator: Generator, jobs: int) -> float:
     """The least of a quadratic, with four jobs under way at a time."""
-    generator.metric = Metric("loss", "min")
+    generator.metric = ObjectiveMetric("loss", "min")
     found = list[tuple[str, float]]()
     for ordinal in range(jobs):
         configuration = generator.create(str(ordinal), ordinal)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hopyard.sequences import (
     Chain,
-    Constant,
+    ConstantSequence,
     Cosine,
     CosineWarmRestarts,
     Cyclic,
@@ -80,14 +80,14 @@ SAME = [
     (Step(0.1, 10, 0.1), MultiStep(milestones=(10, 20, 30), values=(0.1, 0.01, 0.001, 0.0001))),
     (MultiStep(0.1, (10, 20), 0.1), MultiStep(milestones=(10, 20), values=(0.1, 0.01, 0.001))),
     (Step(0.1, 1, 0.9), Exponential(0.1, 0.9)),
-    (Exponential(0.1, 1), Constant(0.1)),
+    (Exponential(0.1, 1), ConstantSequence(0.1)),
     (Polynomial(0.1, 40, 1), Linear(0.1, 0, 40)),
     (Polynomial(0.1, 40, 1), Piecewise(((0, 0.1), (40, 0)))),
     (Cosine(0.1, 20), CosineWarmRestarts(0.1, 20)),
-    (Cosine(0.1, 20, 0.1), Constant(0.1)),
+    (Cosine(0.1, 20, 0.1), ConstantSequence(0.1)),
     (Cyclic(0, 1, 20), Piecewise(((0, 0), (20, 1), (40, 0)))),
     (Chain((Exponential(0.1, 0.9), Exponential(0.0729, 0.9)), (3,)), Exponential(0.1, 0.9)),
-    (MultiStep(milestones=(5, 9), values=(1, 1, 1)), Constant(1.0)),
+    (MultiStep(milestones=(5, 9), values=(1, 1, 1)), ConstantSequence(1.0)),
     (Warmup(10, 1.0), Linear(0.1, 1.1, 10)),
     (Paced(MultiStep(1, (3,), 2), 10), MultiStep(1, (30,), 2)),
 ]
@@ -104,14 +104,16 @@ def test_what_agrees_at_some_positions_is_not_equal() -> None:
     # Both are 0.1 at 0 and 0.05 at 10.
     assert common_prefix(Linear(0.1, 0, 20), Cosine(0.1, 20), 20) == 1
     assert Linear(0.1, 0, 20).prefix_key(20) != Cosine(0.1, 20).prefix_key(20)
-    assert common_prefix(Constant(1), Constant(True), 5) == 0
+    assert common_prefix(ConstantSequence(1), ConstantSequence(True), 5) == 0
 
 
 def test_long_sequences_are_compared_by_their_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Warmup(3000, 5e-5, then=Exponential(gamma=0.99999))
     other = Chain((Piecewise(((2999, 5e-5),)), Exponential(1, 0.5)), (10**6,))
     assert (
-        common_prefix(one, Warmup(3000, 5e-5, then=Chain((Exponential(5e-5, 0.99999), Constant(1)), (10**9,))), 10**9)
+        common_prefix(
+            one, Warmup(3000, 5e-5, then=Chain((Exponential(5e-5, 0.99999), ConstantSequence(1)), (10**9,))), 10**9
+        )
         == 10**9
     )
     assert common_prefix(one, other, 10**9) == 0
@@ -235,7 +237,11 @@ def test_values_beyond_a_double_are_named() -> None:
 
 
 def test_short_texts() -> None:
-    texts = [str(Warmup(5, 0.1, then=Exponential(gamma=0.95))), str(Constant(0.1)), str(Paced(Cosine(1, 5), 10))]
+    texts = [
+        str(Warmup(5, 0.1, then=Exponential(gamma=0.95))),
+        str(ConstantSequence(0.1)),
+        str(Paced(Cosine(1, 5), 10)),
+    ]
     assert texts == [
         "warmup(duration=5, target=0.1, then=exponential(initial=0.1, gamma=0.95))",
         "0.1",

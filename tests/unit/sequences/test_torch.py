@@ -10,7 +10,7 @@ import pytest
 
 from hopyard.sequences import (
     Chain,
-    Constant,
+    ConstantSequence,
     Cosine,
     CosineWarmRestarts,
     Cyclic,
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[float, Callable[[Any], Any], Sequence]] = {
         lambda o: schedulers.SequentialLR(
             o, [schedulers.ConstantLR(o, 0.1, 20), schedulers.ExponentialLR(o, 0.9)], milestones=[20]
         ),
-        Chain((Constant(0.01), Exponential(0.1, 0.9)), (20,)),
+        Chain((ConstantSequence(0.01), Exponential(0.1, 0.9)), (20,)),
     ),
     "warm-up": (
         0.1,

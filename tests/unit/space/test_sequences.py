@@ -10,7 +10,7 @@ import pytest
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard.errors import InvalidInput
 from hopyard.sequences import (
-    Constant,
+    ConstantSequence,
     Exponential,
     GridSearchSpace,
     MultiStep,
@@ -197,7 +197,7 @@ def test_optuna_takes_sequences_as_alternatives() -> None:
 
 def test_a_grid_in_python_with_a_filter() -> None:
     grid = GridSearchSpace(
-        {"lr": [Constant(0.1), Exponential(0.1, 0.95)], "bs": [128, MultiStep(128, (40,), 2)]},
+        {"lr": [ConstantSequence(0.1), Exponential(0.1, 0.95)], "bs": [128, MultiStep(128, (40,), 2)]},
         filter=lambda found: found["bs"].value(50) == 128 or found["lr"].value(1) == 0.1,
     )
     assert len(grid) == 3

@@ -20,7 +20,7 @@ class GeneratorParameterError(InvalidInput):
     """A generator got an unknown parameter or an invalid value. The message lists what is allowed."""
 
 
-class Metric(NamedTuple):
+class ObjectiveMetric(NamedTuple):
     """The metric that the experiment optimizes.
 
     Attributes:
@@ -88,7 +88,7 @@ class Generator(ABC):
     report_order_matters: ClassVar[bool] = True
     """Set it to False if the proposals do not depend on the order of reports (random and grid search ignore reports)."""
 
-    metric: Metric = Metric()
+    metric: ObjectiveMetric = ObjectiveMetric()
     """The metric that the experiment optimises. The service sets it before the first call."""
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:

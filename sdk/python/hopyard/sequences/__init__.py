@@ -14,7 +14,7 @@ from hopyard.sequences.composition import Chain, Paced, Warmup
 from hopyard.sequences.configuration import Schedule, sequences_of, values_at
 from hopyard.sequences.gridsearch import GridSearchSpace
 from hopyard.sequences.kinds import (
-    Constant,
+    ConstantSequence,
     Cosine,
     CosineWarmRestarts,
     Cyclic,
@@ -34,7 +34,7 @@ __all__ = [
     "SEQUENCES",
     "Branch",
     "Chain",
-    "Constant",
+    "ConstantSequence",
     "Cosine",
     "CosineWarmRestarts",
     "Cyclic",

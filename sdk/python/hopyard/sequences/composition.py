@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, cast
 from hopyard.sequences.base import Sequence, clipped
 from hopyard.sequences.functions import Function, LinearFunction, SlowedFunction
 from hopyard.sequences.kind import SequenceKind, error, is_count
-from hopyard.sequences.kinds import Constant
+from hopyard.sequences.kinds import ConstantSequence
 from hopyard.sequences.rational import JsonValue, SequenceError, fraction, show
 
 
@@ -43,7 +43,7 @@ class Warmup(SequenceKind):
         self._counts("duration")
         self._numbers("target", "start")
         if self.then is None:
-            object.__setattr__(self, "then", Constant(self.target))
+            object.__setattr__(self, "then", ConstantSequence(self.target))
             return
         then = _part(self, "then", self.then)
         if then.inherits and getattr(then, then.inherits) is None and getattr(then, "values", None) is None:

@@ -19,7 +19,7 @@ from hopyard.sequences.rational import JsonValue, fraction, is_number, show
 
 
 @dataclass(frozen=True, eq=False)
-class Constant(SequenceKind):
+class ConstantSequence(SequenceKind):
     """A constant value.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from hopyard.sequences.base import Sequence
 from hopyard.sequences.composition import Chain, Paced, Warmup
 from hopyard.sequences.kinds import (
-    Constant,
+    ConstantSequence,
     Cosine,
     CosineWarmRestarts,
     Cyclic,
@@ -23,7 +23,7 @@ from hopyard.sequences.kinds import (
 from hopyard.sequences.rational import SequenceError, is_number, near, show
 
 _ALL: Final = (
-    Constant, Linear, Exponential, Step, MultiStep, Cosine, CosineWarmRestarts, Cyclic, Polynomial, Piecewise, Warmup, Chain,
+    ConstantSequence, Linear, Exponential, Step, MultiStep, Cosine, CosineWarmRestarts, Cyclic, Polynomial, Piecewise, Warmup, Chain,
 )  # fmt: skip
 
 SEQUENCES: Final[Mapping[str, type[Sequence]]] = {kind.kind: kind for kind in _ALL}
@@ -59,7 +59,7 @@ def as_sequence(value: Any) -> Sequence:
     Raises:
         SequenceError: The written form is invalid.
     """
-    return read(value) if is_written(value) else Constant(value)
+    return read(value) if is_written(value) else ConstantSequence(value)
 
 
 def read_kind(data: object, depth: int = 1) -> Sequence:
@@ -73,7 +73,7 @@ def read_kind(data: object, depth: int = 1) -> Sequence:
         SequenceError: The written form is invalid. The error names the field.
     """
     if is_number(data):
-        return Constant(data)  # type: ignore[arg-type]
+        return ConstantSequence(data)  # type: ignore[arg-type]
     if depth > _DEEPEST:
         raise SequenceError(f"sequences may be nested {_DEEPEST} deep")
     if not isinstance(data, Mapping) or len(data) != 1:
@@ -82,8 +82,8 @@ def read_kind(data: object, depth: int = 1) -> Sequence:
     if name not in SEQUENCES:
         raise SequenceError(f"unknown kind {name}{near(str(name), SEQUENCES)}; allowed: {', '.join(SEQUENCES)}")
     kind = SEQUENCES[name]
-    if kind is Constant:
-        return Constant(given)
+    if kind is ConstantSequence:
+        return ConstantSequence(given)
     return kind(**_fields(kind, given, depth))
 
 

@@ -14,7 +14,10 @@ from hopyard.errors import Unavailable
 
 
 class WatcherSignals:
-    """The watchers of statistics, by the experiment that they watch."""
+    """The wake-up signals of all watchers, by the experiment that each one watches.
+
+    A watcher calls `subscribe`. The database writer calls `wake` after each commit that adds statistics.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}

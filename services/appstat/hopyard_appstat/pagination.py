@@ -25,7 +25,12 @@ A page of more than one row ends before it exceeds the limit.
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """A page: a part of a list, and the token with which a client requests the next part; empty on the last page."""
+    """One page of a list.
+
+    Attributes:
+        items: The items of the page, in the order of the list.
+        next_token: Token with which a client requests the next page; empty: this is the last page.
+    """
 
     items: tuple[T, ...]
     next_token: str = ""
@@ -47,7 +52,7 @@ class PageRequest:
 
     @classmethod
     def of(cls, size: int, token: str, *query: str) -> PageRequest:
-        """Return the `PageRequest` of a request.
+        """Return a `PageRequest` for the paging fields of a gRPC request.
 
         Args:
             size: Requested maximum number of items; 0 means `DEFAULT_SIZE`, and sizes above `MAX_SIZE` are reduced to it.

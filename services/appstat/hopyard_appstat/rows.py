@@ -65,7 +65,7 @@ def message_of(kind: type[M], row: Row) -> M:
 
 
 def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Report) -> Row:
-    """Return the row of the table `statistics` for an accepted report of a job; `attempt` is the run that sent it."""
+    """Return the row of the table `statistics` for an accepted report of a job; `attempt` is the number of the run that sent it."""
     in_force = hyperparameters_from_proto(report.in_force) if report.HasField("in_force") else None
     return {
         "experiment": experiment,

@@ -118,7 +118,7 @@ class AppStatService:
         """End watches, refuse new calls, wait for pending calls, commit their writes, and close the database. Safe to call twice.
 
         Args:
-            grace: Maximum time in seconds to wait for pending calls; then they are cancelled.
+            grace: Maximum time in seconds to wait for pending calls, which are then cancelled; None: no limit.
         """
         if self._stopped is None:
             self._stopped = asyncio.get_running_loop().create_task(self._stop(grace), name="appstat.stop")

@@ -27,7 +27,7 @@ class GeneratorTerms(NamedTuple):
 
     Attributes:
         size: Number of configurations that it proposes in total; None: unlimited or unknown.
-        reads: Which results it needs.
+        reads: Which results it learns from: "nothing", "finals" (of ended jobs), or "reports" (also intermediate ones).
     """
 
     size: int | None

@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 class _Recorded:
-    """Iterates over recorded calls that are being repeated.
+    """An iterable of recorded calls, which counts each call as a separate step while a generator repeats them.
 
-    The time limit applies to each call separately: `step` is a new object for each call, by which a waiting task sees that the next has
-    begun.
+    `step` identifies the current call: it becomes a new object whenever the iteration yields the next call. The task that waits for the
+    generator compares it to apply the time limit to each call separately.
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
@@ -80,9 +80,9 @@ class GeneratorHost:
     ) -> GeneratorTerms:
         """Open the generator of an experiment, and return its properties.
 
-        If the generator is open already and there are no `calls`, it stays as it is, unless it has failed. If there are `calls`, it is
-        created anew and restored from them, because the caller's record is authoritative: the caller will request proposals that it did
-        not record again.
+        If the generator is open, has not failed, awaits no further recorded calls, and `calls` is empty, its state does not change.
+        Otherwise a new generator is created, and the recorded calls are repeated on it. An open generator is replaced because the
+        caller's record is authoritative: a proposal that the caller lost before recording it must be made again.
 
         Args:
             experiment: Id of the experiment.
@@ -134,6 +134,7 @@ class GeneratorHost:
             NotFound: The experiment's generator is not open.
             Conflict: The generator proposed another configuration than the recorded one.
             GeneratorFailed: The generator raised an error or made an invalid proposal, or a call took too long.
+            Unavailable: The generator was closed while the call waited for its turn.
         """
         found, recorded = self._find(experiment), _Recorded(calls)
 
@@ -150,8 +151,10 @@ class GeneratorHost:
         """Return the configuration of a job; None: the generator is exhausted. See `ExperimentGenerator.create_job`.
 
         Raises:
-            NotFound: The experiment's generator is not open.
+            InvalidInput: An id is empty.
+            NotFound: The experiment's generator is not open, or must get further recorded calls first (`go_on`).
             GeneratorFailed: The generator failed, or took too long.
+            Unavailable: The generator was closed while the call waited for its turn.
         """
         _require("job", job)
         return await self._call(experiment, f"create({job!r})", lambda generator: generator.create_job(job))
@@ -169,14 +172,14 @@ class GeneratorHost:
         await self._call(experiment, what, lambda generator: generator.report_final_performance(job, result))
 
     async def forget(self, experiment: str) -> None:
-        """Close the generator of an experiment, if it is open. Calls that wait for their turn are cancelled."""
+        """Close the generator of an experiment, if it is open. Calls that wait for their turn raise `Unavailable`."""
         _require("experiment", experiment)
         if (found := self._open.pop(experiment, None)) is not None:
             for call in found.waiting - {found.under_way}:
                 call.cancel()
 
     async def close(self) -> None:
-        """Close all generators. Waiting calls are cancelled, and the threads of running ones are interrupted. Safe to call twice."""
+        """Close all generators. Waiting and running calls raise `Unavailable`; threads are interrupted. Safe to call twice."""
         self._closed = True
         while self._open:
             _, found = self._open.popitem()
@@ -224,7 +227,7 @@ class GeneratorHost:
 
         Args:
             experiment: Id of the experiment.
-            found: The entry of the experiment's generator.
+            found: The open generator of the experiment.
             work: The function to run.
             what: Description of the call, for error messages.
             doing: Returns an object that identifies the current step of the work: the time limit applies to each step. None: it applies

@@ -80,7 +80,7 @@ class Work(Generic[T]):
         then()
 
     def give_up(self) -> bool:
-        """Abandon the work: drop its result and raise `GivenUp` in its thread. Return False, without effect, if it is done already."""
+        """Abandon the work: drop its result and raise `GivenUp` in its thread. Return whether it was abandoned; False: it is done."""
         with self._lock:
             if self.done:
                 return False
@@ -89,7 +89,7 @@ class Work(Generic[T]):
         return True
 
     def insist(self) -> bool:
-        """Raise `GivenUp` in the thread of abandoned work again. Return False if the thread has ended."""
+        """Raise `GivenUp` again in the thread of abandoned work. Return whether the thread is alive; otherwise nothing is raised."""
         if self.thread is None or not self.thread.is_alive():
             return False
         _raise_in(self.thread)
@@ -99,7 +99,7 @@ class Work(Generic[T]):
         """Do the work; called on its thread.
 
         Args:
-            back: Called when the work is done, before waiting callers are notified.
+            back: Called when the work is done, before waiting callers are notified; returns the thread to its pool.
 
         Returns:
             True if the work is done. False if it was abandoned meanwhile; its thread must then end.
@@ -159,11 +159,11 @@ class Threads:
             seconds: Time limit in seconds for each step of the work (> 0).
             doing: Returns an object that identifies the current step of the work; a new object begins a new step. None: the work is one
                 step.
-            stop: Called with the current step when it has exceeded the time limit. If it returns False, the work may continue. None:
-                abandon the work.
+            stop: Called with the current step when it has exceeded the time limit. If it returns True, the work is abandoned. If it
+                returns False, the work continues, and `stop` is called again after a pause. None: the work is abandoned.
 
         Raises:
-            TooLong: A step exceeded the time limit, and the work was abandoned.
+            WorkTimeout: A step exceeded the time limit, and the work was abandoned.
         """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -194,7 +194,7 @@ class Threads:
         return work.result()
 
     async def call(self, function: Callable[[], T], seconds: float) -> T:
-        """Run a function on a thread with a time limit in seconds, and return its result; see `finish`."""
+        """Run a function on a thread, and return its result. Raise `WorkTimeout` if it takes longer than `seconds`; see `finish`."""
         return await self.finish(self.start(function), seconds)
 
     def close(self) -> None:
@@ -206,7 +206,10 @@ class Threads:
 def give_up(work: Work[Any]) -> bool:
     """Abandon work, and raise `GivenUp` in its thread again while it continues (see `INSIST_TIMES`).
 
-    Call it in an event loop. Return False, without effect, if the work is done already.
+    Call it in an event loop.
+
+    Returns:
+        Whether the work was abandoned. False: it was done already.
     """
     if not work.give_up():
         return False
@@ -226,7 +229,10 @@ def give_up(work: Work[Any]) -> bool:
 
 
 class _Switching:
-    """Shortens the interpreter's thread switch interval while at least one caller waits for work."""
+    """Shortens the interpreter's thread switch interval to `SWITCH_SECONDS` while at least one caller waits for work.
+
+    A caller calls `begin` before it waits, and `end` afterwards. The last `end` restores the previous interval.
+    """
 
     def __init__(self) -> None:
         self._waiting = 0

@@ -129,7 +129,13 @@ class NodeAgent:
         return self._server.address
 
     async def start(self) -> str:
-        """Start to listen and to connect to the scheduler. Return the address HOST:PORT of NodeAgentService."""
+        """Start to listen and to connect to the scheduler, and return the address HOST:PORT of NodeAgentService.
+
+        The scheduler need not be reachable yet.
+
+        Raises:
+            Conflict: The agent cannot listen at its host and port.
+        """
         self._slots.application_address = await self._application_server.start()
         address = await self._server.start()
         self._outlet.start()
@@ -165,7 +171,7 @@ class NodeAgent:
     # Implementation of `SessionOwner`.
 
     def hello(self, epoch: int) -> wire.AgentHello:
-        """Return the first message of a session with the scheduler: the agent's identity, slots, runs and snapshots.
+        """Return the first message of a session with the scheduler: the agent's identity, slots, runs, snapshots and known epoch.
 
         `epoch` is the highest epoch of the scheduler that the agent has seen; 0: none.
         """
@@ -182,7 +188,10 @@ class NodeAgent:
         )
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
-        """Handle the scheduler's first message of a session: use its lease for later runs, and drop predictions that wait."""
+        """Handle the scheduler's first message of a session: use its lease for later runs, and drop waiting predictions.
+
+        The scheduler requests the predictions again that it still needs.
+        """
         self._predictions.new_session()
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
@@ -210,7 +219,7 @@ class NodeAgent:
         return self._orders.unacknowledged()
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Report the files in the snapshot folder that are not in use, and delete partial files if the request says so."""
+        """Report the unused files in the snapshot folder to the scheduler, and delete partial files if `wanted` says so."""
         if not self._background.stopping:
             self._background.start(self._inventory(wanted), name="inventory")
 
@@ -231,7 +240,11 @@ class NodeAgent:
             _log.warning("the scheduler asks what lies in the snapshot folder, which cannot be read: %s", error)
 
     def asked(self, question: wire.NodeQuestion) -> None:
-        """Start to answer a question of the scheduler: a prediction, or an inspection of paths. Send the answer when it is known."""
+        """Start to answer a question of the scheduler, and send the answer when it is known.
+
+        The question requests a prediction, or an inspection: size, hash and number of examples of the files at paths or URLs. Other
+        questions are answered with an error.
+        """
         if question.kind == "predict":
             self._predictions.ask(question)
         elif question.kind == INSPECT:

@@ -54,7 +54,7 @@ def _close(opening: asyncio.Future[BufferedReader]) -> None:
 
 
 class LocalBackend:
-    """Stores blobs as files `<folder>/<first two digits of the hash>/<hash>`.
+    """A backend that stores blobs as files `<folder>/<first two digits of the hash>/<hash>`.
 
     Files and directory entries are flushed to the disk (fsync) before a blob counts as stored.
     """
@@ -67,7 +67,11 @@ class LocalBackend:
         return await asyncio.to_thread(self._size, sha256)
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Store a complete file as the blob of a hash. The file is moved, or copied if it is on another disk."""
+        """Store a complete file as the blob of a hash. The file is moved, or copied if it is on another disk.
+
+        Raises:
+            OSError: The blob cannot be written, for example because the disk is full.
+        """
         await asyncio.to_thread(self._adopt, sha256, file)
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes]:
@@ -153,7 +157,7 @@ def _copy(file: Path, path: Path) -> None:
 
 
 class ObjectBackend:
-    """Stores blobs as objects `<first two digits of the hash>/<hash>` of an object store.
+    """A backend that stores blobs as objects `<first two digits of the hash>/<hash>` of an object store.
 
     All methods raise `Unavailable` if the object store fails.
     """

@@ -208,7 +208,10 @@ class BlobStore:
 
 
 async def _to_the_end(work: Callable[[], None]) -> None:
-    """Run `work` in a thread and wait for its end, even if the caller is cancelled meanwhile: then raise CancelledError afterwards."""
+    """Run `work` in a thread, wait for its end, and raise its error, if it raises one.
+
+    If the caller is cancelled, the function still waits for the end of the work, and then raises CancelledError instead.
+    """
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(task)

@@ -42,7 +42,9 @@ class SweepResult:
 
 
 class OwnedBlobs:
-    """The blob store together with the index of blobs, which records the owners of each blob. The empty string is a valid owner.
+    """The blob store together with the index of blobs, which records the owners of each blob.
+
+    `put` and `delete` treat the empty string as an owner like any other.
 
     Args:
         store: The database, which contains the index.
@@ -87,7 +89,11 @@ class OwnedBlobs:
         return self._blobs.get(sha256)
 
     async def has(self, hashes: Sequence[str], owner: str) -> list[str]:
-        """Return those of the hashes whose blobs are stored. Add `owner` to the owners of these blobs, unless it is empty."""
+        """Return those of the hashes whose blobs are stored. Make `owner` an owner of these blobs; empty: change nothing.
+
+        Raises:
+            InvalidInput: A hash is not 64 digits of lower-case hex.
+        """
         async with self._lock:
             sizes = {one: size for one in hashes if (size := await self._blobs.size(one)) is not None}
             if owner and sizes:
@@ -105,7 +111,10 @@ class OwnedBlobs:
         Args:
             hashes: Hashes of the blobs.
             owner: The owner to remove.
-            unwanted_seconds: Blobs that an owner stored or requested within this number of seconds are skipped.
+            unwanted_seconds: Skip blobs that an owner stored or requested less than this number of seconds ago; 0: skip none.
+
+        Raises:
+            InvalidInput: A hash is not 64 digits of lower-case hex; nothing is changed.
         """
         async with self._lock:
             for sha256 in hashes:

@@ -93,7 +93,8 @@ def jobs_page(connection: Connection, experiment: str, paging: PageRequest) -> P
 def scaling_page(connection: Connection, training: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the scaling profiles of a training, ordered by (hardware, slots).
 
-    `training` identifies trainings that take equally long; see the message Scaling.
+    `training` is a hash of everything that determines how long one unit of training takes: code, program, search space and slot.
+    Trainings with the same hash share their profiles.
     """
     key = (scaling.c.hardware, scaling.c.slots)
     query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)

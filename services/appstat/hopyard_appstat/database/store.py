@@ -103,6 +103,8 @@ class Store:
     async def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
         """Write complete streams that do not exist yet, with their projections, in one transaction, which is committed on return.
 
+        If the streams exist already with the same records, because the call is repeated, nothing changes.
+
         Args:
             parts: Returns an iterator over the parts of the import, in order. It is called several times, in the writer's thread, and
                 each call starts at the first part.
@@ -128,7 +130,7 @@ class Store:
         Args:
             owner: The owner to remove.
             hashes: Hashes of the blobs.
-            unwanted_seconds: Blobs that an owner stored or requested within this number of seconds are skipped.
+            unwanted_seconds: Skip blobs that an owner stored or requested less than this number of seconds ago; 0: skip none.
         """
         return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes, unwanted_seconds))
 
@@ -233,8 +235,7 @@ class Store:
 
         Yields:
             First an empty batch, as the sign that every later commit will be yielded. Then batches that are not empty. A slow reader
-            gets larger
-            batches and misses nothing.
+            gets larger batches and misses nothing.
 
         Raises:
             Unavailable: The service is stopping.

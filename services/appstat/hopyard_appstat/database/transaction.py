@@ -191,7 +191,7 @@ class Transaction:
         Args:
             owner: The owner to remove.
             hashes: Hashes of the blobs.
-            unwanted_seconds: Blobs that an owner stored or requested within this number of seconds are skipped.
+            unwanted_seconds: Skip blobs that an owner stored or requested less than this number of seconds ago; 0: skip none.
         """
         named = list(dict.fromkeys(hashes))
         if unwanted_seconds > 0:

@@ -36,7 +36,8 @@ MAX_WAITING: Final = 1024
 class Writer:
     """Executes operations on the database in order of arrival, one transaction at a time.
 
-    Run `run` as a background task, call `do` for each operation, then `close`, await the task, and `release`.
+    An operation is a function that writes to the `Transaction` it gets and returns a result. Run `run` as a background task, call `do`
+    for each operation, then `close`, await the task, and `release`.
 
     Args:
         engine: Engine with the only connection that may write.

@@ -66,11 +66,18 @@ class RemoteGenerator(Generator):
 
     @property
     def reads(self) -> Reads:
-        """The kind of results that the generator in the other process needs."""
+        """Which results the generator in the other process learns from.
+
+        "nothing"; "finals": the results of ended jobs; "reports": also intermediate ones.
+        """
         return GENERATOR_READS.from_proto(self._open().reads)
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Request the configuration of a job from the other process; None: it is exhausted."""
+        """Return the configuration that the other process proposes for a job; None: its generator is exhausted.
+
+        Raises:
+            InvalidInput: The process was unavailable for longer than `PATIENCE_SECONDS`, or rejected the call.
+        """
         request = pb.CreateJobRequest(experiment=self._life, job=job)
         response = self._ask(lambda: self._stub.CreateJob(request, timeout=CALL_SECONDS))
         recorded = pb.RecordedCreate(job=job)
@@ -80,13 +87,13 @@ class RemoteGenerator(Generator):
         return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Send an intermediate result to the other process."""
+        """Send an intermediate result to the other process. Errors as in `create`."""
         request = pb.ReportPerformanceRequest(experiment=self._life, job=job, position=position, metrics=metrics)
         self._ask(lambda: self._stub.ReportPerformance(request, timeout=CALL_SECONDS))
         self._calls.append(pb.GeneratorCall(report=request))
 
     def report_final(self, job: str, result: Result) -> None:
-        """Send the final result of a job to the other process."""
+        """Send the final result of a job to the other process. Errors as in `create`."""
         request = pb.ReportFinalPerformanceRequest(
             experiment=self._life,
             job=job,
@@ -100,9 +107,10 @@ class RemoteGenerator(Generator):
         self._calls.append(pb.GeneratorCall(report_final=request))
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """Make a call to the other process, repeated while it is unavailable.
+        """Make a call to the other process, and return its response. Repeat the call while the process is unavailable.
 
-        If the process answers NOT_FOUND, because it was restarted, open the generator there again and repeat the call.
+        If the process answers NOT_FOUND, because it was restarted, open the generator there again and repeat the call. Errors as in
+        `_patiently`.
         """
         self._open()
 
@@ -123,7 +131,11 @@ class RemoteGenerator(Generator):
         return self._opened
 
     def _open_there(self) -> pb.OpenGeneratorResponse:
-        """Open the generator in the other process and repeat all calls so far there."""
+        """Open the generator in the other process, which repeats all calls so far on it; return the response.
+
+        Raises:
+            grpc.RpcError: The call failed; it is not repeated here.
+        """
         spec = {
             "name": "remote",
             "command": ["true"],
@@ -137,7 +149,7 @@ class RemoteGenerator(Generator):
         return self._stub.OpenGenerator(request, timeout=CALL_SECONDS)
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """Make a call, repeated with growing pauses for `PATIENCE_SECONDS` while the other process is unavailable.
+        """Make a call and return its result. Repeat it with growing pauses for `PATIENCE_SECONDS` while the process is unavailable.
 
         Raises:
             InvalidInput: The process was unavailable for longer, or rejected the call.
@@ -169,7 +181,13 @@ def _text(error: grpc.RpcError) -> str:
 
 
 def _forget(stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceStub, channel: grpc.Channel, life: str) -> None:
-    """Close the generator in the other process, on a background thread so that an unavailable process delays nobody."""
+    """Close the generator in the other process, on a background thread so that an unavailable process delays nobody.
+
+    Args:
+        stub: Stub of the service in the other process.
+        channel: Channel to the other process; it is closed at the end.
+        life: Id under which the generator was opened there.
+    """
 
     def close() -> None:
         try:

@@ -17,7 +17,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler,
 class TpeGenerator(OptunaGenerator):
     """Tree-structured Parzen estimators: fast, and suitable for every space, including conditional ones.
 
-    It also learns from terminated jobs, by their position and value.
+    It also learns from terminated jobs: a job that reached a later position, or had a better value there, ranks higher.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ class _Open:
     Attributes:
         trial: The job's trial in the current study.
         values: The trial's values by dotted name, in the sampler's representation (`_distribution`).
-        losses: The reported losses by position.
+        losses: The reported losses by position; the loss is the metric with a sign such that smaller is better.
     """
 
     trial: Trial

@@ -23,7 +23,10 @@ MAX_KNOWN: Final = 20_000
 
 
 class Inspector:
-    """Reads files and folders in threads, and caches the results. The file `memory` stores the cache for later agents."""
+    """Reads files and folders in threads, and caches their sizes, hashes and numbers of examples.
+
+    The file `memory` stores the cache, so that the next agent on this data folder can use it. A missing file is an empty cache.
+    """
 
     def __init__(self, memory: Path) -> None:
         self._memory = memory

@@ -28,7 +28,7 @@ class NodePartitions:
     Args:
         inspector: Reads paths.
         remote: Downloads URLs.
-        background: Owner of the tasks, one for each question.
+        background: Starts and supervises the tasks, one for each question.
         say: Sends answers to the scheduler.
     """
 

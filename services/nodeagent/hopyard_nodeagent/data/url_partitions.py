@@ -69,7 +69,7 @@ class Remote:
 
     @contextmanager
     def use(self, sha256: str) -> Iterator[None]:
-        """Return a context in which the copy with this hash is not deleted to make room."""
+        """Return a context in which the copy with this hash, if there is one, is not deleted to keep the quota."""
         self._used[sha256] += 1
         try:
             yield

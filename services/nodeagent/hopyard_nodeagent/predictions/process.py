@@ -57,7 +57,7 @@ class PredictorKey:
     Attributes:
         name: Name of the predictor, or `module:Class`.
         parameters_json: Parameters of the predictor, a JSON object.
-        folder: Folder from which `module:Class` is imported; None: none.
+        folder: Folder from which `module:Class` is imported; None: the predictor needs no code of the experiment.
         memory_bytes: Memory limit of the process and its children in bytes; 0: no limit.
     """
 
@@ -213,9 +213,10 @@ class PredictorProcess:
             await asyncio.wait(ending)
 
     async def _watch(self) -> None:
-        """Watch the memory of the process while it answers a question.
+        """Watch the memory of the process while it answers a question, and kill it if it exceeds its memory limit.
 
-        The first measurement is delayed, so that short questions are not slowed down by measuring.
+        The caller cancels this coroutine when the question is answered. The first measurement is delayed, so that short questions are
+        not slowed down by measuring.
         """
         await asyncio.sleep(self._measured + _TICK_SECONDS - time.monotonic())
         await self._guard.watch(self.kill)

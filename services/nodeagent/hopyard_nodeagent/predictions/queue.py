@@ -59,8 +59,8 @@ class PredictionQueue:
     """The queue of the scheduler's questions, and the processes that answer them.
 
     Processes are started on demand, kept for further questions to the same predictor, and ended when idle. Answers are cached, so that
-    a question that the scheduler repeats is answered at once. Waiting questions are dropped when a session with the scheduler ends,
-    because the scheduler repeats them in the next session.
+    a question that the scheduler repeats is answered at once. Waiting questions are dropped when a new session with the scheduler
+    starts, because the scheduler repeats them.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PredictionQueue:
         Args:
             start: Starts a process and its predictor, or raises `PredictorFailed`.
             bundle: Returns the folder of a code bundle by its hash.
-            background: Owner of the tasks.
+            background: Starts and supervises the tasks, one for each question under way.
             processes: Maximum number of processes (>= 1).
             idle_seconds: Time in seconds after which an idle process is ended.
             say: Sends an answer to the scheduler.
@@ -114,7 +114,7 @@ class PredictionQueue:
                 self._say(wire.NodeAnswer(ticket=ticket, error=f"{MOST_WAITING} predictions wait on this node already"))
 
     def withdraw(self, ticket: str) -> None:
-        """Cancel the question with this ticket (its id), and drop its cached answer."""
+        """Cancel the question with this ticket (its id), and drop its cached answer. Without effect if the ticket is unknown."""
         self._waiting.pop(ticket, None)
         self._answers.pop(ticket, None)
         if ticket in self._under_way:

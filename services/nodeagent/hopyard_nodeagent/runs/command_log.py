@@ -20,14 +20,23 @@ MAX_BYTES: Final = 16 << 20
 
 
 class CommandRecord:
-    """Appends each command to a file before it is executed: JSON Lines with at, run, sequence, kind and epoch.
+    """A log file to which each command for a run is appended before it is executed, as one line of JSON.
+
+    A line has the keys `at` (seconds since the Unix epoch), `run` (the parts of the run's key), `sequence` (the number of the command
+    in the run's channel), `kind` and `epoch` (of the scheduler that sent the command).
 
     People and tests compare the file with the journal; Hopyard itself does not read it. Written lines survive any end of the agent; a
     power failure may lose the last lines.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.time) -> None:
-        """Write to the file `path`, whose folder must exist. At `max_bytes`, it is renamed to `path` with the suffix `.1`."""
+        """Write to the file `path`, whose folder must exist.
+
+        Args:
+            path: The log file.
+            max_bytes: Size in bytes at which the file is renamed to `path` with the suffix `.1`, which replaces an earlier such file.
+            clock: Returns seconds since the Unix epoch.
+        """
         self._path = path
         self._max_bytes = max_bytes
         self._clock = clock

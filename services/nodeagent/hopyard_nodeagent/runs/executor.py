@@ -45,7 +45,7 @@ class Executor:
     """Executes the runs of the node, one at a time on each slot.
 
     Attributes:
-        lease_seconds: The lease that is passed to the process of each run.
+        lease_seconds: Time in seconds without a message from the agent after which the process of a run considers the agent as lost.
         join_seconds: Maximum time in seconds for the ranks of a gang to connect to each other.
     """
 
@@ -200,7 +200,8 @@ class Executor:
     async def _runner(self, slot: AgentSlot, preparation: Preparation) -> Runner:
         """Return a training process (runner) for a program, connected to the agent.
 
-        If the program has a memory limit, and the slot's idle runner uses more than half of it, the runner is replaced by a new one.
+        If the program has a memory limit and the slot's idle runner uses more than half of it, the runner is replaced by a new one. The
+        memory that the program may use for its data cache is added to the limit first.
         """
         program, definition = preparation.program, preparation.definition
         runner = await self._slots.runner(slot, program, definition)

@@ -138,7 +138,10 @@ def prepared(
 
 
 def _seen(found: Preparation, folder: str) -> Preparation:
-    """Return `found` with paths in the run's folder `folder` replaced by those that the run's processes see (below `MOUNT`)."""
+    """Return `found` with the path `folder` replaced by `MOUNT` wherever it occurs.
+
+    A process that CRIU saves or restores sees the run's folder `folder` at the fixed path `MOUNT`.
+    """
     return replace(
         found,
         working_folder=Path(str(found.working_folder).replace(folder, MOUNT)),
@@ -157,6 +160,10 @@ def spare() -> tuple[LaunchSpec, resource_manager_pb2.RunProgram]:
 
 def _interpreter(program: resource_manager_pb2.RunProgram, working: Path) -> str:
     """Return the path of the experiment's Python interpreter, or of this agent's if the experiment names none.
+
+    Args:
+        program: The program, which may name an interpreter or the folder of a virtual environment.
+        working: The folder to which a relative path of the interpreter refers.
 
     Raises:
         ProgramRefused: The interpreter does not exist on this node.

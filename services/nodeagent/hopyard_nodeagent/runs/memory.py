@@ -34,7 +34,7 @@ def used_bytes(pid: int, limit: int = 0) -> int:
 
 
 class MemoryGuard:
-    """Watches the memory of a process and its child processes. It is a `Guard`.
+    """A watchdog (`Guard`) that ends a process when its memory and that of its child processes exceed a limit.
 
     Args:
         pid: Id of the process.
@@ -62,7 +62,7 @@ class MemoryGuard:
         """Error message that says by how much the limit was exceeded; empty: it was not exceeded."""
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Measure until cancelled. When the limit is exceeded, set `excess`, call `end`, and return."""
+        """Measure until cancelled. When the limit is exceeded, set `excess`, call `end`, which kills the process, and return."""
         while True:
             used = await asyncio.to_thread(self._measure, self._pid, self._limit)
             if used > self._limit:

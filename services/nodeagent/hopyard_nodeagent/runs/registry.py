@@ -45,7 +45,7 @@ class Runs:
             node: Id of the node.
             executor: Executes the runs.
             snapshots: The snapshots on this node.
-            background: Owner of the tasks, one for each run.
+            background: Starts and supervises the tasks, one for each run.
             changed: Called with each run that has a new message for the scheduler.
             record: Called with each command before it is executed.
             clock: Returns seconds since the Unix epoch.
@@ -122,8 +122,9 @@ class Runs:
     def acknowledged(self, key: RunKey, sequence: int) -> None:
         """Handle the acknowledgement of a run's messages up to the number `sequence`: upload the snapshots that they announce.
 
-        The scheduler orders the uploads of runs with `ships_by_order` itself. Uploads wait for the acknowledgement, because the
-        scheduler may be deleting an older snapshot with equal bytes from the store; it does so before it acknowledges.
+        If the start command of the run has `ships_by_order`, nothing is uploaded here: the scheduler orders each upload. Uploads wait
+        for the acknowledgement, because the scheduler may be deleting an older snapshot with equal bytes from the store; it does so
+        before it acknowledges.
         """
         run = self._runs.get(key)
         if run is not None:
@@ -151,7 +152,7 @@ class Runs:
                 self._forget(run)
 
     def shipped(self, shipment: Shipment, error: str) -> None:
-        """Send the message that a snapshot of a run was stored, or the reason `error` why its upload was abandoned."""
+        """Send the result of an upload of a run: the snapshot was stored (`error` is empty), or why its upload was abandoned."""
         run = self._runs.get(shipment.run)
         if run is not None:
             message = resource_manager_pb2.SnapshotStored(

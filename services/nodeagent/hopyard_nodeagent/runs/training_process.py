@@ -176,8 +176,8 @@ class Runner:
     def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
         """Send a run to the process at once. The returned coroutine waits for the end of the run and returns how it ended.
 
-        If a script exits with code 0, the returned end has `finished`, at the position of the script's last report. The process of a
-        script has ended when the coroutine returns. If the coroutine is cancelled, the process is killed.
+        If a script exits with code 0, the returned end has the reason UNTIL and `finished` set. The process of a script has ended when
+        the coroutine returns. If the coroutine is cancelled, the process is killed.
 
         Args:
             start: The message that starts the run.
@@ -263,7 +263,7 @@ class Runner:
             await asyncio.wait({detached}, timeout=_LAST_WORDS_SECONDS)
 
     def tell(self, response: wire.AttachResponse) -> None:
-        """Send a message to the process."""
+        """Queue a message to the process. It is sent when the process is attached."""
         self._responses.put_nowait(response)
 
     async def leave(self) -> None:

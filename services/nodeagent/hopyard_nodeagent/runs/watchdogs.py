@@ -22,14 +22,14 @@ class LimitExceeded(Exception):
 
 
 class Guard(Protocol):
-    """The interface of a watchdog, which watches one limit of one run."""
+    """The interface of a watchdog, which watches one limit of one run, and ends the run when the limit is exceeded."""
 
     @property
     def excess(self) -> str:
         """Error message about the exceeded limit; empty: the limit was not exceeded."""
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Watch until cancelled. When the limit is exceeded, set `excess`, call `end` once, and return."""
+        """Watch until cancelled. When the limit is exceeded, set `excess`, call `end` once, which kills the process, and return."""
 
 
 class SilenceGuard:
@@ -41,10 +41,10 @@ class SilenceGuard:
         limit: Maximum duration of an iteration in seconds.
         heard: Returns the time of the last message of the process, by `clock`.
         training: Returns whether the run trains. Before that, no iteration can hang.
-        words: End of the error message.
+        words: Text that completes the error message "an iteration took longer than N s, ...".
         clock: Returns monotonic seconds.
         look_seconds: Seconds between two checks.
-        margin_seconds: Additional silence in seconds that is allowed.
+        margin_seconds: Time in seconds that is added to `limit`, because messages may be delayed.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SilenceGuard:
         self.excess = ""
 
     def look(self) -> bool:
-        """Check the limit once; return whether it is exceeded."""
+        """Check the limit once; set `excess` if it is exceeded, and return whether it is or was."""
         now = self._clock()
         if now - self._looked > 3 * self._look_seconds or not self._training():
             self._began = now  # The agent itself was stopped and received nothing, or the run does not train yet.
@@ -79,7 +79,7 @@ class SilenceGuard:
         return bool(self.excess)
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Check until cancelled. When the limit is exceeded, call `end`, which kills the process, and return."""
+        """Check until cancelled. When the limit is exceeded, set `excess`, call `end`, which kills the process, and return."""
         while not self.look():  # noqa: ASYNC110 (silence causes no event to wait for)
             await asyncio.sleep(self._look_seconds)
         await end()

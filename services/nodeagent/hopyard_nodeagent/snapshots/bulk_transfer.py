@@ -146,7 +146,10 @@ class BulkSender:
         giving.add_done_callback(partial(self._over, connection))
 
     def _over(self, connection: socket.socket, giving: Future[None]) -> None:
-        """Close a connection when the task that serves it has ended or was cancelled."""
+        """Close a connection, and log the error with which serving it failed, if it did.
+
+        This is the done callback of `giving`, which serves the connection in a thread.
+        """
         connection.close()
         self._open.discard(connection)
         if not giving.cancelled() and (error := giving.exception()) is not None:

@@ -107,7 +107,7 @@ class Snapshots:
 
     @contextmanager
     def use(self, sha256: str) -> Iterator[Path]:
-        """Return a context that yields the path of a snapshot and protects it from deletion.
+        """Return a context that yields the path of a snapshot and protects it from deletion. The snapshot need not exist yet.
 
         If its deletion is requested meanwhile, it is deleted when the last such context ends.
         """
@@ -125,7 +125,10 @@ class Snapshots:
                     self.forget([sha256])
 
     def busy(self, sha256: str) -> bool:
-        """Return whether a snapshot must not be deleted: it is in use, its upload is pending, or it is not announced yet."""
+        """Return whether a snapshot must not be deleted.
+
+        That is so while it is in use, its upload is pending, or the scheduler has not acknowledged the message that announces it.
+        """
         return bool(self._used[sha256]) or self.shipping(sha256) or self.spoken_of(sha256)
 
     async def files(self) -> list[File]:
@@ -313,7 +316,7 @@ class Snapshots:
 
 
 def _untouched(one: File) -> bool:
-    """Return whether an entry of the folder has not been used since `one` was read."""
+    """Return whether an entry of the folder still exists and has not been used since its description `one` was read."""
     with suppress(FileNotFoundError):
         return one.path.stat().st_mtime == one.used_at
     return False

@@ -79,7 +79,7 @@ class Uploader:
         self._rng = random.Random()
 
     def start(self, background: Background) -> None:
-        """Start to upload, in tasks of `background`."""
+        """Start to upload, in tasks that `background` starts and supervises."""
         for number in range(CONCURRENCY):
             background.start(self._work(), name=f"shipper-{number}")
 

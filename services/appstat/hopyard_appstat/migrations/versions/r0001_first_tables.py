@@ -14,7 +14,7 @@ _ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create the tables that the module docstring lists."""
     op.create_table(
         "epochs",
         sa.Column("epoch", _ROW_ID, autoincrement=True, nullable=False),
@@ -96,6 +96,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables and their data."""
+    """Drop the tables that `upgrade` creates, and their data."""
     for table in ("blob_owners", "blobs", "statistics", "jobs", "experiments", "journal", "streams", "epochs"):
         op.drop_table(table)

@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create the tables of the data set catalog."""
     op.create_table(
         "data_sets",
         sa.Column("name", sa.Text, nullable=False),
@@ -42,6 +42,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables and their data."""
+    """Drop the tables of the data set catalog, and their data."""
     for table in ("data_replicas", "data_partitions", "data_sets"):
         op.drop_table(table)

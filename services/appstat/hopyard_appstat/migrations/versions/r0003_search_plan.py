@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create the tables of the search plan."""
     op.create_table(
         "plan_nodes",
         sa.Column("key", sa.Text, nullable=False),
@@ -47,6 +47,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables; their data can be derived from the journal."""
+    """Drop the tables of the search plan; their data can be derived from the journal."""
     for table in ("plan_snapshots", "plan_stretches", "plan_nodes"):
         op.drop_table(table)

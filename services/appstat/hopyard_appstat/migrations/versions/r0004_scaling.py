@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the table of scaling profiles."""
     op.create_table(
         "scaling",
         sa.Column("training", sa.Text, nullable=False),
@@ -27,5 +27,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the table; later experiments measure the profiles again."""
+    """Drop the table of scaling profiles; later experiments measure the profiles again."""
     op.drop_table("scaling")

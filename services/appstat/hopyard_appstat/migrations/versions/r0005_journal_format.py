@@ -12,12 +12,15 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns. Existing records get the version 0 and an empty checksum, which mean that they have none."""
+    """Add the columns `version` and `checksum` to the journal.
+
+    Existing records get the version 0 and an empty checksum, which mean that they have no version and no checksum.
+    """
     op.add_column("journal", sa.Column("version", sa.Integer, nullable=False, server_default="0"))
     op.add_column("journal", sa.Column("checksum", sa.Text, nullable=False, server_default=""))
 
 
 def downgrade() -> None:
-    """Drop the columns."""
+    """Drop the columns `version` and `checksum` of the journal."""
     op.drop_column("journal", "checksum")
     op.drop_column("journal", "version")

@@ -17,9 +17,9 @@ class PlaceholderError(ValueError):
 def filled(arguments: Sequence[str], values: Mapping[str, Any]) -> list[str]:
     """Return the arguments of a command with the placeholders replaced by a job's values.
 
-    Strings are inserted unchanged, other values as JSON: 0.001, 32, true, [1, 2]. A dotted name refers to a
-    hyperparameter in a group. An argument other than the first is omitted if the job lacks one of its hyperparameters (because of a
-    `when` condition in the space).
+    Strings are inserted unchanged, other values as JSON: 0.001, 32, true, [1, 2]. A dotted name, such as
+    `optimizer.lr`, refers to an entry of a value that is a mapping. An argument other than the first is omitted if it names a
+    hyperparameter that the job lacks (because of a `when` condition in the space).
 
     Raises:
         PlaceholderError: A brace is not closed, the job lacks a hyperparameter of the first argument, or a value contains
@@ -88,7 +88,10 @@ def _name(found: re.Match[str]) -> str | None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the dotted name and the argument text of each value; `prefix` precedes the names. Groups are included as JSON."""
+    """Yield the dotted name, which begins with `prefix`, and the argument text of each value.
+
+    A value that is a mapping is yielded as JSON, followed by its entries.
+    """
     for name, value in values.items():
         yield prefix + name, value if isinstance(value, str) else json.dumps(value)
         if isinstance(value, Mapping):

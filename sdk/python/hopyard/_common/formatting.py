@@ -59,7 +59,10 @@ def size(count: int) -> str:
 
 
 def value(given: object) -> str:
-    """Return a hyperparameter value as short text; floats have three significant digits."""
+    """Return a hyperparameter value as text.
+
+    Floats have three significant digits; a sequence becomes its expression, a list or mapping JSON, and None "null".
+    """
     if isinstance(given, bool) or given is None:
         return str(given).lower() if given is not None else "null"
     if isinstance(given, float):

@@ -142,8 +142,8 @@ def place(partial: Path, target: Path) -> bool:
     """Move a snapshot, file or folder, atomically to its final path.
 
     Returns:
-        True if it was moved. False if `target` already exists, with the same contents: then the modification time of `target` is
-        set to now, and `partial` stays.
+        True if it was moved; an existing packed file with the same hash is replaced. False if `target` is an existing folder,
+        with the same contents: then the modification time of `target` is set to now, and `partial` stays.
     """
     try:
         os.replace(partial, target)

@@ -42,10 +42,11 @@ def failed(error: str) -> dict[str, Any]:
 def serve(begin: Begin, read: Read, write: Write) -> None:
     """Answer requests until the input ends; the message of an `InvalidInput` error becomes an error answer.
 
-    If the first frame fails with `InvalidInput`, the error is written and the function returns.
+    If the first frame fails with `InvalidInput`, the error is written and the function returns. Other errors propagate.
 
     Args:
-        begin: Processes the first frame, a JSON object whose `path` lists folders to put first on `sys.path`.
+        begin: Processes the first frame, a JSON object whose `path` lists folders to put first on `sys.path`; returns the answer
+            to it, and the function that answers requests.
         read: Returns the bytes of the next frame; None: the input has ended.
         write: Writes an answer.
     """

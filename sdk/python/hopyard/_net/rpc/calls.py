@@ -141,7 +141,7 @@ class _Writing(_Wrapped, Generic[Request]):
             raise error
 
     async def _raise_status(self) -> None:
-        """Raise the error for the call's status, if it is known and the call was not cancelled.
+        """Raise the error for the call's final status; do nothing if the status is not known yet or the call was cancelled.
 
         gRPC's own exception for a write after the end says only that the call has ended.
         """
@@ -150,7 +150,7 @@ class _Writing(_Wrapped, Generic[Request]):
 
 
 class _Status(NamedTuple):
-    """The final status of a call: code, text and trailing metadata (None: there was none)."""
+    """The final status of a call: code, text and trailing metadata (None: the server sent none)."""
 
     code: grpc.StatusCode
     details: str
@@ -170,10 +170,9 @@ class _Status(NamedTuple):
         return self.code is grpc.StatusCode.INTERNAL and not self.name
 
     def error(self) -> Exception:
-        """Return the exception for the status.
+        """Return the exception for the status; for OK it is `Unavailable`.
 
-        A service that stops ends its streams with OK; a failed write then means that data was not delivered, which is
-        `Unavailable`.
+        A service that stops ends its streams with OK, so a write that then fails was not delivered.
         """
         if self.code is grpc.StatusCode.OK:
             return Unavailable("the other side ended the call before everything was written")
@@ -197,16 +196,16 @@ def _result(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class UnaryUnary(_Answered[Response], grpc.aio.UnaryUnaryCall[Request, Response]):
-    """A call with one request and one response."""
+    """A started call with one request and one response, whose failures raise `hopyard.errors`."""
 
 
 class UnaryStream(_Reading[Response], grpc.aio.UnaryStreamCall[Request, Response]):
-    """A call with one request and a stream of responses."""
+    """A started call with one request and a stream of responses, whose failures raise `hopyard.errors`."""
 
 
 class StreamUnary(_Writing[Request], _Answered[Response], grpc.aio.StreamUnaryCall[Request, Response]):
-    """A call with a stream of requests and one response."""
+    """A started call with a stream of requests and one response, whose failures raise `hopyard.errors`."""
 
 
 class StreamStream(_Writing[Request], _Reading[Response], grpc.aio.StreamStreamCall[Request, Response]):
-    """A call with a stream of requests and a stream of responses."""
+    """A started call with a stream of requests and a stream of responses, whose failures raise `hopyard.errors`."""

@@ -119,19 +119,31 @@ class Channel(grpc.aio.Channel):
     # The generated stubs determine the serializers and therefore the types.
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Return a callable for a method with one request and one response; generated stubs call this."""
+        """Return a callable that starts calls of a method with one request and one response.
+
+        Generated stubs call this with the arguments of `grpc.aio.Channel`.
+        """
         return _Unary(self._inner.unary_unary(method, *args, **kwargs), self._timeout, self.address, method)
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a callable for a method with a stream of requests and one response; generated stubs call this."""
+        """Return a callable that starts calls of a method with a stream of requests and one response.
+
+        Generated stubs call this with the arguments of `grpc.aio.Channel`.
+        """
         return _Call(self._inner.stream_unary(*args, **kwargs), calls.StreamUnary, None)
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a callable for a method with one request and a stream of responses; generated stubs call this."""
+        """Return a callable that starts calls of a method with one request and a stream of responses.
+
+        Generated stubs call this with the arguments of `grpc.aio.Channel`.
+        """
         return _Call(self._inner.unary_stream(*args, **kwargs), calls.UnaryStream, None)
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a callable for a method with a stream of requests and a stream of responses; generated stubs call this."""
+        """Return a callable that starts calls of a method with a stream of requests and a stream of responses.
+
+        Generated stubs call this with the arguments of `grpc.aio.Channel`.
+        """
         return _Call(self._inner.stream_stream(*args, **kwargs), calls.StreamStream, None)
 
 

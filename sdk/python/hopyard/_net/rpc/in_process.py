@@ -98,7 +98,7 @@ class NearServer:
                 self._idle.set()
 
     async def finished(self, grace: float | None) -> None:
-        """Wait until no direct call is pending, at most `grace` seconds (None: without a limit), and log a warning after that time."""
+        """Wait until no direct call is pending; after `grace` seconds (None: no limit), log a warning and return."""
         try:
             async with asyncio.timeout(grace):
                 await self._idle.wait()

@@ -11,7 +11,10 @@ from hopyard.errors import Conflict, InvalidInput, NotFound
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether `host` is a loopback address, to which only processes on this host can connect; False for other host names."""
+    """Return whether `host` is "localhost" or a loopback IP address, to which only processes on this host can connect.
+
+    False for any other host name.
+    """
     if host == "localhost":
         return True
     try:

@@ -43,7 +43,7 @@ class Embedded:
         data: The cluster's directory; created if missing.
         lease_seconds: Lease of agents, passed to the scheduler: seconds after which a silent agent loses its runs.
         heartbeat_seconds: Seconds between messages of an agent, passed to the scheduler.
-        synchronous: When SQLite waits for the disk, one of `SYNCHRONOUS`; passed to AppStat.
+        synchronous: When SQLite waits for the disk, "normal" or "full" (the pragma `synchronous`); passed to AppStat.
     """
 
     def __init__(
@@ -55,7 +55,10 @@ class Embedded:
         self._running: list[EmbeddedService] = []
 
     async def start(self) -> str:
-        """Start all services, and return the scheduler's address as HOST:PORT."""
+        """Start all services, and return the scheduler's address as HOST:PORT.
+
+        If a service fails to start, its error is raised, and the caller must still call `stop`.
+        """
         self._data.mkdir(parents=True, exist_ok=True)
         with nearby():
             appstat = await self._start("appstat", synchronous=self._synchronous)

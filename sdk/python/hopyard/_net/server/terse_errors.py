@@ -27,7 +27,10 @@ _ENVIRONMENT: Final = frozenset(
 
 
 def explained(error: BaseException) -> str:
-    """Return the message of an error that can be logged without a traceback; empty if the traceback is needed."""
+    """Return the message of an error that can be logged without a traceback; empty if the traceback is needed.
+
+    No traceback is needed for a `HopyardError` except `Internal`, and for an OSError whose cause is this host, such as a full disk.
+    """
     if isinstance(error, HopyardError) and not isinstance(error, Internal):
         return str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno in _ENVIRONMENT:

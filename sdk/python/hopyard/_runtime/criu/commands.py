@@ -19,7 +19,7 @@ _LOG_BYTES: Final = 256 * 1024
 
 
 class Calls:
-    """Runs the CRIU calls of one job, one at a time."""
+    """Runs the CRIU calls of one job, one at a time; another thread can kill the running call with `end`."""
 
     def __init__(self) -> None:
         self._tool: subprocess.Popen[bytes] | None = None

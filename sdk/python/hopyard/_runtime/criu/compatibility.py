@@ -40,10 +40,10 @@ def needs(pids: Iterable[int], mount: str) -> dict[str, Any]:
 
 
 def instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """Return the optional instruction sets of a CPU that programs may use, such as `avx2`, by their names in /proc/cpuinfo.
+    """Return the names of a CPU's optional instruction sets that programs may use, such as `avx2`; empty if none is listed.
 
     Args:
-        cpuinfo: File to read.
+        cpuinfo: File to read, in the format of /proc/cpuinfo.
     """
     for line in cpuinfo.read_text().splitlines():
         if line.startswith(("flags", "Features")):

@@ -41,7 +41,7 @@ def refuse(pids: Iterable[int], criu: Criu) -> list[int]:
 
 
 def _connected(pid: int) -> set[str]:
-    """Return the inode numbers of the TCP sockets in a process's network namespace that do not listen."""
+    """Return the inode numbers of the TCP sockets in a process's network namespace that have a connection (do not listen)."""
     found = set()
     for kind in ("tcp", "tcp6"):
         try:

@@ -52,9 +52,15 @@ _SHRINKS: Final = 4
 
 @dataclass(slots=True)
 class Timings:
-    """Durations of the last dump or restore in seconds; size of its images (`raw`) and of the snapshot (`packed`) in bytes.
+    """Measurements of the last dump and the last restore of a job; 0 before the first.
 
-    `dump` and `pack` are set by a dump, `unpack` and `restore` by a restore; `restore` includes the GPUs.
+    Attributes:
+        dump: Seconds that CRIU and the release of the GPUs took.
+        pack: Seconds to pack the images into the snapshot.
+        unpack: Seconds to unpack the snapshot.
+        restore: Seconds to restore the processes, including their GPUs.
+        raw: Size of the dumped images in bytes.
+        packed: Size of the packed snapshot in bytes.
     """
 
     dump: float = 0.0
@@ -162,7 +168,7 @@ class DumpableJob:
         Args:
             file: Path of the snapshot. If there is space in memory, it becomes a link to a file there, to avoid waiting for a
                 disk.
-            kept: Data that `restore` returns.
+            kept: JSON values that are stored with the snapshot and that `restore` returns.
             stopped: Whether the processes are already stopped.
             pending: Offset in bytes by file name: of these files in the folder, only the part after the offset is stored.
 
@@ -249,7 +255,8 @@ class DumpableJob:
             accept: Called with the kept data before the restore; may raise to refuse it.
 
         Returns:
-            The `kept` data of the dump, and whether the processes are stopped, as they were at the dump.
+            The data passed to `dump` as `kept`, and whether the processes are stopped, as they were at the dump; `proceed` lets
+            stopped ones continue.
 
         Raises:
             SnapshotFileError: The file is damaged or not a process snapshot.

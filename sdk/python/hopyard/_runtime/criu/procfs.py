@@ -15,7 +15,7 @@ _LOOK_SECONDS: Final = 0.01
 
 
 def tree(pid: int) -> list[int]:
-    """Return `pid` and the process ids of all its descendants, parents first."""
+    """Return `pid` and the process ids of all its descendants, parents first; only `pid` if this process has ended."""
     found = [pid]
     for one in found:
         with suppress(*_GONE):
@@ -71,7 +71,7 @@ def open_files(pid: int) -> list[str]:
 
 
 def programs(pid: int) -> set[str]:
-    """Return the paths of the files from which a process executes code: its program and libraries."""
+    """Return the paths of the files from which a process executes code: its program and libraries; empty if it has ended."""
     found = set()
     with suppress(*_GONE):
         for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines():

@@ -1,4 +1,7 @@
-"""Questions of the scheduler to a node about data at paths and URLs, and the answers, as JSON; their kind is "inspect"."""
+"""Questions of the scheduler to a node about data at paths and URLs, and the answers, as JSON texts.
+
+In the messages between scheduler and node agent, these questions have the kind `INSPECT`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class PathAnswer:
     """The answer of a node to one `PathQuery`.
 
     Attributes:
-        size: Size of the data in bytes.
+        size: Size of the data in bytes; 0 with an error.
         sha256: Hash of the data; empty with an error.
         examples: Number of examples; None: unknown.
         error: Why the data cannot be read; empty: it can be read.

@@ -30,7 +30,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 def stamp(path: Path) -> Stamp:
-    """Return the stamp of a file or folder, which changes if the data changes, without reading the data.
+    """Return name, size, modification time and inode of each file at a path, which reveal changes without reading the data.
 
     Raises:
         NotFound: The path does not exist.

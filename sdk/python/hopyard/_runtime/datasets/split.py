@@ -84,7 +84,7 @@ def sizes(total: int, weights: Sequence[float]) -> list[int]:
 
 
 def rows_of(total: int, plan: SplitPlan) -> dict[str, Rows]:
-    """Return the example indices of each partition by partition name, shuffled; each example is in exactly one partition.
+    """Return, by partition name, the indices of each partition's examples, shuffled; each example is in exactly one partition.
 
     Args:
         total: Number of examples.

@@ -46,8 +46,8 @@ def serve(line: socket.socket, name: str, make: Make) -> None:
     """Answer the scheduler's messages on a socket until the scheduler closes it.
 
     Args:
-        line: Connected to the scheduler.
-        name: The scheduler's name for the policy.
+        line: The socket, connected to the scheduler.
+        name: Name of the policy, as on the command line; used in the first message and in errors.
         make: Creates the policy from its parameters.
     """
     instance = Instance(make)

@@ -18,7 +18,7 @@ def capabilities_from_proto(message: pb.PolicyReviewed) -> PolicyCapabilities:
     """Return the capabilities in the message with which a policy accepts an experiment.
 
     Raises:
-        InvalidInput: `ship_every` is negative.
+        InvalidInput: The capability `ship_every` is negative: the number of units between two snapshots for the store.
     """
     found = {one.name: getattr(message, one.name) for one in fields(PolicyCapabilities)}
     if not message.HasField("ship_every"):

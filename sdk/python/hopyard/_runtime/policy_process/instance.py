@@ -49,6 +49,8 @@ class Instance:
     def hello(self, name: str) -> pb.PolicyHello:
         """Return the first message to the scheduler on a new stream.
 
+        It names the experiment and the last answered up-call, if there are any, so that the scheduler can continue from there.
+
         Args:
             name: Name of the policy.
         """
@@ -58,8 +60,9 @@ class Instance:
     def welcome(self, message: pb.PolicyWelcome) -> None:
         """Process the scheduler's reply to hello, which assigns an experiment.
 
-        If `message.answered` is 0, create a new policy with empty state; otherwise continue with the present one. An error of the
-        policy's constructor is stored and returned with each answer.
+        `message.answered` is the number of the last up-call that the present policy has answered. If it is 0, create a new policy
+        with empty state; otherwise continue with the present one. An error of the policy's constructor is stored and returned with
+        each answer.
         """
         self.experiment, self._memory = message.experiment, message.memory
         if message.answered:

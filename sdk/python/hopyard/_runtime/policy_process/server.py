@@ -135,7 +135,8 @@ class PolicyServer:
     def _goes_on(self, instance: Instance, ended: grpc.Call, failures: int) -> bool:
         """Return whether to connect again after a stream that ended with an error.
 
-        If the scheduler refused this process, stop the server; `run` then raises the error.
+        True after a lost connection. False if this server is stopping or the experiment no longer exists. False also if the
+        scheduler refused this process: then the server is stopped, and `run` raises the error.
 
         Args:
             instance: The policy instance of the stream.
@@ -199,7 +200,10 @@ def _loudness(failures: int) -> int:
 
 
 def _no_action(number: int, frame: FrameType | None) -> None:
-    """Do nothing. Python writes the byte of a signal to the wake-up socket only if the signal has a handler."""
+    """Handle a signal of `stop_on` by doing nothing.
+
+    The signal stops the server because Python writes its number to the wake-up socket, but only if it has a handler.
+    """
 
 
 def _until_none(said: queue.SimpleQueue[pb.DriveRequest | None]) -> Iterator[pb.DriveRequest]:

@@ -44,8 +44,8 @@ class MirroredState:
         over: Ids of experiments that have ended.
         incumbent: The best result so far; None: there is no result.
         data: The partitioned data set; None: the experiment has none.
-        earlier: Results of earlier experiments, by the id under which the policy refers to them.
-        scaling: Seconds per unit of training, by hardware and number of slots.
+        earlier: Results of earlier experiments, by the name "EXPERIMENT/JOB" with which the policy refers to them.
+        scaling: Seconds per unit of training, by kind of host and number of slots.
     """
 
     def __init__(self) -> None:

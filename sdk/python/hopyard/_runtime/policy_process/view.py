@@ -22,8 +22,8 @@ class RemoteView(CollectingView):
 
     Args:
         state: Copy of the experiment's state.
-        number: Number of the up-call.
-        at: Time of the up-call.
+        number: Number of the up-call in the stream.
+        at: Time of the up-call in seconds since the epoch.
         seed: Seed of the random numbers that the policy may draw in this up-call.
     """
 

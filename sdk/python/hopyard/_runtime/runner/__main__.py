@@ -7,7 +7,7 @@ from hopyard._runtime.runner.watchdog import die_with
 
 
 def main() -> int:
-    """Make the runs that the agent sends until there are no more; return the exit code (2: no agent started this process)."""
+    """Make the runs that the agent sends until there are no more; return the exit code: 0, or 2 if no agent started this process."""
     try:
         parent = int(os.environ["HOPYARD_AGENT_PID"])
     except KeyError as error:

@@ -80,7 +80,11 @@ class AgentConnection:
         self._closing = False
 
     def open(self) -> None:
-        """Connect and send `hello`; set the environment variable `SPEAKER` for child processes and remove the token."""
+        """Connect to the agent and send `hello`, the first message.
+
+        Remove the token from the environment, and set `HOPYARD_SPEAKER` to this process's id, which tells child processes that it
+        is attached for their run.
+        """
         if self._refused is not None:
             self._watch.renew(_START_SECONDS, time.monotonic())
         os.environ.pop("HOPYARD_TOKEN", None)

@@ -105,7 +105,7 @@ class Boundary:
         return arrival.verified
 
     def hung(self, now: float) -> bool:
-        """Return whether the present iteration exceeds the run's time limit. `now` is in monotonic seconds."""
+        """Return whether the present iteration exceeds the run's time limit at `now` (monotonic seconds); False without a limit."""
         began, limit = self.iteration_began, self._start.start.iteration_timeout
         return began is not None and 0 < limit < now - began
 
@@ -129,7 +129,7 @@ class Boundary:
         """Return the next action, after waiting for decisions if the run must wait. With `Train`, the next iteration has begun.
 
         Args:
-            waiting: Called before each wait; an exception from it ends the wait.
+            waiting: Called before each wait; an exception from it propagates, and the wait does not begin. None: nothing is called.
             committed: Returns the position where the new iteration will end, or None if the trainer does not guarantee
                 one.
         """
@@ -174,7 +174,7 @@ class Boundary:
 
         Args:
             keep: Writes the snapshot, a folder or a packed file, to the given path and returns its hash and size.
-            provider: Snapshot provider that can load it.
+            provider: Name of the snapshot provider, which decides how the snapshot can be loaded.
 
         Raises:
             Exception: `keep` failed; nothing is announced.
@@ -209,7 +209,7 @@ class Boundary:
 
         Args:
             reason: Why it ends.
-            with_snapshot: Whether the message names the last snapshot as the final state.
+            with_snapshot: Whether the message names the last snapshot, from which the job can resume.
         """
         return resource_manager_pb2.RunEnded(
             reason=RUN_END_REASONS.to_proto(reason),

@@ -69,7 +69,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """The action: train one iteration, which should not end beyond the position `limit` (None: no limit)."""
+    """The action: train one iteration, which should not pass the position `limit`: a save point or `until` (None: no limit)."""
 
     limit: int | None
 
@@ -102,9 +102,11 @@ Action = Train | Restate | Save | Wait | EndRun
 
 @dataclass(frozen=True, slots=True)
 class AmendAnswer:
-    """The reply to an amendment: whether it was in time, and the run's position.
+    """The reply to an amendment.
 
-    If it was too late, `position` is the one that an amendment must exceed.
+    Attributes:
+        accepted: Whether the amendment was accepted; False: it was too late, and nothing has changed.
+        position: If accepted, the run's position. If not, the position that `until` and all save points must exceed.
     """
 
     accepted: bool
@@ -281,7 +283,7 @@ class RunControl:
             snapshot_at: Further save points.
 
         Returns:
-            Whether it was accepted, and the position that too late amendments must exceed.
+            Whether the amendment was accepted, and a position: that of the run, or, if it was refused, the one to exceed.
         """
         points = set(snapshot_at)
         passed = max(self._position, self._committed)

@@ -31,7 +31,7 @@ _MODES: Final[Mapping[RunMode, Literal["train", "evaluate", "profile"]]] = {
 
 
 def stays(start: resource_manager_pb2.StartRun) -> bool:
-    """Return whether a run evaluates or profiles; such a run does not change its position and training state."""
+    """Return whether a run evaluates or profiles, so that it does not change the position and training state of its job."""
     return RUN_MODES.from_proto(start.mode) is not RunMode.TRAIN
 
 
@@ -57,7 +57,10 @@ def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangP
 
 
 def data_budget(program: resource_manager_pb2.RunProgram) -> int:
-    """Return the maximum bytes of data that a trainer's process may cache for later runs."""
+    """Return the maximum bytes of data that a trainer's process may cache for later runs.
+
+    If the experiment does not set it, it follows from the memory and threads of the slot.
+    """
     if program.HasField("data_cache_bytes"):
         return program.data_cache_bytes
     return default_budget(program.memory_bytes, threads=program.threads)

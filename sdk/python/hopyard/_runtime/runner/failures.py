@@ -47,7 +47,8 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
     Args:
         error: The error.
         position: Position of the run.
-        disk: A folder on the disk to which snapshots are saved; None: unknown.
+        disk: A folder on the disk to which snapshots are saved, whose free space is examined if user code failed to save;
+            None: not examined.
     """
     match error:
         case UserCodeError():
@@ -85,7 +86,7 @@ def _disk_trouble(error: UserCodeError, disk: Path | None) -> str:
 
     Args:
         error: The error of the user code.
-        disk: A folder on the disk to which snapshots are saved; None: unknown.
+        disk: A folder on the disk to which snapshots are saved, whose free space is examined; None: not examined.
     """
     moving = error.phase in (TrainerPhase.SAVE, TrainerPhase.LOAD)
     for cause in _causes(error):

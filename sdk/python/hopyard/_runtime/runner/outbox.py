@@ -25,7 +25,7 @@ _MOST_BYTES: Final = 1024 * 1024
 
 
 class Outbox:
-    """A thread-safe queue of messages to the agent; the request stream of the attachment (`requests`) sends them."""
+    """A thread-safe queue of messages to the agent: any thread calls `send`, and the stream to the agent iterates over `requests`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Outbox:
             self._changed.wait_for(lambda: len(self._waiting) < self._most or self._closed)
 
     def wait_until_sent(self, seconds: float) -> bool:
-        """Wait until all queued messages have been sent or the outbox is closed; return False if `seconds` pass before that."""
+        """Wait at most `seconds` until all queued messages have been sent or the outbox is closed; return whether this happened."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closed or not (self._waiting or self._leaving), seconds)
 

@@ -17,7 +17,7 @@ from hopyard.v1 import application_pb2 as wire
 
 
 class RunnerProcess:
-    """The runner process: its connection to the agent, and the runs that wait to be made."""
+    """The runner process: its connection to the agent, and the queue of its runs. The main thread calls `serve`, which makes them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Read the agent's address, token and process id from `environment`.

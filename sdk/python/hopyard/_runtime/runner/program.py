@@ -30,7 +30,7 @@ class ProgramError(Exception):
 
 
 class ProgramLoader:
-    """Loads trainer classes. It keeps the last class, so that the next run of the same code starts without an import."""
+    """Loads the trainer classes of a process's runs. The last class is cached: the next run of the same code needs no import."""
 
     def __init__(self) -> None:
         """Create a loader that has not loaded a class."""

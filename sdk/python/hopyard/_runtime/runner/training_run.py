@@ -101,7 +101,13 @@ class TrainingRun:
                 self._gang.close()
 
     def _open_gang(self) -> Leader | Follower | None:
-        """Return this process's side of its gang; None if the run has one rank."""
+        """Create and return this process's part of the run's gang; None if the run has one rank.
+
+        On rank 0, it opens the gang's ports and announces them to the agent.
+
+        Raises:
+            OSError: No port is available.
+        """
         start = self._start
         if not start.HasField("gang"):
             return None
@@ -180,7 +186,7 @@ class TrainingRun:
         return report
 
     def _tidy(self) -> None:
-        """Delete temporary files while the agent does not wait for this run. The agent deletes those that remain at the end."""
+        """Delete the run's temporary files that are no longer needed, between iterations; after the run the agent deletes the rest."""
         while self._done_with:
             remove(self._done_with.pop())
 
@@ -193,9 +199,9 @@ class TrainingRun:
 
 
 def _committed(driver: TrainerDriver, action: Train) -> int | None:
-    """Return the position at which the iteration will end, or None if the trainer does not guarantee one.
+    """Return the position at which the iteration of `action` will end; None if the trainer does not guarantee one.
 
-    Amendments that name an earlier position are then refused.
+    While an iteration with a known end is in progress, amendments that name a position not beyond this end are refused.
     """
     return driver.committed(action.limit)
 

@@ -69,7 +69,7 @@ class LeaseWatch:
 
 
 def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Make the kernel send a signal to this process when its parent dies; exit at once if it is already dead.
+    """Make the kernel send a signal to this process when its parent dies; exit now with `EXIT_AGENT_GONE` if it is dead already.
 
     Only on Linux; on other systems the lease detects the death a little later.
 

@@ -62,7 +62,7 @@ class ProcessRecord:
 class SimulatedAgent(application_pb2_grpc.ApplicationServiceServicer):
     """A simulated agent: serves the client processes of one conformance case, which it identifies by their tokens.
 
-    `places` maps tokens to the state of their processes; a caller with another token is refused.
+    `places` maps tokens to the state of their processes; `RunFixture.begin` adds to it. A caller with another token is refused.
     """
 
     def __init__(self, snapshots: Path) -> None:

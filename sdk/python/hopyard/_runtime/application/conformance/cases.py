@@ -367,7 +367,7 @@ def failure(run: ProcessRun, *, user: bool) -> str:
         user: True: the failure must be one of user code (FAILED). False: it must be one of the infrastructure (LOST).
 
     Raises:
-        Unmet: The run ended differently, without an error message, or not in time.
+        ProtocolViolation: The run ended differently, without an error message, or not in time.
     """
     reason = common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST
     kind = common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE

@@ -65,7 +65,7 @@ def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], age
 
 
 class ProcessUnderTest:
-    """A running process of the client under test."""
+    """A process of the client under test, which the constructor starts; the owner must end it with `kill` or `end_left`."""
 
     def __init__(
         self, client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str, log: Path
@@ -80,7 +80,7 @@ class ProcessUnderTest:
             log: File to which the output is appended.
 
         Raises:
-            CannotStart: The process cannot be started.
+            StartError: The process cannot be started.
         """
         self.token = token
         self._log = log

@@ -151,9 +151,9 @@ class RunFixture:
 
 
 class ProcessRun:
-    """A client process and the run that it trains.
+    """A client process and the run that it trains. `RunFixture.begin` creates it.
 
-    The methods of a case send messages of the agent to the process or wait for expected messages from it. They raise
+    The methods send messages of the agent to the process or wait for expected messages from it. They raise
     `ProtocolViolation`, with what was seen, if an expected message does not arrive or is wrong.
     """
 
@@ -219,7 +219,7 @@ class ProcessRun:
             at_until: Whether the report must say that the run has reached its `until`; not checked if it says `finished`.
 
         Raises:
-            Unmet: The report does not arrive or differs.
+            ProtocolViolation: The report does not arrive or differs.
         """
         index = position - self.base - 1 + self.restated
         expected = f"report {position} with {task.METRIC} {self.value(position)!r}"
@@ -258,7 +258,7 @@ class ProcessRun:
             position: Position that the reply must name; None: any.
 
         Raises:
-            Unmet: The reply does not arrive or differs.
+            ProtocolViolation: The reply does not arrive or differs.
         """
         expected = f"amended {ticket}, {'accepted' if accepted else 'not accepted'}"
         expected += "" if position is None else f", position {position}"
@@ -280,7 +280,7 @@ class ProcessRun:
         """Check that the saved file or folder of an announced snapshot exists and has the announced hash and size, and return it.
 
         Raises:
-            Unmet: The saved file or folder is missing or differs, or the announcement names no provider.
+            ProtocolViolation: The saved file or folder is missing or differs, or the announcement names no provider.
         """
         file = self.place.start.snapshot_folder if self.place.start is not None else ""
         path = Path(file) / snapshot.sha256
@@ -311,7 +311,7 @@ class ProcessRun:
             saved: Whether the message must name a snapshot that this run took at the same position; None: either is allowed.
 
         Raises:
-            Unmet: The message or the exit does not occur in time or differs.
+            ProtocolViolation: The message or the exit does not occur in time or differs.
         """
         at = "" if position is None else f" at position {position}"
         state = " with its snapshot" if saved else ""
@@ -347,7 +347,7 @@ class ProcessRun:
             seconds: Time limit, multiplied by `stretch`; None: the patience of the test run.
 
         Raises:
-            Unmet: The process does not exit in time or exits with another code.
+            ProtocolViolation: The process does not exit in time or exits with another code.
         """
         assert self.process is not None
         limit = seconds * self.stretch if seconds is not None else self._patience
@@ -369,8 +369,8 @@ class ProcessRun:
             expected: Description of the condition, for the error message.
 
         Raises:
-            Unmet: The process or its stream ends first, the patience of the test run is exceeded, or a snapshot is announced at another
-                position than that of the last report.
+            ProtocolViolation: The process or its stream ends first, the patience of the test run is exceeded, or a snapshot is
+                announced at another position than that of the last report.
         """
         over = time.monotonic() + self._patience
         while not self.heard.wait(lambda: condition() or self.heard.misplaced is not None, min(0.2, self._patience)):

@@ -11,7 +11,9 @@ METRIC: Final = "value"
 
 
 def values(hyperparameters: Mapping[str, Any], x: float | None = None) -> Iterator[float]:
-    """Yield the metric values that the task must have at successive positions, as docs/protocol.md defines the task.
+    """Yield, without end, the metric values of the task at successive positions, as docs/protocol.md defines the task.
+
+    The hyperparameter `nan_at` has no effect here; `value` handles it.
 
     Args:
         hyperparameters: Hyperparameters of the run.

@@ -183,7 +183,7 @@ class Conversation:
 
 
 def _short(message: Message) -> Message:
-    """Return a copy of a start message without the fields in `_PLAIN`; return other messages unchanged."""
+    """Return a message as transcripts show it: a start message without the fields in `_PLAIN`, any other message unchanged."""
     if not isinstance(message, wire.AttachResponse) or not message.HasField("start"):
         return message
     short = wire.AttachResponse()

@@ -97,7 +97,7 @@ class MetricReader:
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def read(self, line: str) -> bool:
-        """Find metrics in a line, update `values`, and return whether the line ends an iteration.
+        """Find metrics in a line, store them in `values`, and return whether the line ends an iteration: it contains `metric`.
 
         Raises:
             TrainingCommandError: The text in a pattern's group is not a number.

@@ -157,7 +157,7 @@ class DumpableProcesses:
 
         Args:
             file: Path of the snapshot.
-            kept: Data that `begin` returns after a restore.
+            kept: JSON values that are stored with the snapshot; `begin` returns them after a restore.
             pending: Offset in bytes by file name: of these files in the folder, only the part after the offset is stored.
 
         Raises:

@@ -210,7 +210,7 @@ class Mailbox:
 
     @property
     def pending(self) -> dict[str, int]:
-        """The offset in bytes up to which the reports file was processed, by the name of the file."""
+        """The offset in bytes up to which the reports file was processed, by the name of the file: for `DumpableProcesses.dump`."""
         return {REPORTS: self.reports.offset}
 
     def say(self, *, go: int, free: int, leave: RunEndReason | None = None) -> None:

@@ -185,7 +185,7 @@ class ProcessGang(ABC):
 
 
 def word(ended: resource_manager_pb2.RunEnded) -> dict[str, object]:
-    """Return the JSON message to other ranks about the failed end of a run."""
+    """Return the JSON object that tells other ranks of a run's failure: whether user code is responsible, and the message."""
     return {"user": ended.failure == common_pb2.FAILURE_CLASS_USER_CODE, "message": ended.message}
 
 

@@ -26,7 +26,7 @@ class SessionRequests:
     """Opens agent sessions and passes each request to the component of the scheduler that handles it.
 
     Args:
-        live: Receives the events that follow from requests.
+        runtime: Receives the events that follow from requests.
         sessions: Registers the sessions.
         garbage: Receives the snapshot inventories of nodes.
         predictions: Receives the answers of predictors.

@@ -14,7 +14,7 @@ class SlotReservations:
     """Lists slots and nodes, reserves and releases slots, and drains nodes on behalf of clients.
 
     Args:
-        live: Provides the state of the cluster and handles the resulting events.
+        runtime: Provides the state of the cluster and handles the resulting events.
         sessions: Provides the addresses of the agents and the time of their last messages.
     """
 

@@ -49,7 +49,7 @@ class Catalog:
     Call `load` once, then start `run` as a task.
 
     Args:
-        live: The event loop of the scheduler; receives `DataChanged` events.
+        runtime: The event loop of the scheduler; receives `DataChanged` events.
         sessions: The agent sessions of nodes.
         inspections: Sends path queries to nodes.
         stub: Client of the catalog service of AppStat.

@@ -31,7 +31,7 @@ class Importer:
     """Imports experiments, one at a time.
 
     Args:
-        live: The event loop of the scheduler.
+        runtime: The event loop of the scheduler.
         commands: Claims the ids of experiments, and loads experiments into the core.
         stub: Client of AppStat.
     """

@@ -49,7 +49,7 @@ class ExperimentCommands:
     """Creates and changes experiments on behalf of clients. Validates each request before it becomes an event.
 
     Args:
-        live: The event loop of the scheduler.
+        runtime: The event loop of the scheduler.
         look: Reads experiments.
         generators: Validates the generator of a new experiment.
         predictors: Validates the predictor of a new experiment.

@@ -33,7 +33,7 @@ class ExperimentQueries:
     """Reads experiments and jobs: those in the core from the core, and other finished ones from AppStat.
 
     Args:
-        live: The event loop of the scheduler.
+        runtime: The event loop of the scheduler.
         stub: Client of AppStat.
         appstat_address: The address of AppStat for clients.
     """

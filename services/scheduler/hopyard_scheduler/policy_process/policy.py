@@ -90,7 +90,7 @@ class RemotePolicy:
 
     Args:
         name: The policy's name for people.
-        experiment: The stream of the experiment.
+        stream: The stream of the experiment.
         spec_json: The experiment's specification.
         parameters: The policy's parameters.
         source: Provides processes.
@@ -327,7 +327,7 @@ class RemotePolicy:
         """Sends an up-call to the process.
 
         Raises:
-            SeatLost: The stream has ended.
+            ConnectionLost: The stream has ended.
             _GivenUpError: The up-call is larger than a message may be.
         """
         response = pb.DriveResponse(up_call=message)

@@ -26,7 +26,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
     exist, and Conflict if the experiment has ended or the engine refuses the operation.
 
     Args:
-        live: Handles the resulting events.
+        runtime: Handles the resulting events.
         commands: Reads experiments and jobs.
     """
 

@@ -22,7 +22,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
 
     Args:
         registry: The register of connections.
-        live: Checks that the experiment that a process names is unfinished; None: it is not checked.
+        runtime: Checks that the experiment that a process names is unfinished; None: it is not checked.
     """
 
     def __init__(self, registry: ConnectionRegistry, runtime: Runtime | None = None) -> None:

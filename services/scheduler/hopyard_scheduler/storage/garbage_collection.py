@@ -110,7 +110,7 @@ class SnapshotNeeds:
     stream.
 
     Args:
-        live: Provides the core.
+        runtime: Provides the core.
         look: Reads finished experiments.
         for_others: True if a finished experiment needs the snapshots that it keeps only for reuse.
     """
@@ -201,7 +201,7 @@ class GarbageCollector:
     """Deletes blobs and files that no experiment needs.
 
     Args:
-        live: Provides the core, and the lock between batches.
+        runtime: Provides the core, and the lock between batches.
         sessions: The agent sessions of nodes.
         look: Reads finished experiments.
         stub: Client of AppStat.

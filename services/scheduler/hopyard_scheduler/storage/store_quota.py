@@ -47,7 +47,7 @@ class StoreQuota:
     """Enforces the quota of the store: the maximum size of the snapshots of all experiments.
 
     Args:
-        live: Provides the core, with the unfinished and the most recently finished experiments.
+        runtime: Provides the core, with the unfinished and the most recently finished experiments.
         look: Reads all other experiments.
         stub: Client of AppStat.
         load: Replays the experiment with a given id into the core.

@@ -49,7 +49,7 @@ _HOME: Final = {
 if not TYPE_CHECKING:  # with this function, a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load a public name from its module on first use (PEP 562)."""
+        """Load a public name from its module on first use (PEP 562). Raise AttributeError for any other name."""
         if name not in _HOME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value: object = getattr(import_module(_HOME[name]), name)

@@ -1,4 +1,7 @@
-"""The version of Hopyard, and the time of its import. A separate module, so that internal modules need not import the public names."""
+"""The version of Hopyard, and the time when this process imported it.
+
+This is a separate module, so that internal modules can read both values without importing the public names.
+"""
 
 import time
 from typing import Final

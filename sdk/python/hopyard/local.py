@@ -120,7 +120,7 @@ def _newest(store: Path) -> Path | None:
 
 
 def _keep(driver: TrainerDriver, store: Path) -> None:
-    """Save a snapshot into `store`, and remove older ones only after it is complete."""
+    """Save a snapshot of the driver's trainer into the folder `store`, and remove older ones only after it is complete."""
     store.mkdir(parents=True, exist_ok=True)
     target = store / f"position-{driver.position:012d}"
     partial = Path(tempfile.mkdtemp(dir=store, prefix=".saving-"))

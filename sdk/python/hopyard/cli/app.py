@@ -106,7 +106,7 @@ def build(arguments: list[str]) -> Callable[..., Any]:
 
 
 def _know_options(group: TyperGroup) -> None:
-    """For shell completion, load the plugin command that is being completed into `group`, so that its options are offered.
+    """Add the plugin command on the command line to `group`, so that shell completion offers its options.
 
     A command that cannot be loaded is ignored.
     """

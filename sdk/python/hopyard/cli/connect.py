@@ -97,8 +97,8 @@ async def connected(
         server: The value of --server.
         data: The value of --data.
         purpose: Description of the command, for the error message of others that find the directory locked.
-        agent: Whether such services include a node agent, so that files on the node are readable. It is not started if an
-            experiment is RUNNING, since it would train.
+        agent: Whether the services that run during the command include a node agent, so that files on the node are
+            readable. It is not started if an experiment is RUNNING, since it would train.
         fresh: Whether to create a data directory in which no cluster has run.
 
     Raises:

@@ -145,8 +145,9 @@ def why(experiment: Experiment, job: Job) -> str:
 def lost_progress(job: Job) -> bool:
     """Return whether a job lost its progress when it left its slot, so that its next run starts from the beginning.
 
-    The reason of a job that waits for a slot has the reason of the last run's end in its argument `last`.
+    This follows from the reason why its last run ended.
     """
+    # The reason of a job that waits for a slot contains that reason as its argument `last`.
     code, args, last = job.reason_code, job.reason_args, job.reason_args.get("last")
     if isinstance(last, Reason):
         code, args = last.code, last.args
@@ -154,9 +155,10 @@ def lost_progress(job: Job) -> bool:
 
 
 def is_asked(experiment: Experiment) -> bool:
-    """Return whether an experiment has been waiting for an answer of its policy for a short time only.
+    """Return whether an experiment waits for an answer of its policy, but not for long.
 
-    Such a reason is not shown. The reason of a longer wait has its duration as an argument.
+    Commands do not show such a short wait. The arguments of the reason tell it from a long one: only those of a long wait contain its
+    duration.
     """
     return experiment.reason_code is ReasonCode.WAITS_FOR_POLICY and not experiment.reason_args
 

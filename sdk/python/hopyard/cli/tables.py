@@ -237,7 +237,10 @@ def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) ->
 
 
 def _grown(experiment: Experiment) -> str:
-    """Return the command that plots the number of slots of each job over time; empty if the policy is not elastic."""
+    """Return the command that plots the number of slots of each job over time.
+
+    Empty: the policy is not elastic, so it does not change the number of slots of running jobs.
+    """
     if (experiment.spec.get("policy") or {}).get("elastic") is None:
         return ""
     return f"hopyard plot {experiment.id} --kind gangs -o gangs.svg shows the number of slots of each job"
@@ -301,9 +304,16 @@ def _line(subject: str, look: str, words: str) -> Text:
 def _with_reasons(
     columns: Sequence[str], rows: Sequence[Row], reasons: Sequence[str], width: int
 ) -> tuple[Table, bool]:
-    """Return a table of `rows` with a last column of reasons if `width` and the length of the reasons allow it, else without it.
+    """Return a table of `rows`, with the reasons as its last column if they fit.
 
-    Also return True if no reasons are left to print below the table.
+    Args:
+        columns: The headings, without that of the reasons.
+        rows: The rows, without reasons.
+        reasons: The reason for each row; empty: none.
+        width: Width of the terminal in characters.
+
+    Returns:
+        The table; and whether it contains all reasons, so that none must be printed below it.
     """
     bare = _filled(_table(*columns), rows)
     measured = Console(width=_MEASURED_WIDTH, file=io.StringIO()).measure(bare).maximum

@@ -90,6 +90,7 @@ class AsyncClient(ClientQueries):
         The call returns before the runs are suspended; `wait(..., until={ExperimentState.PAUSED})` waits for that.
 
         Raises:
+            NotFound: There is no such experiment.
             Conflict: The experiment has ended.
         """
         connection = await self._connection()
@@ -101,6 +102,7 @@ class AsyncClient(ClientQueries):
         """Continue a paused experiment. No effect if it is running.
 
         Raises:
+            NotFound: There is no such experiment.
             Conflict: The experiment has ended; `extend` continues it.
         """
         connection = await self._connection()
@@ -109,23 +111,34 @@ class AsyncClient(ClientQueries):
         return converters.experiment(answer.experiment)
 
     async def stop(self, experiment: str | Experiment) -> Experiment:
-        """Stop an experiment and terminate all its jobs. The snapshot of the best job is kept. No effect if it has ended."""
+        """Stop an experiment and terminate all its jobs. The snapshot of the best job is kept. No effect if the experiment has ended.
+
+        Raises:
+            NotFound: There is no such experiment.
+        """
         connection = await self._connection()
         request = experiment_pb2.StopExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.StopExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def close_experiment(self, experiment: str | Experiment) -> Experiment:
-        """End a study as COMPLETED. Jobs that are not yet trained to their requested position are terminated."""
+        """End a study as COMPLETED. Jobs that are not yet trained to their requested position are terminated.
+
+        No effect if the study has ended.
+
+        Raises:
+            NotFound: There is no such experiment.
+        """
         connection = await self._connection()
         request = experiment_pb2.CloseExperimentRequest(experiment=id_of(experiment))
         answer = await connection.call(lambda: connection.experiments.CloseExperiment(request))
         return converters.experiment(answer.experiment)
 
     async def keep_experiment(self, experiment: str | Experiment) -> None:
-        """Restart the idle timer (`stop.idle`) of a study, so that it stays open.
+        """Restart the idle timer of a study, after which it ends (`stop.idle`), so that it stays open.
 
         Raises:
+            NotFound: There is no such experiment.
             Conflict: The experiment has ended.
         """
         connection = await self._connection()
@@ -216,9 +229,9 @@ class AsyncClient(ClientQueries):
 
         Args:
             experiment: The experiment or its id.
-            jobs: Number of additional jobs.
+            jobs: Number of additional jobs; 0: none.
             max_iterations: The new length of a job in the experiment's unit, not below the current one; 0: unchanged.
-            seconds: Additional seconds for `stop.max_time`.
+            seconds: Seconds to add to the time limit `stop.max_time`; 0: none.
 
         Raises:
             InvalidInput: No extension is given, `max_iterations` is below the current one, or a number is out of range.
@@ -282,7 +295,8 @@ class AsyncClient(ClientQueries):
         Other jobs continue. The call returns before the job is suspended.
 
         Raises:
-            Conflict: The job has ended.
+            NotFound: There is no such experiment or job.
+            Conflict: The job or its experiment has ended.
         """
         connection = await self._connection()
         request = job_manager_pb2.PauseJobRequest(experiment=id_of(experiment), job=job)
@@ -293,7 +307,8 @@ class AsyncClient(ClientQueries):
         """Release a job that `pause_job` holds, so that the policy may start it again. No effect on a job that is not paused.
 
         Raises:
-            Conflict: The job has ended.
+            NotFound: There is no such experiment or job.
+            Conflict: The job or its experiment has ended.
         """
         connection = await self._connection()
         request = job_manager_pb2.UnpauseJobRequest(experiment=id_of(experiment), job=job)
@@ -301,9 +316,13 @@ class AsyncClient(ClientQueries):
         return converters.job(answer.job)
 
     async def stop_job(self, experiment: str | Experiment, job: str) -> Job:
-        """Terminate a job: a running one at its next boundary, an idle one immediately. No effect if it has ended.
+        """Terminate a job: a running one at its next boundary, an idle one immediately. No effect if the job has ended.
 
         Its reports are kept.
+
+        Raises:
+            NotFound: There is no such experiment or job.
+            Conflict: The experiment has ended.
         """
         connection = await self._connection()
         request = job_manager_pb2.TerminateJobRequest(experiment=id_of(experiment), job=job)

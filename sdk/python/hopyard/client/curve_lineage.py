@@ -11,15 +11,18 @@ from hopyard.client.types import Job
 
 
 def ancestor(job: Job, upto: float, passed: Collection[str]) -> str | None:
-    """Return the id of the job that trained the beginning of `job` up to its fork position, or None if `job` itself trained it.
+    """Return the id of the job whose reports come before those of `job` in a learning curve: the job from which it was forked.
 
-    A caller starts with a forked job and repeats the call for each returned job. Two jobs may each have been forked from the
-    other at different times. The search then ends at the first job that is reached twice.
+    To find all jobs of a curve, begin with the last one and repeat the call for each returned job. The search always ends, also if two
+    jobs were forked from each other at different times.
 
     Args:
-        job: The job reached by the search.
-        upto: Position up to which the reports of `job` belong to the curve.
+        job: The job that the search has reached.
+        upto: Position up to which the reports of `job` belong to the curve; infinite for the first job of the search.
         passed: Ids of the jobs that the search has reached before.
+
+    Returns:
+        The id; None: the search ends, since `job` is not a fork, or the search would return to a job that it has reached before.
     """
     if job.parent is None or job.id in passed or (upto <= job.fork_position and job.parent in passed):
         return None

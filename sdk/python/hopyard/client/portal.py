@@ -35,7 +35,10 @@ class LoopThread:
         return self._shared is not None and self._shared.process != os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end and return its result. If the calling thread is interrupted, the coroutine is cancelled."""
+        """Run a coroutine to its end and return its result. If the calling thread is interrupted, the coroutine is cancelled.
+
+        It raises the errors of `start`, and those of the coroutine.
+        """
         future = self.start(work)
         try:
             return future.result()

@@ -214,6 +214,7 @@ class ClientQueries:
             until: States to wait for. An experiment that ends in another state is returned as well.
 
         Raises:
+            NotFound: There is no such experiment.
             TimedOut: The timeout has passed.
         """
         newest: Experiment | None = None
@@ -231,7 +232,11 @@ class ClientQueries:
         return await self.get(experiment)
 
     async def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
-        """Return all jobs of an experiment (`state` None) or those in one state, in order of creation."""
+        """Return all jobs of an experiment (`state` None) or those in one state, in order of creation.
+
+        Raises:
+            NotFound: There is no such experiment.
+        """
         connection = await self._connection()
         request = job_manager_pb2.ListJobsRequest(experiment=id_of(experiment), page_size=_PAGE)
         if state is not None:
@@ -256,12 +261,16 @@ class ClientQueries:
         return converters.job(answer.job)
 
     async def best(self, experiment: str | Experiment) -> Job | None:
-        """Return the job with the best value of the metric so far, or None before the first report."""
+        """Return the job with the best value of the metric so far, or None before the first report with a finite value.
+
+        Raises:
+            NotFound: There is no such experiment.
+        """
         present = await self.get(experiment)
         return await self.job(present.id, present.best_job) if present.best_job is not None else None
 
     async def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
-        """Return all accepted reports of an experiment, ordered by job and position.
+        """Return all accepted reports of an experiment, ordered by job and position. Empty if the experiment or the job is unknown.
 
         Args:
             experiment: The experiment or its id.
@@ -285,6 +294,9 @@ class ClientQueries:
         Args:
             experiment: The experiment or its id.
             reports: Whether the table has one row per report. Otherwise it has one row per job, in order of creation.
+
+        Raises:
+            NotFound: There is no such experiment.
         """
         from hopyard.results import job_results, report_results
 
@@ -298,6 +310,9 @@ class ClientQueries:
 
         A trace has the hyperparameters of a job, its learning curve, and the training seconds of each report. A position that
         was trained again after a return to an earlier snapshot occurs once. Jobs without reports are omitted.
+
+        Raises:
+            NotFound: There is no such experiment.
         """
         from hopyard.traces.recorder import Recorder
 

@@ -200,7 +200,7 @@ class Client:
         return self._loop.run(self._client.stop_job(experiment, job))
 
     def jobs(self, experiment: str | Experiment, state: JobState | None = None) -> list[Job]:
-        """Return all jobs of an experiment (`state` None) or those in one state, in order of creation."""
+        """Return all jobs of an experiment (`state` None) or those in one state, in order of creation; see `AsyncClient.jobs`."""
         return self._loop.run(self._client.jobs(experiment, state))
 
     def job(self, experiment: str | Experiment, job: str) -> Job:
@@ -208,7 +208,7 @@ class Client:
         return self._loop.run(self._client.job(experiment, job))
 
     def best(self, experiment: str | Experiment) -> Job | None:
-        """Return the job with the best value of the metric so far, or None before the first report."""
+        """Return the job with the best value of the metric so far, or None before the first report; see `AsyncClient.best`."""
         return self._loop.run(self._client.best(experiment))
 
     def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:

@@ -114,9 +114,10 @@ class Experiment:
         created_at: Time of creation in seconds since the Unix epoch.
         ended_at: Time of the end in seconds since the Unix epoch; None while the experiment has not ended.
         jobs: Number of jobs by the name of their state.
-        best_job: Id of the job with the best value so far; None before the first report.
-        best_value: The best value so far.
-        best_position: The position of the best value.
+        best_job: Id of the job with the best value so far; None before the first report with a finite
+            value.
+        best_value: The best value so far; None: there is no `best_job`.
+        best_position: The position of the best value; 0: there is no `best_job`.
         slots: Number of slots that the experiment has now, with and without a run.
         share: Number of slots that the experiment may use now.
         running_seconds: Seconds since the creation, without those in which the experiment was paused.
@@ -195,11 +196,11 @@ class Job:
         priority: Order among the idle jobs, higher first; None: 0.
         parent: Id of the job whose snapshot this job started from (a fork); None: it is not a fork.
         fork_position: Position of that snapshot; 0: it is not a fork.
-        best_value: Best value of the metric so far; None: no report yet.
-        best_position: Position of the best value.
+        best_value: Best value of the metric so far; None: no report with a finite value yet.
+        best_position: Position of the best value; meaningless if `best_value` is None.
         last_value: Newest value of the metric; None: no report yet.
         seconds: Training time in seconds.
-        failures: Number of runs that the user's code failed.
+        failures: Number of runs that failed because of an error in the user's code.
         suspends: Number of suspensions.
         snapshots: The snapshots that exist.
         group: Id of the first experiment of the group, under which nodes store the job's logs.
@@ -306,12 +307,12 @@ class Slot:
         experiment: Id of the experiment whose job runs on it, else of the one that reserves it (of a group, its first
             experiment); None: none.
         job: Id of the job that runs on it; None: it is idle.
-        attempt: Number of the run on it.
+        attempt: Number of the run on it within its job, from 1; meaningless if `job` is None.
         cpus: Number of CPU threads of a training process on it.
         gpus: Indices of the GPUs that a training process on it sees.
-        rank: Rank of the process that runs here in its gang; 0 without a gang.
-        world: Number of slots of the job's run.
-        hardware: Hardware class of the host; empty: unknown.
+        rank: Rank in its gang of the process that runs on it; 0 without a gang.
+        world: Number of slots of the run on it, which is the number of ranks of the gang; 1 without a gang.
+        hardware: The kind of host, as a text that is equal for hosts on which training has the same speed; empty: unknown.
     """
 
     id: str

@@ -16,7 +16,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class SearchSource(enum.Enum):
-    """The kind of source from which a search was read."""
+    """The kind of source of a search: an experiment of a cluster (live), a simulation (simulated), or recorded traces."""
 
     EXPERIMENT = "live"
     SIMULATION = "simulated"
@@ -64,7 +64,7 @@ class PlottedRun:
         job: Id of the job.
         attempt: Number of the run within the job, from 1.
         start: When the run was placed on the slot, in seconds since the search began.
-        end: When the run ended; None: it has not ended.
+        end: When the run ended, on the same clock; None: it has not ended.
         reason: Why the run ended: UNTIL, SUSPENDED, PREEMPTED, LOST, FAILED or TERMINATED; None: it has not ended, or the reason is
             unknown.
         mode: TRAIN, EVALUATE or PROFILE. A PROFILE run only measures the speed of training; its training is discarded.
@@ -90,8 +90,8 @@ class PlottedVisit:
         partition: Name of the partition, such as "train/3".
         evaluates: True: the run evaluates the model. False: it trains it.
         start: When the run was placed on the slot, in seconds since the search began.
-        began: When its process had started and loaded the job's state; None: it has not yet, or never did.
-        end: When the run ended; None: it has not ended.
+        began: When its process had started and loaded the job's state, on the same clock; None: it has not yet, or never did.
+        end: When the run ended, on the same clock; None: it has not ended.
         reason: Why the run ended, as in `PlottedRun.reason`.
         got: Bytes of the job's snapshot that were transferred to the node for this run; 0: the node had the snapshot, or there is none.
         from_store: Whether these bytes came from the store; otherwise they came from another node.
@@ -127,7 +127,9 @@ class PartitionReplicas:
 
 @dataclass(frozen=True, slots=True)
 class JournalStory:
-    """The history of an experiment, from its journal. Times are seconds since the Unix epoch, and all lists are ordered by time.
+    """The history of an experiment, from its journal. All lists are ordered by time.
+
+    Times, also those in runs and visits, are seconds since the Unix epoch.
 
     Attributes:
         runs: The runs of its jobs.
@@ -178,7 +180,7 @@ class Search:
         durations: Time on slots of each job, by its id.
         runs: The runs of the jobs.
         completed_jobs: Pairs (time, number of jobs that reached `max_position` until then), ordered by time.
-        pools: Tuples (time, promising, opportunistic): the sizes of the two pools from that time on.
+        pools: Tuples (time, number of promising jobs with a run, number of opportunistic jobs with a run), ordered by time.
         labels: For each labelled job, pairs (time, priority): each label that the policy gave to it. A priority above 0 means
             promising.
         confidences: Tuples (time, number of slots, confidences in descending order): the policy's estimates at that time of the

@@ -33,7 +33,7 @@ class PlotKind:
         module: Name of the module of `hopyard.plots.figures` that draws it.
         shows: Class of the plot's data; no two kinds have the same class.
         gather: Function that returns the plot's data for a sequence of searches.
-        over: Whether `gather` takes an `ProgressAxis`: the plot can show positions or time on its x axis.
+        over: Whether `gather` takes a `ProgressAxis`: the plot can show positions or time on its x axis.
     """
 
     about: str

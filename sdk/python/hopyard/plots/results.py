@@ -172,10 +172,18 @@ def _slots_per_job(fields: _Fields) -> int:
 
 
 def _pools(where: str, pools: Any, fields: _Fields) -> Any:
-    """Return the field "pools" of a result as tuples (seconds, promising slots, opportunistic slots).
+    """Return the field "pools" of a result as tuples (seconds since the search began, promising jobs, opportunistic jobs).
 
     The field is either a list of such tuples, or an object with `names` of pools and `points`, lists of a time and one number per name.
     Return an empty tuple if the pools have other names.
+
+    Args:
+        where: Place of the result in error messages.
+        pools: The value of the field.
+        fields: The fields of the result.
+
+    Raises:
+        InvalidInput: The field has another form.
     """
     if not isinstance(pools, dict):
         return fields.rows("pools", lambda row: _numbers(row, 3))

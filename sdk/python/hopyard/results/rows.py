@@ -20,7 +20,7 @@ METRIC: Final = "metric."
 
 
 class ColumnKind(enum.Enum):
-    """The type of all values of a column. Any value may also be missing (None)."""
+    """The type of all values of a column: bool, int, float or text. Any value may also be missing (None)."""
 
     BOOL = "bool"
     INT = "int"
@@ -88,7 +88,7 @@ class Results:
         return iter(self.rows)
 
     def column(self, name: str) -> list[Any]:
-        """Return the values of the column `name`, one for each row."""
+        """Return the values of the column `name`, one for each row. Raise KeyError if there are rows and no such column."""
         return [row[name] for row in self.rows]
 
     def frame(self) -> pd.DataFrame:
@@ -108,9 +108,17 @@ class Results:
 def job_results(experiment: Experiment, jobs: Iterable[Job]) -> Results:
     """Return a table with one row per job, in the order of `jobs`.
 
+    The columns are `experiment` (an id) and fields of `Job`: `job` (the id), `state`, `best` and `last` (values of the metric that the
+    experiment optimizes), `best_position`, `position`, `seconds`, `attempt`, `failures`, `suspends`, `priority`, `parent`,
+    `fork_position`, `reason`, `reason_code`, followed by one column `hp.NAME` for each hyperparameter, ordered by name.
+
     Nested hyperparameters have columns named by their path, such as `hp.optimizer.name`. A dot in a name is escaped with a
     backslash. Values that a job does not have are missing. In a column with lists or with values of several types, values
     that are not texts are written as JSON.
+
+    Args:
+        experiment: The experiment of the jobs, which becomes `Results.experiment`.
+        jobs: The jobs.
     """
     rows = []
     for job in jobs:
@@ -134,8 +142,19 @@ def job_results(experiment: Experiment, jobs: Iterable[Job]) -> Results:
 def report_results(experiment: Experiment, statistics: Iterable[Statistic]) -> Results:
     """Return a table with one row per report, in the order of `statistics`.
 
-    The column `seconds` is the training time since the previous report of the run; `at` is the time of the report in seconds
-    since the Unix epoch.
+    The columns are:
+        `experiment`, `job`: Ids of the experiment and of the job.
+        `attempt`: Number of the run within the job.
+        `position`: Position of the report, in the experiment's unit.
+        `part`: Name of the data partition on which the metrics were evaluated; missing: all data.
+        `examples`: Number of evaluated examples; missing: unknown.
+        `seconds`: Training time in seconds since the previous report of the run.
+        `at`: Time of the report in seconds since the Unix epoch.
+        `metric.NAME`: The value of each metric, ordered by name; missing: the report does not contain it.
+
+    Args:
+        experiment: The experiment, whose id is in each row.
+        statistics: The reports.
     """
     rows = []
     for one in statistics:

@@ -15,7 +15,7 @@ class Option:
     """A command-line option of a script that takes a value.
 
     Attributes:
-        name: Name of the value in the script.
+        name: Name by which the script reads the value, such as `lr`.
         flag: The option as typed, such as `--lr`.
         default: The default if it is a number or a string, else None.
         choices: The allowed values; empty: unrestricted.
@@ -109,9 +109,9 @@ def _run_by_typer(tree: ast.Module) -> set[str]:
 
 
 def _is_command(function: ast.FunctionDef) -> bool:
-    """Return whether a function has a typer command decorator.
+    """Return whether a function is a typer command: it has a decorator `command`, but no decorator `option` or `argument`.
 
-    A function with option or argument decorators is a click command, whose parameters are not its options.
+    A function with one of the latter is a click command, whose options are its decorators and not its parameters.
     """
     names = [_last_name(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list]
     return "command" in names and "option" not in names and "argument" not in names

@@ -1,6 +1,6 @@
-"""Assigns jobs to pools by their label, a priority that the policy sets (HyperDrive, section 3).
+"""Assigns jobs to pools by their priority, the number with which a policy labels a job (HyperDrive, section 3).
 
-A job with a label above 0 is promising, any other one opportunistic.
+A job with a priority above 0 is promising, any other one opportunistic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hopyard.client.types import Job, JobState
 
 
 class Pool(enum.Enum):
-    """The pool of a job: PROMISING (label above 0), OPPORTUNISTIC (any other unfinished job), or ENDED (terminated)."""
+    """The pool of a job: PROMISING (priority above 0), OPPORTUNISTIC (any other unfinished job), or ENDED (terminated)."""
 
     PROMISING = "promising"
     OPPORTUNISTIC = "opportunistic"
@@ -32,7 +32,7 @@ LOOKS: Final = {
 
 
 def labelled(jobs: Iterable[Job]) -> bool:
-    """Return whether any job has a label. If none has, the policy does not use pools, and they are not shown."""
+    """Return whether the policy has set the priority of any job. If not, it does not use pools, and they are not shown."""
     return any(job.priority is not None for job in jobs)
 
 
@@ -56,7 +56,7 @@ def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
 
 
 def mark(job: Job, *, ascii_only: bool = False) -> Text:
-    """Return the symbol of a job's pool, with the label of a promising job, for a table. Empty: the job has ended or has no pool."""
+    """Return the symbol of a job's pool, with the priority of a promising job, for a table. Empty: the job has ended or has no pool."""
     pool = pool_of(job)
     if pool is None or pool is Pool.ENDED:
         return Text("")

@@ -140,7 +140,7 @@ class LiveModel:
         self._heard = now
 
     def silence(self, now: float) -> str:
-        """Return a message if the cluster has not answered for `SILENT_SECONDS` before `now`, else an empty string."""
+        """Return a message if the cluster has not answered for `SILENT_SECONDS` before `now` (monotonic seconds), else an empty str."""
         if self._heard is None or now - self._heard < SILENT_SECONDS:
             return ""
         return f"no answer from the cluster for {formatting.duration(now - self._heard)}"
@@ -158,12 +158,14 @@ class LiveModel:
         return f"at most {formatting.duration(budget)} left" if budget is not None else ""
 
     def budget_left(self, now: float) -> float | None:
-        """Return the seconds from `now` until `max_time` ends the experiment, or None without such a limit."""
+        """Return the seconds from `now` (monotonic seconds) until `max_time` ends the experiment, or None without such a limit."""
         limit = self._stop.get("max_time")
         return max(0.0, limit - self.elapsed(now)) if isinstance(limit, int | float) else None
 
     def time_left(self, now: float) -> float | None:
-        """Estimate the seconds until all jobs are trained from the speed so far. None: no estimate is possible.
+        """Estimate, from the speed so far, the seconds from `now` (monotonic seconds) until all jobs are trained.
+
+        None: no estimate is possible.
 
         The estimate requires the policy `default` and no target, since otherwise jobs may end early. Jobs that are not created
         yet are assumed to have the average length of the ended ones.

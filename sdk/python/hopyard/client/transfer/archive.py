@@ -108,7 +108,7 @@ class ArchiveWriter:
                 writer.write(chunk)
 
     def finish(self, about: Mapping[str, Any]) -> None:
-        """Write the manifest: the fields `about` and the list of members. It must be the last call."""
+        """Write the manifest, which consists of the fields `about` and the list of members. No member can be added after it."""
         members = {
             name: {field: getattr(one, field) for field in ArchiveMember.__slots__}
             for name, one in self._members.items()
@@ -120,7 +120,10 @@ class ArchiveWriter:
 
 
 class MemberWriter:
-    """Compresses the bytes that are written to one member of an archive, and computes their hash and sizes."""
+    """Compresses the bytes that are written to one member of an archive, and computes their hash and sizes.
+
+    `ArchiveWriter.member` creates it.
+    """
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw

@@ -100,7 +100,7 @@ def gather(searches: Sequence[Search], over: ProgressAxis = ProgressAxis.POSITIO
 
 
 def _promising(search: Search, curves: Sequence[JobCurve]) -> tuple[Floats, ...] | None:
-    """Return `CurvePlot.promising`: a job is promising while the latest label that its policy gave it is above 0."""
+    """Return the attribute `promising` of `CurvePlot`: a job is promising while the latest priority that its policy set is above 0."""
     if not any(label > 0 for given in (search.labels or {}).values() for _, label in given):
         return None
     found = []

@@ -43,7 +43,7 @@ class GangPlot:
         jobs: Ids of the jobs in natural order (`natural`).
         runs: The runs, ordered by start.
         used: Pairs (seconds since the search began, number of slots that have a run from then on), ordered by time.
-        most: Number of different slots that had a run at any time.
+        most: Number of slots that had at least one run during the search, not necessarily at the same time.
         seconds: Slot-seconds (number of slots x seconds) spent in runs of each size; the key is the number of slots of a run. Runs of
             mode PROFILE are not included.
         time: Right end of the x axis, in seconds since the search began.

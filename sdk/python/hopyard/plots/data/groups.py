@@ -35,10 +35,10 @@ def need(search: Search, field: str, kind: str, key: str) -> Any:
 
 
 def one(searches: Sequence[Search], kind: str) -> Search:
-    """Return the only search of a sequence with at least one.
+    """Return the search of a sequence that must contain exactly one.
 
     Args:
-        searches: The searches.
+        searches: At least one search.
         kind: The kind of plot, for the error message.
 
     Raises:

@@ -44,7 +44,11 @@ class SlotMoment:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Data of the plot `slots`: one early and one late moment of a search, or one moment if the search has no two different ones."""
+    """Data of the plot `slots`.
+
+    Attributes:
+        moments: One early and one late moment of a search, or one moment if the search has no two different ones.
+    """
 
     moments: tuple[SlotMoment, ...]
 

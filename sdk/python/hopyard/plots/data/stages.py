@@ -44,7 +44,8 @@ class Totals:
         trials: Number of trials.
         positions: Positions to train if no trial shared a stage with another one.
         unique: Positions of all stages, each stage counted once.
-        done, running, waiting, unwanted: The part of `unique` in stages of this state (`StageState`).
+        done, running, waiting, unwanted: The part of `unique` in stages whose state (`StageState`) has this name: trained, in
+            training or about to be, needed but without a run, and needed by no trial.
         reused: Positions that trials did not train because another trial did, summed over trials.
         earlier: The part of `done` that was trained by trials of other experiments.
     """

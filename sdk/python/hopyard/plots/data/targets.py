@@ -49,7 +49,12 @@ class TargetTimes:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Policies whose searches are comparable: same traces and same number of slots. `title` is empty if the plot has only one panel."""
+    """A panel of a plot: policies whose searches are comparable, since they have the same traces and number of slots.
+
+    Attributes:
+        title: What the searches have in common; empty if the plot has only one panel.
+        policies: The times to the target of each policy.
+    """
 
     title: str
     policies: tuple[TargetTimes, ...]
@@ -99,7 +104,12 @@ class TargetScaling:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPanel:
-    """Policies whose searches replayed the same traces. `title` is empty if the plot has only one panel."""
+    """A panel of the plot `capacity`: policies whose searches replayed the same traces.
+
+    Attributes:
+        title: What the searches have in common; empty if the plot has only one panel.
+        policies: The times to the target of each policy, by number of slots.
+    """
 
     title: str
     policies: tuple[TargetScaling, ...]
@@ -107,7 +117,14 @@ class CapacityPanel:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Data of the plot `capacity`: times to the target over the number of slots. Fields as in `Targets`."""
+    """Data of the plot `capacity`: times to the target over the number of slots.
+
+    Attributes:
+        metric: Name of the metric.
+        target: The value of the metric that all searches had to reach.
+        longest: The longest time in seconds that a search took until the target, or until its end without reaching the target.
+        panels: The panels, one for each group of comparable searches.
+    """
 
     metric: str
     target: float

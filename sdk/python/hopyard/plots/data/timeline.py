@@ -31,9 +31,11 @@ class Gantt:
 class Pools:
     """Data of the plot `pools`: the size of the pools of promising and opportunistic jobs over time.
 
+    The size of a pool is the number of its jobs that have a run; if each job runs on one slot, it is the number of slots.
+
     Attributes:
-        points: Tuples (seconds since the search began, slots of the promising pool, slots of the opportunistic pool), ordered by time.
-            Sizes hold until the next tuple.
+        points: Tuples (seconds since the search began, size of the promising pool, size of the opportunistic pool), ordered by time.
+            Sizes are valid until the next tuple.
         time: Right end of the x axis, in seconds since the search began.
     """
 

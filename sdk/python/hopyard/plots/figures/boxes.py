@@ -17,7 +17,10 @@ _HALF = 0.26
 
 
 def draw(data: Boxes) -> Figure:
-    """Draw a box plot with one box per policy: quartiles and median, whiskers to the fastest and slowest search, a ring per search."""
+    """Draw a box plot of the times to the target, with one box per policy.
+
+    A box shows quartiles and median. Whiskers extend to the fastest and the slowest search, and each search has a ring.
+    """
     most = max(len(panel.policies) for panel in data.panels)
     several = len(data.panels) > 1
     figure, all_axes = theme.grid(len(data.panels), max(2.2 if several else 3.6, 0.6 + 0.8 * most), theme.HEIGHT)

@@ -11,7 +11,7 @@ from hopyard.plots.figures import theme
 
 
 def draw(data: Capacity) -> Figure:
-    """Draw one line per policy through the medians, in a band from the lower to the upper quartile."""
+    """Draw one line per policy through the medians of the time to the target, in a band from the lower to the upper quartile."""
     several = len(data.panels) > 1
     figure, all_axes = theme.grid(len(data.panels), 3.4 if several else theme.WIDTH, theme.HEIGHT, columns=3)
     every = [times for panel in data.panels for policy in panel.policies for times in policy.times]

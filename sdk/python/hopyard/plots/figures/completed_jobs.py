@@ -15,7 +15,10 @@ _COLUMNS: Final = 4
 
 
 def draw(data: CompletedJobs) -> Figure:
-    """Draw one step line per search. Searches of the same policy have one colour and one entry in the legend."""
+    """Draw the number of completed jobs over time, as one step line per search.
+
+    Searches of the same policy have one colour and one entry in the legend.
+    """
     figure, axes = theme.new()
     longest = max(steps.time for steps in data.searches)
     unit = theme.time_unit(longest)

@@ -119,7 +119,15 @@ def _corners(run: GangRun, row: int, widest: int, data: GangPlot, unit: theme.Ti
 
 
 def _numbers(axes: Axes, data: GangPlot, rows: dict[str, int], widest: int, unit: theme.TimeUnit) -> None:
-    """Write the number of slots into the bar of each run, if there is room."""
+    """Write the number of slots into the bar of each run, if there is room.
+
+    Args:
+        axes: The axes with the bars.
+        data: The data of the plot.
+        rows: The row of each job by its id.
+        widest: The largest number of slots of any run.
+        unit: The unit of the x axis.
+    """
     for run in data.runs:
         end = data.time if run.end is None else run.end
         text = str(run.slots)

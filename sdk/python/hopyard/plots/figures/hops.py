@@ -125,7 +125,16 @@ def _corners(visit: PlottedVisit, row: int, time: float, unit: theme.TimeUnit) -
 
 
 def _way(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) -> None:
-    """Draw the path of the best job's model from slot to slot; a run on several slots is on the first, with ties to the others."""
+    """Draw the path of the best job's model from slot to slot.
+
+    A run on several slots is drawn in the row of the first one, with a vertical line to the rows of the others.
+
+    Args:
+        axes: The axes to draw in.
+        data: The data of the plot.
+        rows: The row of each slot by its id.
+        unit: The unit of the x axis.
+    """
     own = sorted((visit for visit in data.visits if visit.job == data.best), key=lambda visit: visit.start)
     way: list[tuple[float, int]] = []
     ties = []
@@ -141,7 +150,10 @@ def _way(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) 
 
 
 def _numbers(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUnit) -> None:
-    """Write the job's id into the bar of each visit, if there is room."""
+    """Write the job's id into the bar of each visit, if there is room.
+
+    `rows` contains the row of each slot by its id, and `unit` is the unit of the x axis.
+    """
     length = (data.time - data.visits[0].start) or 1.0
     for visit in data.visits:
         end = data.time if visit.end is None else visit.end

@@ -14,7 +14,7 @@ _EDGED: Final = 100
 
 
 def draw(data: Pools) -> Figure:
-    """Draw the slots of the promising pool as an area from 0, and the slots of the opportunistic pool stacked on top of it."""
+    """Draw the size of the promising pool as an area from 0, and the size of the opportunistic pool stacked on top of it."""
     figure, axes = theme.new()
     unit = theme.time_unit(data.time)
     points = np.array([*data.points, (data.time, *data.points[-1][1:])])

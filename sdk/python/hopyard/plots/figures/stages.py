@@ -99,7 +99,10 @@ def _rows(data: Tree) -> tuple[dict[int, float], int]:
 
 
 def _ties(axes: Axes, data: Tree, rows: dict[int, float], width: float) -> None:
-    """Draw the vertical lines from parents to children; pale lines to stages in state UNWANTED."""
+    """Draw the vertical lines from parent stages to their children; pale lines to stages that no trial needs (UNWANTED).
+
+    `rows` contains the row of each stage by its number. `width` is the width of the lines in points.
+    """
     for unwanted, color in ((True, theme.PALE), (False, theme.INK)):
         lines = [
             [(stage.start, rows[stage.parent]), (stage.start, rows[stage.number])]

@@ -200,9 +200,9 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Return the places, moved as little as possible so that neighbours are at least `gap` apart, in the same order.
+    """Return positions of labels, moved as little as possible so that neighbours are at least `gap` apart, in the same order.
 
-    All results are from 0 to 1, unless there are too many places for that.
+    Positions and `gap` are fractions of the height of the axes. All results are from 0 to 1, unless there are too many for that.
     """
     order = sorted(range(len(places)), key=lambda index: places[index])
     # Neighbouring labels that touch form a block, which is centred on the mean of their places.
@@ -243,7 +243,7 @@ class UnreachedMark(NamedTuple):
 
 
 def never_band(longest: float) -> UnreachedMark:
-    """Return the levels of an axis for finite times up to `longest` and infinite times beyond."""
+    """Return the levels of an axis for finite times up to `longest`, in the unit of the axis, and for infinite times beyond."""
     return UnreachedMark(1.04 * longest, 1.13 * longest)
 
 

@@ -207,7 +207,7 @@ def _show_store(store: StoreUse) -> None:
 
 
 def _show_kept(kept: Sequence[KeptForOthers]) -> None:
-    """Print the snapshots that experiments keep only for other ones, and the training time needed to recreate them."""
+    """Print the snapshots that experiments keep only for other experiments, and the training time needed to recreate them."""
     from rich.table import Table
 
     from hopyard._common import formatting

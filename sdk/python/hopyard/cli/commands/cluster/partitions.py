@@ -52,7 +52,17 @@ def partition(split: Split, given: str) -> DataPartition:
 
 
 def at_url(url: str) -> list[DataPartition]:
-    """Return the partitions of a copy of the output of `hopyard data split` at a URL, according to the manifest there."""
+    """Return the partitions of a data set that was written by `hopyard data split` and copied to an object store.
+
+    Args:
+        url: URL of the copied folder. Its manifest file lists the partitions.
+
+    Raises:
+        NotFound: There is no manifest at the URL.
+        InvalidInput: The file is not a manifest, or the scheme of the URL is not supported.
+        Unavailable: The store failed.
+        Unsupported: The package obstore is not installed.
+    """
     from hopyard._runtime.datasets.manifest import manifest_at
     from hopyard.client.datasets import DataPartition
 
@@ -64,13 +74,13 @@ def at_url(url: str) -> list[DataPartition]:
 
 
 def register_command(name: str, folder: Path, made: Sequence[WrittenPartition], nodes: Sequence[str]) -> str:
-    """Return the command line that registers partitions.
+    """Return the command line `hopyard data register ...` that registers partitions.
 
     Args:
         name: Name of the data set.
         folder: The folder with the files of the partitions.
         made: The partitions.
-        nodes: Names of nodes. The partitions of each split are assigned to them in round-robin order.
+        nodes: Names of nodes, at least one. The partitions of each split are assigned to them in round-robin order.
     """
     words = ["hopyard", "data", "register", name]
     for split, option in ((TRAIN, "--partition"), (EVAL, "--eval")):

@@ -294,7 +294,18 @@ def run_cluster(
     snapshot_quota: str | None = None,
     store_quota: str | None = None,
 ) -> int:
-    """Run `hopyard up` until a signal ends it, and return the exit code. The arguments are the options of the command."""
+    """Run `hopyard up` until a signal ends it, and return the exit code.
+
+    Args:
+        data: The data directory of the cluster.
+        slots: Number of slots of each node agent.
+        agents: Number of node agents.
+        host: The address on which services listen.
+        port: The scheduler's port; 0: a free one.
+        insecure: Whether services may listen beyond this computer without encryption.
+        snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
+        store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
+    """
 
     async def main() -> int:
         cluster = ClusterServices(

@@ -1,4 +1,4 @@
-"""Texts that commands print after an experiment was changed: the next command for the user, and notes on the file."""
+"""Texts that commands print after an experiment was changed: the next command for the user, and notes on the experiment file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implements the commands `pause`, `resume` and `stop` for one job. The arguments of the functions are the options of the command."""
+"""Implements the commands `pause`, `resume` and `stop` for one job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,21 @@ Act = Callable[[AsyncClient, Experiment], Awaitable[Job]]
 
 
 def pause_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Pause a job, wait up to `SUSPEND_SECONDS` until it has left its slots, and print its state, with `json` as JSON."""
+    """Pause a job, wait up to `SUSPEND_SECONDS` until it has left its slots, and print its state.
+
+    Without a running cluster, the command does not wait.
+
+    Args:
+        experiment: Id or name of the experiment; None: the newest one.
+        job: Id of the job.
+        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        data: The data directory, the value of --data; None: not given.
+        json: Whether to print the job as JSON.
+
+    Raises:
+        NotFound: There is no such experiment or job.
+        Conflict: The job or its experiment has ended.
+    """
     idle = asyncio.run(stopped_data_dir(server, data))
 
     async def act(client: AsyncClient, chosen: Experiment) -> Job:
@@ -36,7 +50,19 @@ def pause_one(experiment: str | None, job: str, server: str | None, data: Path |
 
 
 def resume_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Release a paused job, so that its policy may start it again, and print its state, with `json` as JSON."""
+    """Release a paused job, so that its policy may start it again, and print its state.
+
+    Args:
+        experiment: Id or name of the experiment; None: the newest one.
+        job: Id of the job.
+        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        data: The data directory, the value of --data; None: not given.
+        json: Whether to print the job as JSON.
+
+    Raises:
+        NotFound: There is no such experiment or job.
+        Conflict: The job or its experiment has ended.
+    """
     idle = asyncio.run(stopped_data_dir(server, data))
     chosen = _act("resume", lambda client, chosen: client.resume_job(chosen, job), experiment, server, data, json)
     if idle is not None:
@@ -44,7 +70,19 @@ def resume_one(experiment: str | None, job: str, server: str | None, data: Path 
 
 
 def stop_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Terminate a job, and print its state, with `json` as JSON."""
+    """Terminate a job, and print its state. A job that has ended does not change.
+
+    Args:
+        experiment: Id or name of the experiment; None: the newest one.
+        job: Id of the job.
+        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        data: The data directory, the value of --data; None: not given.
+        json: Whether to print the job as JSON.
+
+    Raises:
+        NotFound: There is no such experiment or job.
+        Conflict: The experiment has ended.
+    """
     _act("stop", lambda client, chosen: client.stop_job(chosen, job), experiment, server, data, json)
 
 

@@ -184,7 +184,7 @@ class RunSession:
     async def _suspend(
         self, client: AsyncClient, experiment: Experiment, model: LiveModel, feeding: asyncio.Task[None]
     ) -> None:
-        """Pause the experiment, and wait until its runs have saved their state, at most `SUSPEND_SECONDS`.
+        """Pause the experiment, and wait until its runs have saved their state. After `SUSPEND_SECONDS`, print a message instead.
 
         `feeding` is the task that updates the model until the experiment ends.
 
@@ -352,7 +352,21 @@ def run_file(
     json: bool,
     traces: Path | None = None,
 ) -> int:
-    """Run `hopyard run` and return the exit code. The arguments are the options of the command."""
+    """Run `hopyard run` and return the exit code.
+
+    Args:
+        file: The experiment file.
+        folder: Folder of the training code; None: the folder of the file.
+        slots: Number of slots of a new cluster; None: that in the file, else as many as the CPUs of this computer suffice for.
+        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        data: The data directory, the value of --data; None: not given.
+        json: Whether to print the result as JSON.
+        traces: The file to write the traces to at the end; None: no traces.
+
+    Raises:
+        SpecError: The experiment file is invalid.
+        InvalidInput: A file is missing or unreadable.
+    """
     # Before anything is started, so that mistakes in the file are reported immediately.
     submission: Submission = prepare(file, folder)
     trace_file = TraceFile(traces) if traces is not None else None
@@ -383,9 +397,17 @@ def run_file(
 def resume_experiment(
     given: str | None, *, slots: int | None, server: str | None, data: Path | None, json: bool
 ) -> int:
-    """Run `hopyard resume` and return the exit code. `given` is the id or name on the command line; None: see `find_unfinished`.
+    """Run `hopyard resume` and return the exit code.
 
-    The other arguments are the options of the command.
+    Args:
+        given: Id or name of the experiment; None: the newest paused experiment, else the newest unfinished one.
+        slots: Number of slots of a new cluster; None: that of the experiment.
+        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        data: The data directory, the value of --data; None: not given.
+        json: Whether to print the result as JSON.
+
+    Raises:
+        NotFound: There is no such experiment, or no cluster has run in the data directory.
     """
     address, directory = choose(server, data)
     need_cluster(address, directory, "resume")
@@ -418,8 +440,8 @@ def extend_experiment(
     Args:
         begin: Extends the experiment with a client, and returns it.
         source: Name of the experiment in messages until its state is known.
-        server: The value of --server.
-        data: The value of --data.
+        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        data: The data directory, the value of --data; None: not given.
         json: Whether to print the result as JSON.
     """
     address, directory = choose(server, data)

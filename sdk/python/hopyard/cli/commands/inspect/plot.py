@@ -82,13 +82,19 @@ def plot(
 
 
 def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, data: Path | None) -> list[Search]:
-    """Return what the inputs of the command contain, in their order. A cluster is contacted only if an input is an experiment.
+    """Return the searches that the inputs of the command contain, in their order.
+
+    A cluster is contacted only if an input is an experiment.
 
     Args:
         inputs: Ids or names of experiments, and files; None or empty: the newest experiment.
         kind: Kind of the plot; None: not given.
-        server: The value of --server.
-        data: The value of --data.
+        server: The value of --server; None: not given.
+        data: The value of --data; None: not given.
+
+    Raises:
+        NotFound: There is no such file or experiment.
+        InvalidInput: A file contains neither traces nor results.
     """
     from hopyard.cli.connect import find, with_client
     from hopyard.plots.experiments import read_experiment

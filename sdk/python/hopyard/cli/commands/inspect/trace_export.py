@@ -70,15 +70,15 @@ class TraceFile:
         self._told = False
 
     async def write(self, client: AsyncClient, experiment: Experiment, where: str) -> bool:
-        """Write the current traces of an experiment, and print a message.
+        """Write the current traces of an experiment, and print a message on the number of traces or the error.
 
         Args:
             client: Queries the reports.
             experiment: The experiment.
-            where: The options with which another command finds the same cluster, with a leading blank.
+            where: The options with which another command finds the same cluster, with a leading blank; empty: none needed.
 
         Returns:
-            Whether no error occurred. Without any trace, nothing is written, which is no error.
+            False: the file could not be written. True: it was written, or there were no traces to write.
         """
         found = await record(client, experiment)
         try:
@@ -92,7 +92,10 @@ class TraceFile:
         return True
 
     def tell_missing(self, experiment: Experiment, where: str) -> None:
-        """Unless the traces were written, print the command that writes them later. Further calls print nothing."""
+        """Unless the traces were written, print the command that writes them later. Further calls print nothing.
+
+        `where` are the options with which that command finds the same cluster, with a leading blank; empty: none needed.
+        """
         if not self._told:
             self._told = True
             say(f"no traces were written; hopyard trace {experiment.id} -o {quote(str(self._path))}{where} writes them")

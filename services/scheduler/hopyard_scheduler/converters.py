@@ -154,7 +154,7 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
 
 
 def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:
-    """Convert the reports of a run. If one has too many metrics or a too long name, return an event that fails the run instead."""
+    """Convert the reports of a run. If one has too many metrics or a too long name, return the end of the run as failed instead."""
     for report in message.reports:
         names = report.metrics
         if len(names) > MAX_METRICS or any(len(name) > MAX_NAME for name in names):
@@ -177,7 +177,8 @@ def command_to_proto(
         epoch: The epoch of this scheduler.
         body: The command.
         program: The program of the experiment's runs.
-        addresses: Addresses HOST:PORT of NodeAgentService by node.
+        addresses: Addresses HOST:PORT of NodeAgentService by node. A start command contains those of the nodes with the
+            job's snapshot and of the other ranks.
     """
     command = resource_manager_pb2.RunCommand(run=run_key_to_proto(key), sequence=sequence, epoch=epoch)
     match body:

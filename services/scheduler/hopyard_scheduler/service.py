@@ -268,7 +268,7 @@ class SchedulerService:
             await self._runtime.journal.confirm()
 
     async def _watch_leases(self) -> None:
-        """Submit NodeExpired for each node whose lease expires. Runs until cancelled.
+        """Submit the event `NodeExpired` for each node whose lease expires. Run until cancelled.
 
         After a stall of this process it renews all leases instead, because it could not receive heartbeats during the
         stall.

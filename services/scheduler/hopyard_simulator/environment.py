@@ -24,7 +24,7 @@ class Environment(Protocol):
         seed: Seed of the random numbers of nodes.
         max_position: Position at which a job is complete.
         from_scratch: True if a resumed run trains again from position 0.
-        speedup: Returns the factor by which a run on a given number of slots is faster than on one.
+        speedup: Returns the factor (> 0) by which a run on a given number of slots is faster than on one.
         timeline: The virtual clock and the scheduled actions.
         measure: Collects the measurements of the simulation.
     """
@@ -49,7 +49,11 @@ class Environment(Protocol):
         """Restore the data partitions of a node that has returned after a failure."""
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the complete training of a configuration, with noise on the reports if `Faults.noise` is set."""
+        """Return the complete training of a configuration, with noise on the reports if `Faults.noise` is set.
+
+        Raises:
+            InvalidInput: The workload does not know the configuration.
+        """
 
     def gang_begins(self, key: RunKey, ranks: int) -> None:
         """Register the start of a process of a run on `ranks` slots. No effect if `ranks` is 1."""

@@ -21,8 +21,8 @@ class JoiningExperiment:
 
     Attributes:
         configurations: The configurations of its jobs, in order. Their number is the number of its jobs.
-        at: The time when it joins, in virtual seconds.
-        stopped: The time when it is stopped, in virtual seconds, not before `at`; None: it is not stopped.
+        at: The time when it joins, in virtual seconds since the beginning of the simulation.
+        stopped: The time when it is stopped, likewise, not before `at`; None: it is not stopped.
         alike: For policies that share training: True if equal configurations train as in the first experiment. False:
             they train differently, as with other code, data or seed.
         max_position: The position at which its jobs are complete, at most that of the workload; None: that of the
@@ -40,7 +40,7 @@ class JoiningExperiment:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """The result of one experiment of a simulated group. Times are in virtual seconds.
+    """The result of one experiment of a simulated group. Times are virtual seconds since the beginning of the simulation.
 
     Attributes:
         slot_seconds: Slot time in seconds that is charged to the experiment.

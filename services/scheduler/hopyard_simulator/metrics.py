@@ -20,7 +20,7 @@ _MOST_POINTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunInterval:
-    """One process of a run on a slot. Times are in virtual seconds.
+    """One process of a run on a slot. Times are virtual seconds since the beginning of the simulation.
 
     Attributes:
         slot: The id of the slot.
@@ -164,9 +164,10 @@ class Measurements:
         at_max: For each job that reached `max_position`: the time and the number of such jobs.
         runs: The ended processes.
         curves: By job, a list [time, position, value] for every report.
-        pools: Points of a time and the number of jobs in each of `POOLS`.
+        pools: Points: a time, and the numbers of promising, opportunistic, suspended and pending jobs (`POOLS`).
         labels: By job, a list [time, priority] for every label of the policy.
-        confidences: Times with the number of slots and the policy's estimates.
+        confidences: Points: a time, the number of slots, and the descending probabilities with which the policy expects
+            jobs to reach its goal.
     """
 
     max_position: int
@@ -195,7 +196,7 @@ class Measurements:
     # -------------------------------------------------------------------------------------------------------- slots
 
     def slots_changed(self, now: float, change: int) -> None:
-        """Record that the number of available slots changes by `change` at the time `now`."""
+        """Record that the number of available slots changes by `change` at the virtual time `now`, in seconds."""
         self._capacity += self._slots * (now - self._since)
         self._slots += change
         self._since = now
@@ -204,9 +205,9 @@ class Measurements:
         """Record the start of a process on a slot.
 
         Args:
-            key: The key of the process.
-            start: The start command.
-            now: The time.
+            key: The key of the process: job, attempt and rank.
+            start: The start command, which names the slot and the position up to which the run trains.
+            now: The time in virtual seconds since the beginning of the simulation.
         """
         self._begun[key] = _Open(now, start.slot)
         if key.rank == 0:
@@ -214,7 +215,7 @@ class Measurements:
             self._sent_on(key.job, start.until)
 
     def amended(self, job: str, until: int | None) -> None:
-        """Record that a running job is to train up to the position `until`; None: it is unchanged."""
+        """Record that the policy ordered a running job to train up to the position `until`; None: the order changes no position."""
         if until is not None:
             self._sent_on(job, until)
 
@@ -228,7 +229,7 @@ class Measurements:
 
         Args:
             key: The key of the process, which `run_begins` must have recorded.
-            now: The time.
+            now: The time in virtual seconds since the beginning of the simulation.
             trained: The number of iterations that it trained.
             reason: Why it ended.
         """
@@ -247,7 +248,7 @@ class Measurements:
             job: The id of the job.
             report: The report.
             metric: The name of the metric to record.
-            now: The time.
+            now: The time in virtual seconds since the beginning of the simulation.
             reached: True if the report reached the target.
         """
         value = report.metrics.get(metric, math.nan)
@@ -260,20 +261,20 @@ class Measurements:
             self.curves.setdefault(job, []).append([now, report.position, value if math.isfinite(value) else None])
 
     def labelled(self, job: Job, now: float) -> None:
-        """Record the priority of a changed job if it differs from the last recorded one."""
+        """Record the priority of a job at the virtual time `now`, in seconds, if it is set and differs from the last recorded one."""
         known = self.labels.get(job.id)
         if job.priority is not None and (known is None or known[-1][1] != job.priority):
             self.labels.setdefault(job.id, []).append([now, job.priority])
 
     def look(self, stream: Stream, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
-        """Record the number of jobs in each of `POOLS` and, with `details`, the policy's estimates.
+        """Record the number of jobs in each of `POOLS` (promising, ..., pending) and, with `details`, the policy's estimates.
 
         Most calls record nothing: the interval between two points grows so that at most about `_MOST_POINTS` remain.
         The first call after the end of the search also counts the terminated jobs.
 
         Args:
             stream: The simulated stream.
-            now: The time.
+            now: The time in virtual seconds since the beginning of the simulation.
             confidences: Returns, by job, the policy's estimate of the probability that the job reaches the policy's
                 goal.
         """
@@ -299,7 +300,11 @@ class Measurements:
     # ------------------------------------------------------------------------------------------------------------ result
 
     def closed(self, now: float) -> tuple[float, int]:
-        """End all running processes at the time `now`. Return the available slot-seconds and the number of started jobs."""
+        """Record that all running processes end at the virtual time `now`, in seconds.
+
+        Returns:
+            The slot-seconds that were available in the whole simulation, and the number of jobs that were started.
+        """
         for key in list(self._begun):
             self.run_over(key, now, 0, RunEndReason.TERMINATED)
         self.slots_changed(now, 0)

@@ -47,7 +47,7 @@ class Agent:
             self.world.timeline.later(self._chance.expovariate(rate), self._fail)
 
     def carry(self, send: Send) -> None:
-        """Receive a command for one of the node's runs and apply it after the latency."""
+        """Receive a command for one of the node's runs and apply it after the latency of the network (`Costs.latency`)."""
         latency = self.world.costs.latency
         if latency:
             self.world.timeline.later(latency, self._take, self._life, send.run, send.body)

@@ -140,7 +140,7 @@ class SimulatedPredictions:
 
 
 def _key(question: Question) -> bytes:
-    """Return a hash of a request. A cache of whole requests would be too large: each may have hundreds of curves."""
+    """Return the key of a request in the cache: a hash. Whole requests as keys would be too large, with hundreds of curves each."""
     told = hashlib.sha256()
     scale = (
         len(question.others),

@@ -57,7 +57,7 @@ class SimulatedRun:
             agent: The node of the process.
             key: The key of its channel: job, attempt and rank.
             start: The start command.
-            pace: Factor by which an iteration takes longer than in the lesson; less than 1: it is faster.
+            pace: Factor by which an iteration takes longer than in the recorded training; less than 1: it is faster.
         """
         self.key = key
         self.alive = True
@@ -130,7 +130,7 @@ class SimulatedRun:
 
     @property
     def _following(self) -> int:
-        """The number of reports of the lesson that are made when the next iteration ends."""
+        """The number of reports of the recorded training that are made when the next iteration ends."""
         return min(self._reports + self._stride, len(self._lesson.positions))
 
     @property
@@ -141,7 +141,7 @@ class SimulatedRun:
 
     @property
     def _finished(self) -> bool:
-        """True if the program has ended by itself: the lesson has no more reports and ends before the position of a complete job."""
+        """True if the program has ended by itself: the recorded training has no more reports and ends before a job is complete."""
         positions = self._lesson.positions
         return self._reports >= len(positions) and positions[-1] < self._agent.world.max_position
 

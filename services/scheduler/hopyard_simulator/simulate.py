@@ -90,8 +90,8 @@ def simulate(
         policy: A policy's name as in an experiment file, its class, or a function that creates one.
         slots: The number of equal slots, one on each node. Either `slots` or `fleet` must be given.
         fleet: The slots and their nodes.
-        parameters: By name: parameters of the policy, terms of the experiment (`TERMS`), and, as `predictor.NAME`,
-            parameters of the predictor.
+        parameters: By name: parameters of the policy, terms of the experiment (settings such as `kill_threshold`, listed
+            in `TERMS`), and, as `predictor.NAME`, parameters of the predictor.
         target: The search ends when a report is at least as good or, with the term `target_over`, a mean of reports;
             None: no target.
         max_time: The search ends after this many virtual seconds; None: no limit.
@@ -362,7 +362,8 @@ def _policy(
 
     Args:
         policy: The policy's name, its class, or a function that creates it.
-        parameters: Parameters of the policy and terms of the experiment (`TERMS`).
+        parameters: Parameters of the policy, and terms of the experiment (settings such as `kill_threshold`, listed in
+            `TERMS`).
 
     Returns:
         The policy, its name, its own parameters, and the terms among the parameters.
@@ -394,9 +395,9 @@ def _reviewed(
     space: Space | None,
     data: PlacedData | None,
 ) -> str:
-    """Return the policy's remarks on the experiment; empty: it has none, or a function creates policies.
+    """Return the policy's remarks on the experiment; empty: it has none, or `policy` is a function.
 
-    A second instance of the policy is asked, so that the one that is simulated is not changed.
+    The remarks are those of a second instance of the policy, so that the simulated instance is not changed.
 
     Args:
         policy: The policy's name, its class, or a function that creates it.
@@ -412,7 +413,7 @@ def _reviewed(
 
 
 def _check(terms: Mapping[str, Any]) -> None:
-    """Raise InvalidInput unless the terms are numbers in the ranges of `TERMS`."""
+    """Raise InvalidInput unless the terms of the experiment, by name, are numbers in the ranges of `TERMS`."""
     for key, value in terms.items():
         kind, least = TERMS[key]
         allowed = int if kind is int else (int, float)

@@ -197,10 +197,10 @@ def _at_least_1(max_position: int) -> int:
 
 
 def noisy(lesson: Lesson, deviation: float, rng: random.Random) -> Lesson:
-    """Return a lesson with normal noise added to the metric of each report.
+    """Return a copy of a training with normal noise added to the metric of each report.
 
     Args:
-        lesson: The lesson.
+        lesson: The complete training of a configuration.
         deviation: The standard deviation of the noise.
         rng: The random number generator.
     """

@@ -68,7 +68,7 @@ class World:
         from_scratch: True if a resumed run trains again from position 0.
         details: True to collect all measurements (`Measurements.details`).
         data: The data set with the places of its replicas; None: there is none.
-        speedup: Returns the factor by which a run on a given number of slots is faster than on one.
+        speedup: Returns the factor (> 0) by which a run on a given number of slots is faster than on one.
         arrivals: Events of further experiments, each with its time in virtual seconds.
         earlier: Trials of earlier searches that the policy can reuse.
     """

@@ -51,7 +51,9 @@ class SessionRequests:
         self._inspections = inspections
 
     async def open(self, requests: AsyncIterator[pb.AgentSessionRequest]) -> Session:
-        """Open a session from its first request, which must be a hello, and submit NodeJoined.
+        """Open a session from its first request, and submit the event `NodeJoined`.
+
+        The first request must be a hello: the message with which an agent describes itself, its slots, runs and snapshots.
 
         Raises:
             InvalidInput: The first request is not a hello, the hello is incomplete, or the agent has seen a scheduler

@@ -42,7 +42,7 @@ class Session:
         self._welcomed = False
 
     def welcome(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
-        """Queue the welcome message, which must be the first message of a session. After it, `send` accepts messages."""
+        """Queue the welcome message: the answer to the agent's first request. It must be called once, before `send`."""
         self._welcomed = True
         self.send(message)
 
@@ -100,7 +100,7 @@ class Session:
 
 
 class Sessions:
-    """The open session and the lease of each node.
+    """The register of the open session and the lease of each node. It determines which nodes are lost.
 
     Args:
         lease_seconds: Seconds without a message after which a lease expires.
@@ -147,7 +147,7 @@ class Sessions:
         return self.silent_seconds(node) < self.lease_seconds / 3
 
     def gone(self, session: Session) -> None:
-        """Remove a session whose stream has ended, and call the callbacks in `left`. The lease of the node continues."""
+        """Remove a session whose stream has ended, and call each function in `left` with it. The lease of the node continues."""
         session.close()
         if self._open.get(session.node) is session:
             del self._open[session.node]

@@ -264,7 +264,7 @@ class Catalog:
         self._held[node] = held
 
     def refresh(self) -> None:
-        """Post `DataChanged` for each unfinished experiment whose recorded replica places differ from the present ones."""
+        """Post the event `DataChanged` for each unfinished experiment whose recorded replica places differ from the present ones."""
         for node in self._held:
             if not self._is_up(node):
                 self._held[node] = {}
@@ -361,7 +361,7 @@ class Catalog:
         known = self._runtime.core.cluster.nodes
 
         def awaited() -> bool:
-            """Return True if waiting can help: a needed node is up or unknown but not connected, or no node is connected yet."""
+            """Return True while a needed node may still connect: it is up or unknown, or no node is connected yet."""
             there = self._connected()
             return not there or any(node not in known or self._is_up(node) for node in named.difference(there))
 

@@ -118,7 +118,13 @@ class Importer:
     async def _lines(self, journal: str) -> AsyncIterator[list[bytes]]:
         """Yield the lines of the journal in lists of at most `_AT_ONCE`.
 
-        If the bytes do not match the hash of the blob, an error is raised only after all lines.
+        Args:
+            journal: The hash of the blob.
+
+        Raises:
+            InvalidInput: The blob is not a compressed text of lines, or a line is too long.
+            HopyardError: The blob cannot be read, or its bytes do not match its hash. Lines may have been yielded
+                before.
         """
         text, waiting = LineReader(), list[bytes]()
         async for response in self._stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=journal)):

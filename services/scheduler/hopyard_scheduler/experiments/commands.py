@@ -91,7 +91,7 @@ class ExperimentCommands:
             source: The name of the file for error messages; empty: "experiment".
             bundle: The hash of the code bundle; empty: none.
             request: Idempotency key: a repeated call returns the experiment that the first call created.
-            interpreter: The path of the Python interpreter of the client, for the runs.
+            interpreter: The path of the Python interpreter of the client, for the runs; empty: unknown.
 
         Returns:
             The id of the experiment, and a note for people about it; an empty note: there is nothing to say.
@@ -200,7 +200,10 @@ class ExperimentCommands:
         return await self._plans.read(settings.plan, stream, without=experiments) if settings.plan else ()
 
     def _group(self, spec: ExperimentSpec) -> str | None:
-        """Return the id of the unfinished group with the `share` key of a new experiment; None: the experiment begins a group.
+        """Return the id of the unfinished group with the `share` key of a new experiment; None: there is no such group.
+
+        Args:
+            spec: The specification of the new experiment, which has a `share` key.
 
         Raises:
             InvalidInput: The specification differs from the group's in a value that must be equal.
@@ -443,7 +446,7 @@ def _known_by(settings: Settings, capabilities: PolicyCapabilities, program: Exp
         settings: The settings of the experiment.
         capabilities: State whether the policy shares training, and whether it uses scaling profiles.
         program: The program of the experiment.
-        code: A hash of the code; empty: the code is unknown, so scaling profiles are not shared.
+        code: A hash of the code; empty: the experiment has no code bundle, so scaling profiles are not shared.
     """
     if capabilities.shares:
         settings = replace(settings, plan=program.root(code), lasting=True)

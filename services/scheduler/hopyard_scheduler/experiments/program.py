@@ -64,11 +64,12 @@ class ExperimentProgram:
     def root(self, code: str) -> str:
         """Return the root of the search plan: a hash of everything that makes trainings of equal configurations identical.
 
-        It covers the code with the name of the data, the command, the unit of positions, the seed, and the CPUs and
-        GPUs per job: the number of threads changes the results.
+        It covers the code, the trainer or command, the interpreter, the environment, the unit of positions, the seed,
+        the snapshot provider, and the CPUs and GPUs per job, because the number of threads changes the results.
 
         Args:
-            code: A hash of the program's files; empty: unknown.
+            code: A hash of the files in the code bundle; empty: there is no code bundle. Programs without a bundle have
+                the same root if all other values are equal.
         """
         return _hashed(self.sameness(code))
 
@@ -76,7 +77,7 @@ class ExperimentProgram:
         """Return the values that `root` hashes, by name.
 
         Args:
-            code: A hash of the program's files.
+            code: A hash of the files in the code bundle, which becomes the value `code`; empty: there is none.
         """
         spec = self.spec
         return {**self._common(code), "seed": spec.seed, "provider": spec.snapshot.provider}
@@ -88,7 +89,7 @@ class ExperimentProgram:
         size or a width changes the time of a unit, so measurements apply only to configurations of the same space.
 
         Args:
-            code: A hash of the program's files.
+            code: A hash of the files in the code bundle.
         """
         spec = self.spec
         space = {"space": spec.space.to_dict(), "constraints": spec.constraints, "data": spec.data}
@@ -178,7 +179,7 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
 
 
 def settings_of(spec: ExperimentSpec) -> Settings:
-    """Return the settings of an experiment for the core.
+    """Return the settings of an experiment, in the form in which the core uses them.
 
     Raises:
         InvalidInput: The specification combines a trainer with the snapshot provider `criu`.

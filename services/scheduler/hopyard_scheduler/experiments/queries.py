@@ -200,7 +200,10 @@ class ExperimentQueries:
             self._runtime.watchers.remove(name, watcher)
 
     def cluster(self) -> experiment_pb2.GetClusterResponse:
-        """Return the address of AppStat, and the scheduler's epoch, version, clock and journal error (empty: the journal works)."""
+        """Return the address of AppStat, and the scheduler's epoch, version, present time and journal error.
+
+        The time is in seconds since the Unix epoch. The error is empty if the journal works.
+        """
         return experiment_pb2.GetClusterResponse(
             epoch=self._runtime.journal.epoch,
             appstat_address=self._appstat_address,

@@ -28,7 +28,7 @@ class WatcherState:
     """The waiting reasons that one watcher of an experiment has received. It finds those that have changed since.
 
     Args:
-        core: The core with the experiment.
+        core: The state machine of the engine, which has the experiment.
         stream: The stream of the experiment.
         experiment: The experiment.
         clock: Returns seconds since the Unix epoch.

@@ -45,8 +45,9 @@ class _Asked:
 
     Attributes:
         queue: Requests in order; None: the experiment has ended.
-        fresh: Answers by ticket that the core may not have handled yet.
-        told: The number of leading calls in the experiment's recorded sequence that the generator is known to have.
+        fresh: By ticket: answers (a configuration; None: there are no more) that the core may not have handled yet.
+        told: The number of calls that the generator is known to have received, from the beginning of the recorded
+            sequence.
     """
 
     def __init__(self) -> None:
@@ -83,7 +84,7 @@ class Generators:
         """Connect the core, which has the recorded calls, and the event queue. It must be called before `ask`.
 
         Args:
-            core: The core.
+            core: The state machine of the engine.
             post: Adds an event to the queue; receives the answers.
         """
         self._core = core

@@ -25,7 +25,7 @@ class Failure:
 
 
 def failed(before: Failure | None, error: str, now: float) -> Failure:
-    """Return the record of a failure. The pause before a retry doubles with each failure, within `AGAIN_SECONDS`.
+    """Return the record of a failure. The pause before a retry doubles with each failure, between the two `AGAIN_SECONDS`.
 
     Args:
         before: The record of the previous consecutive failure; None: this is the first.

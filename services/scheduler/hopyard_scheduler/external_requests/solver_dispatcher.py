@@ -122,7 +122,7 @@ class Solvers:
         self._turns.pop(stream, None)
 
     def stop(self) -> None:
-        """Ignore further requests. The next scheduler repeats unanswered ones."""
+        """Ignore further requests. After a restart, the scheduler repeats the unanswered ones."""
         self._stopped = True
 
     async def _serve(self, asked: AskOutside) -> None:

@@ -41,8 +41,9 @@ class WorkerProcess:
         Args:
             wanted: The request, as a JSON object.
             seconds: Time limit in seconds. After it is exceeded, the process must not be used any more.
-            over: The end of the error message "took longer than 3 s ...", such as "to be made".
-            while_: The end of the error message "was killed by signal 9 ...", such as "while it was made".
+            over: What took too long, appended to the error message "... took longer than 3 s", such as "to be made".
+            while_: What the process did, appended to the error message "... was killed by signal 9", such as "while it
+                was made".
 
         Raises:
             InvalidInput: The process answered with an error, ended, took too long, or sent an invalid answer.

@@ -59,7 +59,7 @@ class CommandLauncher:
         """Wait for the connection of the process and return it.
 
         Args:
-            stream: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.
         """
         return await self._registry.take(self._key, stream)
 

@@ -186,7 +186,7 @@ class ConnectionRegistry:
 
         Args:
             policy: The name under which the process connected.
-            stream: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.
         """
         while True:
             found = [

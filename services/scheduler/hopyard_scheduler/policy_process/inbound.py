@@ -40,7 +40,7 @@ class InboundPolicy:
         """Wait until a process of this policy is available, and return its connection.
 
         Args:
-            stream: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.
         """
         return await self._registry.take(self._name, stream)
 

@@ -59,7 +59,7 @@ class ProcessSource(Protocol):
         """Wait until a process is available, and return its connection.
 
         Args:
-            stream: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.
         """
 
     def give_back(self, connection: PolicyConnection) -> None:
@@ -77,8 +77,8 @@ class Limits:
     """Time limits of a policy process.
 
     Attributes:
-        answer: Seconds for the answer to an up-call.
-        absence: Seconds until a needed process is connected.
+        answer: Maximum seconds for the answer to an up-call.
+        absence: Maximum seconds to wait until a needed process is connected.
     """
 
     answer: float
@@ -90,18 +90,18 @@ class RemotePolicy:
 
     Args:
         name: The policy's name for people.
-        stream: The stream of the experiment.
-        spec_json: The experiment's specification.
+        stream: The id of the experiment's stream.
+        spec_json: The experiment's specification as JSON.
         parameters: The policy's parameters.
-        source: Provides processes.
+        source: Provides the connections of processes.
         journal: Reads all events of the experiment.
         limits: Time limits.
         then: What a person should do once a process is available again; it ends the text of the failure.
         tell: Called with True and the number of repeated up-calls when a process connects, and with False and 0 when
             one ends by itself.
         clock: Returns the Unix time in seconds for the time of an answer.
-        own: True if the scheduler started the process for a Python policy. The error texts of such a process name the
-            policy themselves.
+        own: True if the scheduler starts the process for a Python policy. The error texts of such a process already
+            contain the name of the policy.
     """
 
     def __init__(
@@ -324,10 +324,10 @@ class RemotePolicy:
         return objection(found) if found is not None else None
 
     async def _send(self, connection: PolicyConnection, message: pb.UpCall) -> None:
-        """Sends an up-call to the process.
+        """Send an up-call to the process.
 
         Raises:
-            ConnectionLost: The stream has ended.
+            ConnectionLost: The connection has ended.
             _GivenUpError: The up-call is larger than a message may be.
         """
         response = pb.DriveResponse(up_call=message)
@@ -402,7 +402,7 @@ class _GivenUpError(HopyardError):
 def answered(
     name: str, call: UpCall, message: pb.Answer, most: int | None = None, at: float | None = None
 ) -> RecordedAnswer | PolicyFailed:
-    """Converts the answer of a process into the event that the journal gives back when it is read.
+    """Convert the answer of a process into an event, equal to the event that a later read of the journal returns.
 
     Args:
         name: The policy's name for people.

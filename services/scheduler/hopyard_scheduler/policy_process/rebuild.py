@@ -50,7 +50,7 @@ async def repeat_up_calls(
     Args:
         events: All events of the stream, in order.
         until: The number of the unanswered up-call.
-        changes: Computes the state deltas for the process. It must be new.
+        changes: Computes the changes of the stream's state that each up-call sends to the process. It must be new.
         send: Sends an up-call to the process.
         hear: Waits for the next answer of the process. The answers arrive in the order of the up-calls.
 

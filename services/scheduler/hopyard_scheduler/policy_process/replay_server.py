@@ -62,7 +62,9 @@ async def dialled(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     say: Callable[[str], None],
 ) -> AsyncIterator[BlockingHost]:
-    """Serve the policy process of an experiment while the context is open. The context value is the policy as a blocking host.
+    """Serve the policy process of an experiment while the context is open. The context value makes the up-calls on the policy.
+
+    If no process connects in time, `BlockingHost.answer` raises Unavailable.
 
     Args:
         stream: The id of the stream.

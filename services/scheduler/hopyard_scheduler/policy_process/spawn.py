@@ -85,7 +85,7 @@ class ProcessLauncher(Protocol):
         """Wait for the connection of the process and return it.
 
         Args:
-            stream: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.
         """
 
     def give_back(self, connection: PolicyConnection) -> None:
@@ -151,7 +151,7 @@ class SpawnedPolicy:
         """Return a connection of the process. The process is started if it is not running.
 
         Args:
-            stream: The stream that the process is to serve; empty: a review of a new experiment.
+            stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.
 
         Raises:
             InvalidInput: The process cannot be started, or ended `MOST_TRIES` times before it was ready, or `close` was

@@ -28,7 +28,7 @@ class _KnownJob(NamedTuple):
     Attributes:
         view: The job as policies see it.
         snapshots: The positions of its snapshots.
-        queued: Its place in the queue of idle jobs.
+        queued: Its arrival number in the queue of idle jobs, from 1; 0: it is not in the queue.
         prefix: The part of its learning curve that it has from the job from which it continues.
         points: The number of points of its own part of the learning curve that were sent.
     """

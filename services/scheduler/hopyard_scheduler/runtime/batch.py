@@ -42,10 +42,10 @@ class Item:
 
     Attributes:
         event: The event.
-        outside: True if it came from outside and counts against the limit of waiting events.
+        outside: True if a client or an agent sent it. Only such events are counted against the limit of queued events.
         done: Receives the outward effects once the event is journalled and they are carried out; None: no caller waits.
         effects: The outward effects of the event and of the policy answers that follow from it.
-        error: The error if the event's experiment is unknown.
+        error: The error if the stream of the event is not in the core; None: no error.
         payload: The payload of the event's record, if it is known; empty: the batch encodes the event.
     """
 
@@ -68,13 +68,15 @@ class PendingUpCall:
 class Batch:
     """Handles queued events and collects their journal records, changed rows and outward effects.
 
+    Outward effects concern something outside the core and its journal, such as commands to agents.
+
     Call `drive`, then `take_parked` for the up-calls to policy processes. Both may be repeated until the batch is
     appended to the journal.
 
     Args:
         core: The core: the deterministic state machine of the engine. Nothing else may change it while `drive` runs.
         following: Removes and returns the next event of the queue; None: the queue has none that can be handled now.
-        asked: Returns what answers an up-call: the host of a built-in policy, or a policy process.
+        asked: Returns the object that answers an up-call: the host of a built-in policy, or a policy in a process.
 
     Attributes:
         items: The handled events, with their outward effects.
@@ -168,10 +170,10 @@ class Batch:
             return quarantine(self._core, name, reason, event.at)
 
     def _answer(self, call: UpCall) -> None:
-        """Makes an up-call on a built-in policy and queues the answer, or parks the up-call of a policy process.
+        """Make an up-call on a built-in policy and queue the answer, or park the up-call of a policy process.
 
-        It is made after all other effects of its event, so that the policy sees the state that recovery reconstructs
-        for the same up-call. An obsolete up-call is dropped.
+        An up-call is made after all other effects of its event, so that the policy sees the state that recovery
+        reconstructs for the same up-call. An up-call that is no longer awaited is dropped.
         """
         stream = self._core.streams[call.stream]
         if not stream.conversation.is_answered_by(call.number):

@@ -8,7 +8,10 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def patient(core: Core, event: Event) -> bool:
-    """Return True if the event may be delayed because no run, slot or person waits for its effects."""
+    """Return True if the event may wait a few milliseconds for other events, because nothing waits for its effects.
+
+    That is, no run waits for a decision, no slot becomes idle, and no person waits for a result.
+    """
     if not isinstance(event, RunMessage | Answered):
         return False
     stream = core.streams.get(event.stream)

@@ -43,6 +43,8 @@ _LOG = logging.getLogger(__name__)
 class EffectExecutor:
     """Carries out the outward effects of events after the events are in the journal.
 
+    Outward effects concern something outside the core and its journal, such as commands to agents and timers.
+
     Call `attach` first. For each batch, call `clear` with all its effects and then `carry` with each effect in order.
 
     Args:
@@ -87,7 +89,7 @@ class EffectExecutor:
         """Connect the core and the event queue. It must be called before any other method.
 
         Args:
-            core: The core, from which commands and orders are read.
+            core: The state machine of the engine, from which commands to runs and upload orders are read.
             post: Adds an event to the scheduler's queue.
             program: Returns the program of an experiment.
         """

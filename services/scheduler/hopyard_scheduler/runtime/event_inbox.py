@@ -1,7 +1,4 @@
-"""Inboxes: queues of outside events for streams whose policy process has not yet answered an up-call.
-
-In this module, `experiment` is the id of a stream.
-"""
+"""Inboxes: queues of outside events for streams whose policy process has not yet answered an up-call."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ class EventInboxes(Generic[T]):
         self._waiting: dict[StreamId, deque[T]] = {}
 
     def keep(self, stream: StreamId, item: T) -> bool:
-        """Queue an item if its stream waits for its policy or has older items in the queue.
+        """Queue an item if its stream waits for an answer of its policy or has older items in the queue.
 
         Args:
             stream: The id of the stream.
@@ -44,7 +41,7 @@ class EventInboxes(Generic[T]):
         return True
 
     def waiting(self, stream: StreamId) -> int:
-        """Return the number of queued items of the stream with the id `experiment`."""
+        """Return the number of queued items of a stream, given by its id."""
         return len(self._waiting.get(stream, ()))
 
     @property

@@ -189,7 +189,7 @@ async def replay(core: Core, journal: Journal, name: StreamId, found: RecoveryRe
     called here: their state is rebuilt when they are needed.
 
     Args:
-        core: The core, which must not have the stream.
+        core: The state machine of the engine, which must not have the stream.
         journal: The journal.
         name: The id of the stream.
         found: Receives the policy, and unanswered up-calls, of the stream.

@@ -76,7 +76,7 @@ class Runtime:
 
     Args:
         journal: The journal. Its `begin` must have returned before `run` is called.
-        carrier: Carries out outward effects.
+        carrier: Carries out outward effects: those that concern something outside the core and its journal.
         policies: Creates policies that run in processes.
         clock: Returns seconds since the Unix epoch.
     """
@@ -117,7 +117,7 @@ class Runtime:
     # ------------------------------------------------------------------------------------------------------------ events
 
     def post(self, event: Event, payload: bytes = b"") -> None:
-        """Queues an event from inside, such as an answer or a timer, without a limit.
+        """Queue an event that the scheduler itself created, such as an answer or a timer, without a limit.
 
         Args:
             event: The event.
@@ -134,7 +134,8 @@ class Runtime:
         """Queue an event and wait until it is journalled and its effects are carried out.
 
         Returns:
-            The outward effects of the event.
+            The outward effects of the event: those that concern something outside the core and its journal, such as
+            commands to agents.
 
         Raises:
             UnknownStreamError: The stream of the event is not in the core.
@@ -244,7 +245,7 @@ class Runtime:
     # --------------------------------------------------------------------------------------------- policies in processes
 
     async def _ask_processes(self, batch: Batch) -> None:
-        """Send the parked up-calls of a batch to their policy processes. Handle answers within `QUICK_SECONDS` in the same batch.
+        """Send the up-calls of a batch to policy processes. Answers within `QUICK_SECONDS` are handled in the same batch.
 
         Only processes that are expected to answer quickly (`RemotePolicy.quick`) are waited for. Later answers arrive
         as events.
@@ -261,7 +262,7 @@ class Runtime:
             batch.drive()
 
     def _await(self, parked: PendingUpCall) -> asyncio.Task[None]:
-        """Start and return a task that sends a parked up-call to its policy process and posts the answer as an event."""
+        """Start and return a task that sends an up-call to its policy process and posts the answer as an event."""
         name = parked.call.stream
         asking = asyncio.create_task(self._ask(parked.call, parked.policy), name=f"policy of {name}")
         self._asking[name] = asking

@@ -45,7 +45,7 @@ _HASHES: Final = 1000
 
 
 async def hash_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> str:
-    """Return a hash of the files in a code bundle, without experiment files; empty if `bundle` is empty.
+    """Return a hash of the files in a code bundle, without experiment files (YAML); empty if `bundle` is empty.
 
     Args:
         stub: Client of AppStat, from which the bundle is read.
@@ -85,7 +85,7 @@ class _Node:
     """A node of the search plan, as read from AppStat: a range of positions that trials with equal hyperparameters share.
 
     Attributes:
-        key: The key of the node.
+        key: The key that identifies the node in AppStat.
         start: The position at which it begins.
         results: Reports by position.
         snapshots: Snapshots by position.
@@ -215,7 +215,7 @@ def _trials(
     ways: Mapping[tuple[str, str], list[tuple[_Node, int]]],
     configurations: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> tuple[EarlierTrial, ...]:
-    """Return the trials, each with only the results and snapshots that no earlier trial of the result has.
+    """Return the trials, each with only the results and snapshots that no preceding trial in the returned tuple has.
 
     Trials without new results are omitted.
 

@@ -198,7 +198,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.GetClusterRequest,
         context: grpc.aio.ServicerContext[pb.GetClusterRequest, pb.GetClusterResponse],
     ) -> pb.GetClusterResponse:
-        """Return the address of AppStat, and the scheduler's epoch, version, clock and journal error (empty: the journal works)."""
+        """Return the address of AppStat, and the scheduler's epoch, version, present time and journal error.
+
+        The time is in seconds since the Unix epoch. The error is empty if the journal works.
+        """
         return self._commands.look.cluster()
 
     async def CollectGarbage(

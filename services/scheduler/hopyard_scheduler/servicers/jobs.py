@@ -27,7 +27,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
 
     Args:
         runtime: Handles the resulting events.
-        commands: Reads experiments and jobs.
+        commands: Loads experiments into the core, and reads experiments and jobs.
     """
 
     def __init__(self, runtime: Runtime, commands: ExperimentCommands) -> None:

@@ -37,7 +37,8 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         """Serve the connection of one policy process until the process or the scheduler ends it.
 
         Raises:
-            InvalidInput: The first message is not a hello, or the hello names no policy.
+            InvalidInput: The first message is not a hello (the message that names the policy which the process serves), or
+            it names no policy.
             Exhausted: Too many policy processes wait for an experiment.
             NotFound: The process names an experiment that has ended or does not exist.
         """

@@ -38,8 +38,8 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
     ) -> AsyncIterator[pb.AgentSessionResponse]:
         """Serve the session of an agent: handle its requests, and send it the queued messages until the session ends.
 
-        InvalidInput: the first request is not a valid hello, or a later request is not allowed. Conflict: another live
-        agent has a session for the same node.
+        InvalidInput: the first request is not a valid hello (the message with which an agent describes itself), or a
+        later request is not allowed. Conflict: another live agent has a session for the same node.
         """
         session = await self._requests.open(request_iterator)
         reader = asyncio.create_task(self._requests.read(session, request_iterator), name=f"session of {session.node}")

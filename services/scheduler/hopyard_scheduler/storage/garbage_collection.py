@@ -156,7 +156,10 @@ class SnapshotNeeds:
         return self._prices.get(owner, {})
 
     def gives_up(self, owner: str) -> bool:
-        """Return True if the snapshots that an owner keeps only for reuse are to be deleted."""
+        """Return True if this collection deletes the snapshots that an owner keeps only for reuse.
+
+        False also for an owner whose snapshots `read` has not read.
+        """
         return not self._for_others and owner in self._finished
 
     def _note(self, name: str, jobs: Sequence[experiment_pb2.Job]) -> None:
@@ -201,7 +204,7 @@ class GarbageCollector:
     """Deletes blobs and files that no experiment needs.
 
     Args:
-        runtime: Provides the core, and the lock between batches.
+        runtime: Provides the core, and the lock that is free only between two batches of events.
         sessions: The agent sessions of nodes.
         look: Reads finished experiments.
         stub: Client of AppStat.

@@ -20,7 +20,13 @@ MAX_AT_ONCE = 1000
 
 
 class SnapshotStore:
-    """Removes streams as owners of snapshots in the store. A snapshot without owners is deleted."""
+    """Deletes snapshots that the core no longer needs from the store, after the batch with their `ForgetSnapshot` effects.
+
+    It removes a stream as owner of a snapshot; AppStat deletes a snapshot without owners.
+
+    Args:
+        stub: Client of AppStat.
+    """
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
         self._stub = stub

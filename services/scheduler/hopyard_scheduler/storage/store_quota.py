@@ -163,7 +163,8 @@ class StoreQuota:
     async def _room(self) -> StoreContents:
         """Return the contents of the store, read in parts between batches.
 
-        Changes during the reading are harmless: each stream checks `SnapshotsGivenUp` against its present state.
+        Changes during the reading are harmless: when a stream receives the event `SnapshotsGivenUp`, it deletes only the
+        snapshots that it does not need at that time.
         """
         await self._read_finished()
         core = self._runtime.core

@@ -16,8 +16,8 @@ def of_rows(
 ) -> list[StoredContents]:
     """Return the contents that the experiments of a finished stream have in the store, with their rank for eviction.
 
-    The snapshot with an experiment's result is needed. So are the snapshots of jobs that have not ended: the time limit
-    of their experiment ended it, and an extension may continue them.
+    The snapshot with the result of an experiment has the rank NEEDED, and so have the snapshots of unfinished jobs: if
+    the time limit ended their experiment, an extension of the experiment continues them.
 
     Args:
         experiments: The rows of the stream's experiments.

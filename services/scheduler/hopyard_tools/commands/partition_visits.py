@@ -13,14 +13,15 @@ from hopyard_engine.core.state.stream import Stream
 
 
 class PartitionVisits:
-    """Collects the visits of jobs to data partitions, event by event. Times are those of the events.
+    """Collects the visits of jobs to data partitions, event by event. Times are those of the events, in seconds since the Unix epoch.
 
     A visit is the run of a job on one partition.
 
     Attributes:
         told: The visits by id of the experiment.
-        moved: Transferred bytes over time for the whole stream, as in `hopyard.plots.model.JournalStory.moved`.
-        held: The size and the nodes of each partition by its name.
+        moved: Tuples (time, bytes from node to node, bytes from the store, bytes to the store): totals of the snapshots
+            that were transferred for the whole stream, at each time at which one of them grew.
+        held: The size in bytes and the nodes of each partition by its name.
     """
 
     def __init__(self) -> None:

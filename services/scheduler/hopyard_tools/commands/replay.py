@@ -92,7 +92,11 @@ def command(
 
 
 async def _unless_interrupted(work: Coroutine[Any, Any, bool]) -> bool:
-    """Run a coroutine and return its result. On the first interrupt signal, cancel it, so that it stops what it has started."""
+    """Run a coroutine and return its result. On the first interrupt signal, cancel it, so that it ends its processes.
+
+    Raises:
+        Interrupted: The coroutine was cancelled because of an interrupt signal.
+    """
     from hopyard.cli.interrupts import Interrupts
 
     with Interrupts() as interrupts:

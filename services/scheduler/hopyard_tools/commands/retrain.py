@@ -108,7 +108,7 @@ async def _fetch(source: JournalSource, sha256: str, file: Path) -> Path | None:
 
 
 def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> list[TrainingChain]:
-    """Return the chains of recorded runs to repeat.
+    """Return the chains to repeat: sequences of recorded runs, each started from a snapshot of the preceding run.
 
     Args:
         name: The id of the experiment.

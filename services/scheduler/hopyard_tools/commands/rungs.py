@@ -127,7 +127,7 @@ class Summary:
 
     @staticmethod
     def of(rung: Rung) -> Summary:
-        """Return the summary of a rung. The standings of the rung must be in order, the best first."""
+        """Return the summary of a rung. The results of its jobs (`rung.standings`) must be sorted, the best first."""
         promoted = [standing.value for standing in rung.standings if standing.promoted]
         best = rung.standings[0].value if rung.standings else math.nan
         return Summary(rung, len(promoted), promoted[-1] if promoted else None, best if math.isfinite(best) else None)
@@ -156,14 +156,17 @@ def _plain(summary: Summary) -> dict[str, Any]:
 
 
 def _finite(position: int) -> int | None:
-    """Return a position; None: it is the top of a sequence of rungs without a maximum position."""
+    """Return the position of a rung, or None if it is `ENDLESS`: the last rung of a bracket without a maximum position."""
     from hopyard.policy import ENDLESS
 
     return position if position < ENDLESS else None
 
 
 def _shown(rungs: Sequence[Rung]) -> list[Rung]:
-    """Return the rungs of one bracket to show. Of an endless bracket, only those up to the first empty rung are shown."""
+    """Return the rungs of one bracket (an independent sequence of rungs) to show.
+
+    Of a bracket without a maximum position, these are the rungs up to the first one above all rungs with jobs.
+    """
     if _finite(rungs[-1].position) is not None:
         return list(rungs)
     used = max((rung.number for rung in rungs if rung.standings or rung.awaited), default=-1)
@@ -171,7 +174,7 @@ def _shown(rungs: Sequence[Rung]) -> list[Rung]:
 
 
 def tables(rungs: Sequence[Rung], title: str, *, jobs: bool) -> RenderableType:
-    """Return a table for each bracket, with the highest rung first, for people.
+    """Return a table for each bracket (an independent sequence of rungs), with the highest rung first, for people.
 
     Args:
         rungs: The rungs, sorted by bracket.

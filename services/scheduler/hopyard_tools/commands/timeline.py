@@ -28,7 +28,7 @@ _LOOKS = 200
 
 
 class Timeline:
-    """Collects the history of a stream by applying its events to a new core. Times are those of the events.
+    """Collects the history of a stream by applying its events to a new core. Times are those of the events (Unix seconds).
 
     Call `take` for each event in order, then use the attributes.
 

@@ -39,7 +39,7 @@ _STYLES = {
 
 @dataclass
 class _Branch:
-    """A stage and all stages that continue from it.
+    """A stage and all stages that continue from it. A stage is a range of positions that the same trials train equally.
 
     Attributes:
         stage: The stage.
@@ -64,7 +64,7 @@ class _Branch:
 
 @dataclass(frozen=True)
 class TreeLine:
-    """A line of the printed tree.
+    """A line of the printed stage tree.
 
     Attributes:
         lead: The characters at the beginning of the line that draw the tree.
@@ -78,10 +78,10 @@ class TreeLine:
 
 
 def lines(tree: Tree, most: int | None = None, trial: str | None = None) -> list[TreeLine]:
-    """Return the lines of the printed tree.
+    """Return the lines of the printed stage tree.
 
     Args:
-        tree: The tree.
+        tree: The stage tree.
         most: The approximate maximum number of lines; the largest branches are shown. None: one line for every stage.
         trial: Show only the path of this trial and its branches; None: show all trials.
     """
@@ -222,7 +222,8 @@ def _table(rows: Sequence[Row], last: int) -> Table:
 
     Args:
         rows: The cells of each line.
-        last: The width of the last column in characters; 0: the table has no last column.
+        last: The width in characters of the last column, which shows the values in which branches differ; 0: the table
+            does not have this column.
     """
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("stage", "state", "trials", "reused", "time", "run", "trained for"):

@@ -73,7 +73,7 @@ class TrainingChain:
 
 
 def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | None = None) -> list[TrainingChain]:
-    """Return the chains to repeat.
+    """Return the chains to repeat: sequences of runs, each started from a snapshot of the preceding run.
 
     Args:
         runs: All recorded runs, in the order of their starts.

@@ -23,7 +23,8 @@ class OutcomeDifference:
         event: The number of the event that recorded the result.
         job: The id of the job.
         position: The position of the result.
-        part: The part of an evaluation by parts; empty: the whole evaluation, or a training report.
+        part: The data partition, if the evaluation was divided into one run for each partition; empty: the whole
+            evaluation, or a training report.
         what: The name of a metric, or "snapshot".
         recorded: The recorded value, as text.
         found: The value of the repeated training, as text.

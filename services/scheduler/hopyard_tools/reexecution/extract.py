@@ -60,7 +60,8 @@ class RecordedRun:
             True.
         hyperparameters: The configuration.
         inputs: The input (data partition) of each rank; an empty text: the rank has none.
-        parts: The number of parts of an evaluation by parts; 0: unknown.
+        parts: For an evaluation of one data partition: the number of partitions that are evaluated in total; 0: unknown,
+            or another run.
         reports: Its reports by position and part.
         foreign: True if it started from a snapshot of an earlier experiment.
         snapshots: The hashes of its snapshots by position. The hash is empty for images of processes, which are never

@@ -25,7 +25,8 @@ class PlannedRun:
         end: The position at which it ends; equal to `start` for an evaluation.
         saves: Positions between start and end at which it saves a snapshot.
         inputs: The input (data partition) of each rank; an empty text: the rank has none.
-        parts: The number of parts of an evaluation by parts; 0: unknown.
+        parts: For an evaluation of one data partition: the number of partitions that are evaluated in total; 0: unknown,
+            or another run.
     """
 
     order: int
@@ -37,7 +38,9 @@ class PlannedRun:
 
 
 class ChainProgress:
-    """The progress of one chain. The position of its job determines the next run, also after the loss of a run.
+    """The progress of one chain: a sequence of recorded runs, which one job repeats.
+
+    The position of the job determines the next run, also after the loss of a run.
 
     Args:
         number: The number of the chain.
@@ -82,7 +85,7 @@ class ChainProgress:
 
 
 class RecordedPolicy(Policy):
-    """A policy that repeats chains of recorded runs.
+    """A policy that repeats chains: sequences of recorded runs, each started from a snapshot of the preceding run.
 
     It sets the priority of the job that repeats a chain to the negated number of the chain, so that the journal
     associates the results with the chain.
@@ -104,7 +107,7 @@ class RecordedPolicy(Policy):
         self._gang = max((len(step.inputs) for step in steps), default=1)
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Fork the chains whose origin is saved, then start the next runs in the recorded order while slots are idle.
+        """Fork a job for each chain whose origin snapshot exists, then start the next runs in the recorded order on idle slots.
 
         It ends the experiment when no run is active and none can be made.
         """
@@ -157,7 +160,7 @@ class RecordedPolicy(Policy):
                 self._unborn.append(chain)
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the number of slots of the largest run."""
+        """Return the number of slots that the largest run of all chains needs at the same time."""
         return self._gang
 
     def _goes_on(self, cluster: Cluster) -> bool:
@@ -167,7 +170,7 @@ class RecordedPolicy(Policy):
         )
 
     def _fork(self, cluster: Cluster) -> bool:
-        """Fork a job for each chain whose origin is saved. Return True if there was any."""
+        """Fork a job for each chain whose origin (a snapshot of another chain) is saved. Return True if a job was forked."""
         before = len(self._unborn)
         for chain in list(self._unborn):
             assert chain.origin is not None

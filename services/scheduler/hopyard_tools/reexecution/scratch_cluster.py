@@ -49,7 +49,7 @@ async def train_again(
         bundle: The file with the code bundle; None: the experiment has no code.
         slots: The number of concurrent runs; at least the number of ranks of the largest gang.
         cpus: CPU threads of each slot.
-        told: Receives the progress.
+        told: Called with the number of reports so far and the reason for waiting (empty: it is not waiting).
 
     Returns:
         The runs and results in the journal of the temporary cluster.

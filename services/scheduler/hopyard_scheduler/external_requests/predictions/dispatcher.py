@@ -100,7 +100,7 @@ class PredictionDispatcher:
         """Connect the scheduler's other components. It must be called before `ask`.
 
         Args:
-            core: The core, which has the jobs and their learning curves.
+            core: The state machine of the engine, which has the jobs and their learning curves.
             post: Adds an event to the queue; receives the answers.
             program: Returns the program of an experiment.
         """
@@ -150,7 +150,7 @@ class PredictionDispatcher:
         self._earlier.forget(experiment)
 
     def stop(self) -> None:
-        """Ignore further requests. The next scheduler repeats unanswered ones."""
+        """Ignore further requests. After a restart, the scheduler repeats the unanswered ones."""
         self._stopped = True
 
     def _left(self, session: Session) -> None:
@@ -180,7 +180,7 @@ class PredictionDispatcher:
         """Send a request to one node after the other until one answers. Return the answer.
 
         Args:
-            ticket: The ticket of the request in the cluster.
+            ticket: The ticket of the request, unique in the cluster.
             question: The request.
 
         Raises:

@@ -85,7 +85,7 @@ class PriorCurves:
         Args:
             experiment: The id of the experiment.
             spec: Its specification.
-            before: The time of its creation, in seconds since the Unix epoch. Only experiments that ended before it are
+            before: The time of its creation, in seconds since the Unix epoch. Only experiments that had ended then are
                 used.
         """
         async with self._locks.setdefault(experiment, asyncio.Lock()):
@@ -178,7 +178,7 @@ def _is_like(spec_json: str, key: tuple[Any, ...]) -> bool:
 
 
 def _key(spec: ExperimentSpec) -> tuple[Any, ...]:
-    """Return the values that are equal in matching experiments."""
+    """Return the values in which two experiments must be equal, so that the curves of one can serve predictions for the other."""
     space = {
         name: spec.space[name].to_data() if spec.space[name].kind == "constant" else spec.space[name].kind
         for name in spec.space

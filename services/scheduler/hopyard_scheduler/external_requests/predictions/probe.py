@@ -1,4 +1,4 @@
-"""Determines which inputs predictors read: nothing else, or also the learning curves of other jobs.
+"""Determines which inputs predictors read: only the learning curve of the job, or also those of other jobs.
 
 It creates a predictor in a separate process, so that foreign code cannot end or block the scheduler.
 """
@@ -32,7 +32,7 @@ Probe = Callable[[str, Mapping[str, Any], float], Awaitable[str]]
 
 
 async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
-    """Return what a predictor reads: "curves" (the learning curves of other jobs) or "nothing".
+    """Return what a predictor reads in addition to the curve to predict: "curves" (of other jobs) or "nothing".
 
     The predictor is created in a process that is killed with its group before this function returns.
 
@@ -81,7 +81,7 @@ class Predictors:
             await self._look(key, predictor)
 
     async def reads(self, predictor: PredictorSpec) -> str:
-        """Return what a predictor reads: "curves" (the learning curves of other jobs) or "nothing".
+        """Return what a predictor reads in addition to the curve to predict: "curves" (of other jobs) or "nothing".
 
         Raises:
             InvalidInput: The predictor cannot be created, or failed so recently that no new attempt is made.

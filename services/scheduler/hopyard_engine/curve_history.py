@@ -29,8 +29,8 @@ class Histories:
     def others(self, stream: Stream, job: Job) -> str:
         """Return the curves of the other jobs of the experiment that `job` belongs to, as a JSON list in order of the jobs' creation.
 
-        Each curve is an object with `positions`, `values` (of the experiment's metric), `hyperparameters` and `ended`. The function
-        `others` selects the jobs.
+        Each curve is an object with `positions`, `values` (of the experiment's metric), `hyperparameters` and `ended` (whether
+        the job has ended). The function `others` selects the jobs.
         """
         written = self._written.setdefault(job.experiment.id, {})
         return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"

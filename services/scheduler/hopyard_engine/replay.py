@@ -324,8 +324,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def parse_until(text: str, option: str = "--until") -> Until:
     """Parse the value of an option that sets the end of a replay.
 
-    `120` is the number of an event. `90s`, `2.5m`, `1h` or `12.5` (seconds) is a time since the start. Any other text is an ISO time,
-    local unless it has a time zone.
+    `120` is the number of an event. `90s`, `2.5m`, `1h` or `12.5` (seconds) is a time since the experiment's creation. Any other text
+    is an ISO time, local unless it has a time zone.
 
     Args:
         text: The value.
@@ -414,7 +414,13 @@ def _told(reason: Reason | None) -> dict[str, Any]:
 
 
 def state_of(stream: Stream, event: int, at: float) -> ReplayState:
-    """Return the current state of a stream. `event` and `at` are the number and the time of its last event."""
+    """Return the current state of a stream.
+
+    Args:
+        stream: The stream.
+        event: Number of its last event.
+        at: Time of this event in seconds since the Unix epoch.
+    """
     return ReplayState(
         event=event,
         at=at,

@@ -340,7 +340,7 @@ class Core:
         self._tell_draining(event.node, event.at)
 
     def _tell_lost_before(self, at: float) -> None:
-        """Send the `NodeLost` events that streams did not get before a crash.
+        """Send the `NodeLost` events that streams did not get before a crash. `at` is their time in seconds since the Unix epoch.
 
         The snapshots on these nodes are considered present until the nodes' agents announce what they have.
         """
@@ -353,7 +353,10 @@ class Core:
         self._settle_inbox()
 
     def _tell_draining(self, node: str, at: float) -> None:
-        """Send `NodeDraining` to all streams that have slots on a drained node which are not marked as draining."""
+        """Send `NodeDraining` to all streams that have slots on a drained node which are not marked as draining.
+
+        `at` is the time of these events in seconds since the Unix epoch.
+        """
         for stream in self.streams.values():
             if any(m.node == node and m.id not in stream.draining for m in stream.slots.values()):
                 self._inbox.append(

@@ -40,7 +40,7 @@ class UpCall:
     Attributes:
         stream: Id of the stream.
         number: Number of the up-call within the stream, from 1.
-        at: Time of the event that caused it.
+        at: Time of the event that caused it, in seconds since the Unix epoch.
         seed: Seed of the policy's random generator for this up-call.
         call: The up-call.
         verdicts: Refusals of the policy's commands since the previous up-call.
@@ -92,7 +92,7 @@ class SetTimer:
     Attributes:
         stream: Id of the stream.
         ticket: Identifies the timer within the stream. A later effect with the same ticket replaces the timer.
-        at: Time at which the timer elapses; None cancels it.
+        at: Time at which the timer elapses, in seconds since the Unix epoch; None cancels it.
     """
 
     stream: StreamId
@@ -311,7 +311,7 @@ class Profiled:
     Attributes:
         experiment: Id of the job's experiment.
         job: Id of the job.
-        training: Value of `Settings.training`, under which the result is stored.
+        training: Key under which the result is stored (`Settings.training`): equal for trainings of equal speed.
         measured: The measured time.
     """
 

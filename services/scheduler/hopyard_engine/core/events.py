@@ -43,7 +43,7 @@ class NodeJoined:
     """An agent opened a session and announced what its node has.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         node: Name of the node.
         incarnation: Identifies the agent's process: it changes when the agent restarts.
         slots: All slots of the node.
@@ -109,7 +109,7 @@ class StreamCreated:
     """An experiment was created that does not join an existing group. This is the first event of a stream.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream: the id of its first experiment.
         settings: Settings of that experiment.
         payload: Data of the caller (specification, bundle), which the core only stores.
@@ -134,7 +134,7 @@ class ExperimentJoined:
     """An experiment with the same `share` key joined the stream. All experiments of a stream have one policy and one share.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream, which is the id of its first experiment.
         experiment: Id of the experiment that joins.
         settings: Settings of that experiment.
@@ -155,7 +155,7 @@ class SlotGranted:
     """The cluster granted a slot to the stream.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         slot: Id of the slot.
         node: Name of its node.
@@ -202,7 +202,7 @@ class NodeBack:
     """A node opened a session again. The event says what it has of this stream.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         node: Name of the node.
         runs: Channels that the agent still has.
@@ -227,7 +227,7 @@ class NodeDraining:
     """A node with slots of the stream is drained: runs on it are suspended at their next boundary, and its slots are returned.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         node: Name of the node.
         unsent: Processes on the node whose start command was not sent yet, because the node was drained while the policy was computing
@@ -377,7 +377,7 @@ class RunMessage:
     """A message of one process of a run.
 
     Attributes:
-        at: Time at which the scheduler received it.
+        at: Time at which the scheduler received it, in seconds since the Unix epoch.
         stream: Id of the stream.
         job: Id of the job.
         attempt: Attempt number of the run.
@@ -400,7 +400,7 @@ class SnapshotShipped:
     """The answer of a node to an upload order.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         node: Name of the node.
         order: Number of the order (`ShipmentOrder`).
@@ -425,7 +425,7 @@ class PolicyAnswered:
     """The policy answered an up-call, and stated its demand for slots.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         answer: The answer, with the number of the up-call.
         demand: Number of slots that the policy can use now; None: as many as possible.
@@ -446,7 +446,7 @@ class PolicyFailed:
     """The policy raised an error, returned an invalid answer, or exceeded its time for an up-call. Its experiments are paused.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         number: Number of the up-call.
         reason: What happened.
@@ -474,7 +474,7 @@ class PolicyProcess:
     """A process for the stream's policy connected or disconnected. For information only; the event changes no state.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         here: True: the process connected. False: it disconnected.
         again: Number of earlier up-calls that were repeated to the process, because it started without state.
@@ -491,7 +491,7 @@ class Answered:
     """A generator, predictor or solver answered an `AskOutside` question.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         ticket: Ticket of the question.
         result: The answer as plain data; None if there is an error. A generator also answers None if it has no more proposals.
@@ -519,7 +519,7 @@ class Requested:
     """A client requests that a configuration is trained up to a position. A request with a known ticket has no effect.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         ticket: Identifies the request within the experiment.
         hyperparameters: The configuration.
@@ -542,7 +542,7 @@ class Operated:
     """A person or client pauses, resumes, stops, closes or keeps an experiment.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         action: "stop" ends the experiment as STOPPED, "close" as COMPLETED. "keep" restarts its idle timer (`Settings.idle`).
         experiment: Id of the experiment; empty: the first experiment of the stream.
@@ -585,7 +585,7 @@ class SlotReserved:
     """A client reserves an idle slot of the stream. The policy cannot use the slot until its reservation ends.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         slot: Id of the slot.
         request: Identifies the reservation. A repeated request has no effect while the slot is reserved. Empty: each event is a new
@@ -603,7 +603,7 @@ class Updated:
     """A person changes the settings of an experiment.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         request: Identifies the change; a repeated change has no effect.
         more_jobs: Number added to `Settings.jobs`.
@@ -636,7 +636,7 @@ class Imported:
     """The stream was imported: all records before this one come from another cluster, whose nodes and slots are not available here.
 
     Attributes:
-        at: Time of the event.
+        at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         request: Identifies the import; a repeated import has no effect.
         snapshots: Hashes of the snapshots that were imported into the store. All others are lost.

@@ -37,7 +37,7 @@ class PendingAnswers:
         self._waiting.setdefault(stream, [])
 
     def end(self, stream: StreamId) -> list[StreamEvent]:
-        """Mark that a stream no longer waits, and return the events that were held back, in order."""
+        """Mark that a stream no longer waits, and return the events that were held back, in order; empty if it did not wait."""
         return self._waiting.pop(stream, [])
 
     def keep(self, event: StreamEvent) -> bool:

@@ -71,7 +71,7 @@ class Settings:
         jobs: Number of jobs that may be created (>= 0).
         target: Metric value that ends the experiment when a report reaches it; None: no target.
         target_over: Number of a job's last reports (>= 1) whose mean must reach the target.
-        kill_threshold: Passed to policies; the core does not use it.
+        kill_threshold: Metric value: a policy may end a job that stays worse (None: no such value). The core does not use it.
         max_seconds: Running time in seconds, without pauses, after which the experiment ends; None: no limit.
         max_failures: Maximum number of failed runs per job (>= 0); one more fails the job.
         max_losses: Maximum number of successive lost runs of a job without a new report (>= 0); one more fails the job.
@@ -162,7 +162,7 @@ class Measured:
     Attributes:
         hardware: Kind of host.
         slots: Number of slots of the run.
-        seconds: Seconds that one unit of training took.
+        seconds: Seconds that one iteration took.
     """
 
     hardware: str

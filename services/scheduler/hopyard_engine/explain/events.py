@@ -89,10 +89,10 @@ class EventContext:
         live: Live runs by job id.
         positions: Positions of the live runs by job id.
         states: States of the experiments by id.
-        share: Number of slots that the stream might use.
+        share: Number of slots that the stream was allowed to use.
         call: Description of the up-call in flight; empty: none.
         call_job: Id of the job that the up-call is about; empty: none.
-        high_water: High-water mark of the job that a run message belongs to; else 0.
+        high_water: Highest position with results of the job that a run message belongs to; 0 for other events.
         ticket_kind: Kind of the question that an `Answered` event belongs to; else empty.
         ticket_job: Id of the job whose prediction an `Answered` event contains; else empty.
         idle: For a `NodeLost` event, the positions of the jobs that have not ended, by id; else empty.
@@ -451,7 +451,13 @@ def _report(report: Report, high_water: int, stream: Stream) -> str:
 
 
 def _lost_runs(stream: Stream, before: EventContext, why: str) -> list[EventPart]:
-    """Return a statement for each run that a node event has closed. `why` is the beginning of its sentence."""
+    """Return a statement for each run that a node event has closed.
+
+    Args:
+        stream: The stream after the event.
+        before: The state before the event.
+        why: The beginning of each statement.
+    """
     over = [(name, run) for name, run in before.live.items() if stream.live.get(name) is not run]
     return [
         EventPart(name, f"{why}run {run.attempt} of job {name} was lost at {before.positions[name]}")
@@ -460,7 +466,10 @@ def _lost_runs(stream: Stream, before: EventContext, why: str) -> list[EventPart
 
 
 def _went_back(stream: Stream, before: EventContext) -> list[EventPart]:
-    """Return a statement for each job without a run that lost its newest snapshot with a node and must resume at a lower position."""
+    """Return a statement for each job without a run that lost its newest snapshot with a node and must resume at a lower position.
+
+    `stream` is the stream after the loss of the node, `before` the state before it.
+    """
     return [
         EventPart(
             name,
@@ -472,7 +481,10 @@ def _went_back(stream: Stream, before: EventContext) -> list[EventPart]:
 
 
 def runs_over(stream: Stream, before: EventContext) -> list[EventPart]:
-    """Return a statement with the new state of each job whose run the event has closed."""
+    """Return a statement with the new state of each job whose run an event has closed.
+
+    `stream` is the stream after the event, `before` the state before it.
+    """
     parts = []
     for name, run in before.live.items():
         if stream.live.get(name) is run or name not in stream.jobs:

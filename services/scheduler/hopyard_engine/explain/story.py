@@ -99,7 +99,7 @@ class Story:
         return StoryLine(self._number, event.at, kind, tuple(parts), routine)
 
     def _states_changed(self, stream: Stream, before: EventContext, effects: Sequence[Effect]) -> list[EventPart]:
-        """Return a statement for each state change of a job that the other statements do not contain."""
+        """Return a statement for each state change of a job that the other statements about the event do not contain."""
         parts = []
         for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):
             job = stream.jobs.get(name)

@@ -126,7 +126,7 @@ class WaitingReasons:
 
     @property
     def _within_the_share(self) -> Reason | None:
-        """The reason if the share has no free slot for a further job; None if it has."""
+        """The reason why jobs wait if the share has no free slot for a further job; None if it has."""
         stream, whose, limit = self._stream, self._whose, self._limit
         if stream.share == 0:
             return Reason.of(ReasonCode.WAITS_SHARE_EMPTY, whose=whose, slots=self._usable, limit=limit)
@@ -165,7 +165,7 @@ class WaitingReasons:
 
     @property
     def _thinking(self) -> Reason:
-        """The reason while the policy is computing an answer."""
+        """The reason why jobs wait while the policy is computing an answer."""
         if self._policy is not None:
             return Reason.of(ReasonCode.WAITS_FOR_POLICY, cause=self._policy)
         thought = _seconds(self._at - self._stream.conversation.asked_at) if self._thinks_long else None
@@ -220,7 +220,7 @@ class WaitingReasons:
         return Reason.of(ReasonCode.LEAVING_SNAPSHOTS, snapshots=unsettled) if unsettled else None
 
     def _only_held(self, experiment: Experiment) -> Reason | None:
-        """Return the reason if the experiment can continue only when a person resumes a paused job; else None."""
+        """Return the reason why an experiment waits if it can continue only when a person resumes a paused job; else None."""
         stream, held, still = self._stream, experiment.states.get(JobState.HELD, 0), experiment.jobs_left
         # The policy may never continue the other jobs, for example at a rung.
         done = stream.demand == 0 and not (
@@ -265,7 +265,7 @@ class WaitingReasons:
 
     @property
     def _shrinking(self) -> Reason | None:
-        """The reason while the stream has more slots than its share; None if it does not."""
+        """The reason why jobs wait while the stream has more slots than its share; None if it does not."""
         stream = self._stream
         if stream.granted <= stream.share:
             return None
@@ -298,7 +298,7 @@ class WaitingReasons:
 
     @cached_property
     def _impossible(self) -> Reason | None:
-        """The reason if the cluster cannot serve the stream even with all its slots free; None if it can."""
+        """The reason why jobs wait if the cluster cannot serve the stream even with all its slots free; None if it can."""
         cluster, tenant = self._cluster, self._cluster.tenants.get(self._stream.id)
         if not self._usable:
             return self._no_slot
@@ -321,7 +321,7 @@ class WaitingReasons:
 
     @cached_property
     def _missing(self) -> Reason | None:
-        """The reason if no live node has some partitions of the data; None if no partition is missing."""
+        """The reason why jobs wait if no live node has some partitions of the data; None if no partition is missing."""
         data = self._stream.data
         missing = data.missing() if data is not None else []
         if data is None or not missing:
@@ -349,7 +349,7 @@ class WaitingReasons:
 
     @cached_property
     def _limit(self) -> Reason | None:
-        """The reason that the share is not larger; None if the share is all usable slots, or the reason is unknown."""
+        """The reason why the stream's share is not larger; None if the share is all usable slots, or the reason is unknown."""
         stream = self._stream
         tenant = self._cluster.tenants.get(stream.id)
         if tenant is None or stream.share >= self._usable:

@@ -1,6 +1,6 @@
 """The version of the journal format, and the upgrade of older records.
 
-Each record has the version of the format in which it was written. It is read before the kind and the payload. docs/recovery.md
+Each record has the version of the format in which it was written. The version is read before the kind and the payload. docs/recovery.md
 describes how to change the format.
 """
 

@@ -47,7 +47,7 @@ from hopyard_engine.core.types import PlacedPartition
 
 
 def told(call: Call) -> str:
-    """Return a description of an up-call that completes the sentence "the policy was ..."."""
+    """Return a description of an up-call that completes the sentence "the policy was ...", such as "offered idle slots"."""
     match call:
         case AllocateJobs():
             return "offered idle slots"

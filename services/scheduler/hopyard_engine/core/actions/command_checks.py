@@ -132,8 +132,8 @@ def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
 
     Args:
         stream: The stream of the run.
-        source: (job id, position), or (name of an earlier trial, position). For an earlier trial the result is a temporary entry,
-            which is not registered.
+        source: (job id, position), or (name of a training in an earlier experiment, position). For an earlier experiment the result
+            is a temporary entry, which is not registered.
 
     Raises:
         RefusedError: There is no such snapshot.

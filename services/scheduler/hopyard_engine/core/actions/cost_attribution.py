@@ -47,7 +47,7 @@ def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> 
 
 
 def over(stream: Stream, run: Run, at: float) -> None:
-    """Bill the remaining slot time of a run that has left its slots, from its last report to the time `at`."""
+    """Bill the remaining slot time of a run that has left its slots: from its last report to `at`, in seconds since the Unix epoch."""
     _charge(stream, run, run.position, at - run.accounted)
     run.accounted = at
 

@@ -19,7 +19,10 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def adopt(stream: Stream, job: Job, reports: Iterable[Report], position: int) -> None:
-    """Copy the reports of an earlier training into a job: those above the job's high-water mark, up to and including `position`."""
+    """Copy the reports of an earlier training into a job: those above `job.high_water`, up to and including `position`.
+
+    `job.high_water` is the highest position at which the job has a result.
+    """
     for report in reports:
         if job.high_water < report.position <= position:
             point = job.curve.add(report)
@@ -36,7 +39,7 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
     Args:
         stream: The stream of the job.
         job: The job.
-        source: (name of the earlier trial, position).
+        source: (name of the earlier training as in `EarlierTrial.name`, position).
 
     Returns:
         The id that the snapshot has as a snapshot of the job: (job id, position).
@@ -52,7 +55,7 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
 
 
 def lend_no_more(stream: Stream, hashes: Collection[str] | None = None) -> None:
-    """End the loans of snapshots, so that no further job can start from them.
+    """End loans of snapshots of earlier experiments, so that no further job can start from these snapshots.
 
     Args:
         stream: The stream with the loans.

@@ -11,7 +11,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def check_target(stream: Stream, job: Job, position: int, value: float, at: float) -> None:
-    """End the experiment of a job if a new report of the job reaches its target.
+    """End the experiment of a job if a new report of the job reaches the experiment's target.
 
     The job is saved and completed. The other jobs of the experiment are terminated.
 
@@ -31,6 +31,7 @@ def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
     """End a RUNNING experiment if any recorded report reaches its target.
 
     To be called when the target has changed, when the experiment is resumed, and when a job got results of another experiment.
+    `at` is the time of the event in seconds since the Unix epoch.
     """
     if not experiment.running or experiment.best is None:
         return
@@ -62,6 +63,8 @@ def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -
 
 def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
     """End the experiment that the policy names, else that of the winner it names, else all experiments of the stream.
+
+    `at` is the time of the event in seconds since the Unix epoch.
 
     Raises:
         RefusedError: The reason is empty, the winner is invalid, or the experiments are unknown, ENDING or ended.
@@ -101,11 +104,10 @@ def _not_won(winner: Job, experiment: ExperimentId) -> Reason | None:
 
 
 def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
-    """End an experiment whose `max_seconds` have passed.
+    """End an experiment whose `max_seconds` have passed. Its jobs can continue if the experiment gets more time.
 
-    Its runs are suspended, and killed if they do not end within `kill_after` seconds.
-
-    Its jobs can continue if the experiment gets more time.
+    Its runs are suspended, and killed if they do not end within `kill_after` seconds. `at` is the time of the event in seconds since
+    the Unix epoch.
     """
     reason = Reason.of(ReasonCode.TIME_OVER, seconds=experiment.settings.max_seconds)
     experiment.out_of_time = True

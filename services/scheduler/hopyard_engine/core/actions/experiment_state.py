@@ -32,14 +32,20 @@ def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason
 
 
 def start_clock(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Start the experiment's clock at the time `at`, and set the timer that ends the experiment after `max_seconds`."""
+    """Start the experiment's clock, and set the timer that ends the experiment after `max_seconds`.
+
+    `at` is the start time in seconds since the Unix epoch.
+    """
     experiment.running_since = at
     if experiment.settings.max_seconds is not None:
         stream.set_timer(EndTimer(experiment.id), at + max(experiment.settings.max_seconds - experiment.spent, 0.0))
 
 
 def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Stop the experiment's clock at the time `at`, and cancel the timer that ends the experiment."""
+    """Stop the experiment's clock, and cancel the timer that ends the experiment.
+
+    `at` is the stop time in seconds since the Unix epoch.
+    """
     experiment.spent = experiment.running_seconds(at)
     experiment.running_since = None
     stream.set_timer(EndTimer(experiment.id), None)

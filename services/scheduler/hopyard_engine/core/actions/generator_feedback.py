@@ -8,7 +8,10 @@ from hopyard_engine.core.state.experiment import GeneratorCall
 
 
 def tell_report(job: Job, report: Report) -> None:
-    """Record a call that passes a new report of `job` to the generator, if the generator proposed the job and reads reports."""
+    """Add a new report of `job` to the calls that the generator gets before its next proposal.
+
+    Does nothing if the generator did not propose the job or does not read reports.
+    """
     if job.generated and job.experiment.settings.generator_reads == "reports":
         told = GeneratorCall("report", job.id, metrics=report.metrics, position=report.position)
         job.experiment.generator_calls.append(told)

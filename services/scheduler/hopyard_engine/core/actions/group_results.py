@@ -22,7 +22,10 @@ def is_one(stream: Stream, job: Job, source: str) -> bool:
 
 
 def adopt(stream: Stream, job: Job, source: Job, position: int) -> None:
-    """Copy the reports of the job `source` into `job`: those above the high-water mark of `job`, up to and including `position`."""
+    """Copy the reports of the job `source` into `job`: those above `job.high_water`, up to and including `position`.
+
+    `job.high_water` is the highest position at which `job` has a result.
+    """
     new = list(takewhile(lambda point: point.position > job.high_water, stream.back(source, position)))
     reports = [Report(point.position, point.metrics, point.seconds) for point in reversed(new)]
     earlier_results.adopt(stream, job, reports, position)

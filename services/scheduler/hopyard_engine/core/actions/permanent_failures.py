@@ -9,10 +9,11 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def verdict(stream: Stream, job: Job, run: Run, ended: Ended) -> Reason | None:
-    """Record a failed run, and return the reason to end its experiment, or None if the experiment continues.
+    """Return the reason to end the experiment of a failed run, or None if the experiment continues.
 
-    The experiment must end if its program cannot run (`Ended.unable`) on any node where the stream has slots. If a job of the
-    experiment has trained before, the program is able to run, so the failure is handled like any other.
+    If the program could not run (`Ended.unable`), the nodes of the run are recorded in `Experiment.unable`. The experiment must end if
+    its program cannot run on any node where the stream has slots. If a job of the experiment has trained before, the program is able to
+    run, so the failure is handled like any other.
     """
     if not ended.unable:
         return None

@@ -49,7 +49,8 @@ def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[st
     Args:
         stream: The stream of the job.
         job: The job.
-        parameters: Those that `obstacle` has accepted.
+        parameters: The policy's parameters, which `obstacle` has accepted: "target" (default: the experiment's target) and "horizon"
+            (default: the experiment's maximum position).
     """
     metric, terms = stream.settings.metric, job.terms
     points = [(point.position, point.metrics) for point in stream.curve(job)]

@@ -95,10 +95,10 @@ def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
         job: The job.
         command: The command of the policy.
         start: The position at which the run starts. A run that does not train also ends there.
-        saved: Whether it starts from a snapshot.
+        saved: Whether the run starts from a snapshot.
 
     Raises:
-        RefusedError: The command's `until`, `parts` or mode is invalid.
+        RefusedError: The command's `until`, mode or `parts` (number of parts of an evaluation) is invalid.
     """
     if command.mode is RunMode.EVALUATE and not saved:
         raise RefusedError(Reason.of(ReasonCode.NOTHING_TO_EVALUATE, job=job.id))
@@ -114,9 +114,10 @@ def _until(job: Job, command: StartJob, start: int, *, saved: bool) -> int:
 
 
 def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, dict[str, Argument]]:
-    """Return the id of the snapshot that a run loads, and arguments for the job's reason.
+    """Return the id of the snapshot that a run of `job` loads, and arguments for the reason of the job's state (`Reason`).
 
-    A snapshot of another experiment is first copied to the job. Then the arguments name its original owner; else they are empty.
+    If `source` is a snapshot of another experiment, it is first copied to the job, and the arguments name its original owner. Else the
+    arguments are empty.
     """
     name, position = source
     if name in stream.earlier:
@@ -303,7 +304,7 @@ def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: De
 
 
 def complete(stream: Stream, run: Run, position: int) -> None:
-    """Let a run that waits at its `until` save a snapshot and end, without a decision.
+    """Let a run that waits at its `until`, the given position, save a snapshot and end, without a decision.
 
     The command is also sent to a run that ends at `until` without it (`Run.completes`).
     """

@@ -51,7 +51,8 @@ def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
 def _means(stream: Stream, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
     """Iterate over the means of `target_over` successive values that reach the target, each with its last position.
 
-    Sums are exact, so the mean of equal values is that value. A mean does not include values before one that is not finite.
+    Sums are exact, so the mean of equal values is that value. No mean includes a value that is not finite, or values from
+    both sides of such a value.
 
     Args:
         stream: The stream of the job.

@@ -75,7 +75,7 @@ class ClusterSlot:
 
     @property
     def kind(self) -> SlotKind:
-        """The slot's hardware, without the names of tenants with node restrictions."""
+        """The slot's hardware as a `SlotKind` whose `wished` is empty."""
         return SlotKind(self.spec.cpus, len(self.spec.gpus))
 
 
@@ -135,11 +135,12 @@ class ClusterState:
     def join(self, event: NodeJoined) -> bool:
         """Record that a node opened a session and announced its slots.
 
-        Known slots that the announcement does not list remain. The caller must pass them (`unannounced`) to `remove` after their
-        holders are informed.
+        Known slots that the announcement does not list remain. The caller must pass them (`unannounced`) to `remove` after the
+        streams to which they are granted are informed.
 
         Returns:
-            Whether the node was already up with the same incarnation. If False, its earlier slots have been taken from their holders.
+            Whether the node was already up with the same incarnation. If False, its earlier slots have been taken from the
+            streams to which they were granted.
         """
         node = self.nodes.setdefault(event.node, ClusterNode(event.node))
         same = node.up and node.incarnation in ("", event.incarnation)
@@ -162,7 +163,7 @@ class ClusterState:
         return sorted(name for name, m in self.slots.items() if m.node == event.node and name not in announced)
 
     def lose(self, name: str) -> bool:
-        """Mark a node as not up and remove its slots. Return whether it was up before."""
+        """Mark a node as not up and remove its slots. Return whether it was up before; False also if it is unknown."""
         node = self.nodes.get(name)
         if node is None or not node.up:
             return False
@@ -182,7 +183,7 @@ class ClusterState:
         self._changed = True
 
     def drain(self, name: str) -> None:
-        """Mark a node as drained, so that its slots are not granted. The node need not be known."""
+        """Mark the node with this name as drained, so that its slots are not granted. An unknown node is added."""
         node = self.nodes.setdefault(name, ClusterNode(name))
         node.drained = node.incarnation
         self._changed = True
@@ -297,7 +298,8 @@ class ClusterState:
                 meanwhile.
 
         Returns:
-            The changed shares, then the granted slots, then the slots that their holders must exchange for slots of another kind.
+            The changed shares, then the granted slots, then the slots that streams must exchange for slots of another
+            kind.
         """
         self._changed = False
         usable = [m for m in self.slots.values() if not self.nodes[m.node].draining]
@@ -379,10 +381,18 @@ class ClusterState:
         totals: Counter[str],
         thinking: Container[str],
     ) -> list[SlotRecalled]:
-        """Recall slots of a kind that another tenant lacks, from holders that can use a slot of another kind instead.
+        """Recall slots of a kind that another tenant lacks, from tenants that can use a slot of another kind instead.
 
-        Streams in `thinking` are skipped, because they can receive no event. Streams above their share are also skipped, because they
-        must return slots anyway.
+        Tenants above their share are skipped, because they must return slots anyway.
+
+        Args:
+            at: Time of the returned events, in seconds since the Unix epoch.
+            division: The division, which has a `plan`.
+            usable: The slots of nodes that are up and not drained.
+            kinds: The kind of each usable slot, by slot id.
+            held: Number of slots by tenant and kind, without recalled ones. It is updated.
+            totals: Number of slots by tenant, without recalled ones. It is updated.
+            thinking: Ids of streams that can receive no event now. They are skipped.
         """
         assert division.plan is not None
         recalled = []

@@ -57,7 +57,7 @@ class SlotRequest:
         need: Hardware that each slot must have.
         granted: Number of slots that are granted to the stream, by kind. The division prefers these kinds for the stream if no other
             stream loses by it.
-        picky: Whether the stream has a node restriction. Then it can use only slots whose kind names it in `wished`.
+        picky: Whether the stream has a node restriction. Then it can use only slots whose kind names it in `SlotKind.wished`.
     """
 
     claim: Claim
@@ -84,11 +84,17 @@ class Division:
     plan: dict[str, Counter[SlotKind]] | None
 
     def room(self, name: str, kind: SlotKind, held: int) -> bool:
-        """Return whether a stream to which `held` slots of a kind are granted may get another slot of this kind."""
+        """Return whether the stream with the id `name` may get another slot of a kind.
+
+        `held` is the number of slots of this kind that are granted to the stream.
+        """
         return self.plan is None or held < self.plan[name][kind]
 
     def surplus(self, name: str, kind: SlotKind, held: int) -> int:
-        """Return how many of the `held` slots of a kind that are granted to a stream should be exchanged for slots of another kind."""
+        """Return how many slots of a kind the stream with the id `name` should exchange for slots of another kind.
+
+        `held` is the number of slots of this kind that are granted to the stream.
+        """
         return 0 if self.plan is None else max(held - self.plan[name][kind], 0)
 
 
@@ -97,7 +103,7 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Divis
 
     Args:
         slots: Number of slots of each kind.
-        wants: The requests. At equal levels, earlier ones are served first.
+        wants: The requests. Of two requests with equally many slots per weight, the earlier one is served first.
     """
     everything_serves = all(want.takes(kind) for kind in slots for want in wants)
     if everything_serves and all(want.gang == 1 for want in wants):
@@ -118,8 +124,8 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Divis
 class _Handing:
     """A division in progress: the plan so far and the free slots.
 
-    The size of the plan of each want, and the number of slots of each kind that are granted and not planned yet, are maintained
-    incrementally, because a cluster may have thousands of slots and hundreds of wants.
+    The size of the plan of each stream, and the number of slots of each kind that are granted and not planned yet, are maintained
+    incrementally, because a cluster may have thousands of slots and hundreds of streams.
 
     Args:
         slots: Number of slots of each kind.
@@ -139,14 +145,15 @@ class _Handing:
         self._steps: list[tuple[str, SlotKind, int]] = []
 
     def level(self, want: SlotRequest) -> float:
-        """Return the number of slots per unit of weight that the stream of a want would have after it gets another gang."""
+        """Return the number of slots per unit of weight that the stream of the request `want` would have with another gang."""
         return (self._sizes[want.claim.name] + want.gang) / want.claim.weight
 
     def give(self, want: SlotRequest) -> bool:
-        """Add a gang of slots to the plan of a want.
+        """Add a gang of slots to the plan of the stream that makes the request `want`.
 
         Returns:
-            False if that exceeds the maximum of the want or there are too few suitable slots. Then nothing has changed.
+            Whether the slots were added. False if they would exceed the stream's maximum, or there are too few suitable
+            slots. Then nothing has changed.
         """
         if self._sizes[want.claim.name] + want.gang > want.claim.cap:
             return False
@@ -158,10 +165,12 @@ class _Handing:
         return False
 
     def _give_one(self, want: SlotRequest) -> bool:
-        """Add one suitable slot to the plan of a want. If necessary, other wants move to slots of other kinds (breadth-first search).
+        """Add one suitable slot to the plan of the stream that makes the request `want`.
+
+        If necessary, other streams move to slots of other kinds (breadth-first search).
 
         Returns:
-            False if there is no suitable slot. Then nothing has changed.
+            Whether the slot was added. False if there is no suitable slot. Then nothing has changed.
         """
         name = want.claim.name
         came: dict[SlotKind, tuple[SlotKind, str] | None] = dict.fromkeys(self._preferred(name))
@@ -193,7 +202,7 @@ class _Handing:
         self._change(name, kind, 1)
 
     def _change(self, name: str, kind: SlotKind, change: int) -> None:
-        """Add one slot of a kind to the plan of a want (`change` 1), or remove one (`change` -1)."""
+        """Add one slot of a kind to the plan of the stream with the id `name` (`change` 1), or remove one (`change` -1)."""
         planned = self.plan[name]
         before = self._unplanned(name, kind)
         planned[kind] += change
@@ -203,9 +212,9 @@ class _Handing:
         self._steps.append((name, kind, change))
 
     def _preferred(self, name: str) -> Iterable[SlotKind]:
-        """Return the kinds of slots that a want can use in order of preference.
+        """Return the kinds of slots that the stream with the id `name` can use, in order of preference.
 
-        First come kinds of which the want has granted slots that are not planned yet, then kinds with slots that are granted to
+        First come kinds of which the stream has granted slots that are not planned yet, then kinds with slots that are granted to
         nobody, then all others. Within each of these groups, small slots come first.
         """
 

@@ -153,6 +153,8 @@ def _create(stream: Stream, command: CreateJob, at: float) -> None:
 def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -> None:
     """Create a job with its own maximum position `limit` and given hyperparameters. It is not counted in `Experiment.generated`.
 
+    `at` is the time of the event in seconds since the Unix epoch.
+
     Raises:
         RefusedError: The hyperparameters are missing, the limit is out of range, or the experiment is unknown, ENDING or ended.
     """
@@ -253,10 +255,11 @@ def _answer(stream: Stream, command: AnswerJob) -> None:
 
 
 def _complete_with_its_own(stream: Stream, job: Job, command: AnswerJob) -> bool:
-    """Complete a job that has trained to its end and waits until its policy has evaluated it.
+    """Complete a job that has trained to its end and waits until its policy has evaluated it, if `command` says so.
 
     Returns:
-        False if the job is not in this situation. Then nothing has changed.
+        Whether the job was completed. False if it does not wait for its evaluation, or the command does not complete it at its
+        position. Then nothing has changed.
     """
     top = job.max_position
     waited = job.terms.evaluates and command.completes and command.position == job.position >= top

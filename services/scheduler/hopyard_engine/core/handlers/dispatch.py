@@ -117,7 +117,11 @@ def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
 
 
 def _rests(stream: Stream, event: StreamEvent) -> bool:
-    """Return whether the event resets the count of answers (`CALL_LIMIT`): the policy did not cause it, or enough time has passed."""
+    """Return whether the event resets the count of the policy's answers, which `CALL_LIMIT` limits.
+
+    Answers of the policy, changes of its process, its slots and its share never do. An elapsed timer of the policy and an answer that
+    the policy requested from a solver do if `REST_SECONDS` have passed since the last reset. All other events do.
+    """
     match event:
         case PolicyAnswered() | PolicyFailed() | PolicyProcess() | SlotGranted() | SlotRecalled() | ShareSet():
             return False
@@ -276,7 +280,10 @@ def _adopts(stream: Stream, command: AnswerJob | StartJob) -> bool:
 
 
 def _distrust(stream: Stream, at: float, cause: Reason) -> None:
-    """Pause all RUNNING experiments, because the policy failed or gave an invalid answer. `cause` says how."""
+    """Pause all RUNNING experiments, because the policy failed or gave an invalid answer. `cause` says how.
+
+    `at` is the time of the event in seconds since the Unix epoch.
+    """
     lifecycle.pause_all(stream, at, Reason.of(ReasonCode.POLICY_ERROR, cause=cause))
 
 

@@ -82,7 +82,8 @@ def operate(stream: Stream, event: Operated) -> None:
 def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason) -> None:
     """Make an experiment PAUSING and suspend its runs at their next boundary.
 
-    It becomes PAUSED when all runs have left their slots and no upload of its snapshots is in progress.
+    It becomes PAUSED when all runs have left their slots and no upload of its snapshots is in progress. `at` is the time of the event
+    in seconds since the Unix epoch.
     """
     experiment_state.enter(stream, experiment, ExperimentState.PAUSING, reason)
     experiment_state.stop_clock(stream, experiment, at)
@@ -92,7 +93,7 @@ def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason) -> 
 
 
 def pause_all(stream: Stream, at: float, reason: Reason) -> None:
-    """Pause all RUNNING experiments of the stream."""
+    """Pause all RUNNING experiments of the stream. `at` is the time of the event in seconds since the Unix epoch."""
     for experiment in stream.running:
         pause(stream, experiment, at, reason)
 
@@ -101,7 +102,7 @@ def advance(stream: Stream, at: float) -> None:
     """Perform all changes that follow from the state alone.
 
     These are: return slots, preempt runs, end experiments, drop snapshots above the quota, and report changed demand and terms to the
-    cluster state. To be called after each event.
+    cluster state. To be called after each event. `at` is the time of the event in seconds since the Unix epoch.
     """
     stream.shed()
     if stream.granted <= stream.share:
@@ -164,7 +165,10 @@ def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> 
 
 
 def idle_over(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Complete an experiment whose idle timer has elapsed."""
+    """Make an experiment whose idle timer has elapsed ENDING, with the final state COMPLETED.
+
+    `at` is the time of the event in seconds since the Unix epoch.
+    """
     reason = Reason.of(ReasonCode.IDLE_TIME_OVER, seconds=experiment.settings.idle)
     experiment_end.enter_end(stream, experiment, ExperimentState.COMPLETED, reason, at)
 
@@ -227,7 +231,7 @@ def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
 def _wind_up(stream: Stream, experiment: Experiment) -> None:
     """End the jobs of an ENDING experiment after its last run.
 
-    In a COMPLETED experiment, jobs without a result stay idle for an extension.
+    If its final state is COMPLETED, jobs without a result remain idle, so that they can continue if the experiment is extended.
     """
     assert experiment.final is not None
     state, reason = experiment.final
@@ -258,7 +262,7 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
 def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
     """Give an experiment without runs and uploads its final state. If it is the last of its group, the stream releases its slots.
 
-    Then the changes of settings that arrived during ENDING are applied.
+    Then the changes of settings that arrived during ENDING are applied. `at` is the time of the event in seconds since the Unix epoch.
     """
     assert experiment.final is not None
     experiment.ended_at = at
@@ -350,9 +354,10 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
 
 
 def _reopen(stream: Stream, job: Job) -> None:
-    """Make a completed job idle again after its maximum position was raised. It resumes from its newest snapshot or from its origin's.
+    """Make a completed job idle again after its maximum position was raised. It resumes from its newest snapshot.
 
-    A fork without such a snapshot fails, or stays completed if the snapshot may have been deleted because of a quota.
+    A fork without a snapshot resumes from the snapshot that it was forked from. If that one is gone, the fork fails, or stays
+    completed if the snapshot may have been deleted because of a quota.
     """
     own = stream.snapshots.newest(job.id)
     source = stream.source_of(job)

@@ -88,7 +88,7 @@ def node_lost(stream: Stream, event: NodeLost) -> None:
 
 
 def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone: frozenset[str]) -> tuple[RunKey, ...]:
-    """Return the channels of live runs that a node has lost although it did not expire.
+    """Return the channels of live runs that a node has lost although its lease did not expire.
 
     The result is journalled in `NodeBack`, because acknowledgements of agents, on which it depends, are not in the journal.
 
@@ -111,7 +111,7 @@ def not_run_any_more(stream: Stream, node: str, listed: frozenset[RunKey], gone:
 def not_shipped_any_more(
     stream: Stream, node: str, listed: frozenset[RunKey], disk: frozenset[str]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the snapshots on a node's disk that are not in the store and that no run of the node uploads any more.
+    """Return the snapshots (job id, position) on a node's disk that are not in the store and that no run of the node uploads any more.
 
     The result is journalled in `NodeBack`, because it depends on the node's announcement.
 

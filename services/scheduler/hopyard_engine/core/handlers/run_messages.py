@@ -251,8 +251,8 @@ def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: 
 def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None:
     """Record the result of an upload by a run.
 
-    If the snapshot is in the store, it survives the loss of its nodes, and a forked job no longer needs its origin's snapshot. If the
-    upload failed permanently, the snapshot stays on its nodes, and nothing waits for the upload any more.
+    If the snapshot is in the store, it survives the loss of its nodes, and a forked job no longer needs the snapshot that it was forked
+    from. If the upload failed permanently, the snapshot stays on its nodes, and nothing waits for the upload any more.
     """
     if body.error:
         if stream.snapshots.given_up(job.id, body.position, body.sha256, attempt):
@@ -268,9 +268,10 @@ def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None
 
 
 def survives(stream: Stream, job: Job, position: int) -> None:
-    """Update what depends on the upload of a snapshot, after it was recorded as stored.
+    """Update what depends on the upload of the job's snapshot at `position`, after it was recorded as stored.
 
-    The fork's pin on the origin's snapshot is removed, unneeded snapshots are dropped, and the job's row is projected again.
+    If `job` is a fork, its pin on the snapshot that it was forked from is removed. Unneeded snapshots are dropped, and
+    the job's row is projected again.
     """
     if (entry := stream.snapshots.get(job.id, position)) is not None:
         stream.hops.shipped(entry.info.size)
@@ -282,7 +283,7 @@ def survives(stream: Stream, job: Job, position: int) -> None:
 
 
 def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: float) -> None:
-    """Handle the end of a process of a run, and close the run if it was the last one on a slot.
+    """Handle the end of a process of a run, and close the run if this was its last process on a slot.
 
     The process's slot becomes free. The end of rank 0 ends the run. So does the loss or failure of another rank. If another rank
     leaves for a different reason, such as the end that rank 0 has reached, the run continues until the message of rank 0 arrives. A
@@ -348,7 +349,8 @@ def _may_leave(run: Run, reason: RunEndReason) -> bool:
 def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     """Close a run whose processes have all left their slots.
 
-    The job gets its next state, according to how the run ended. The policy gets a `RunEnd` up-call.
+    The job gets its next state, according to how the run ended. The policy gets a `RunEnd` up-call. `at` is the time of the event in
+    seconds since the Unix epoch.
     """
     ended = run.ended
     assert ended is not None

@@ -31,7 +31,7 @@ class CurveEntry:
         parts: (number of examples, metrics) of each part, by the name of the part.
         expected: Number of parts of the evaluation. The parts are combined when so many have been reported; 0: the number is unknown,
             and the parts reported so far are combined.
-        model: Hash of the snapshot that the parts evaluated.
+        model: Hash of the snapshot that the parts evaluated; empty: unknown, or there are no parts.
     """
 
     position: int

@@ -130,7 +130,7 @@ class Job:
         prefix: The entries of that other curve up to the position in `origin`, copied when `origin` was set.
         fork_pin: The origin's snapshot that a fork starts from, pinned until the fork has a snapshot in the store; else None.
         forked: Whether the job resumes from its origin's snapshot while it has no snapshot itself.
-        copied: Whether a fork command created it. Then the results up to its origin belong to the parent's configuration.
+        copied: Whether a fork command created it. Then the results up to its origin belong to the configuration of the forked job.
         generated: Whether the generator proposed its configuration.
         priority: Priority among idle jobs, higher first; None is the same as 0.
         attempt: Number of runs so far.
@@ -259,7 +259,7 @@ def earlier_of(trials: Iterable[EarlierTrial], experiment: ExperimentId = Experi
 
     Args:
         trials: The trials. A trial follows the one that it refers to.
-        experiment: The experiment whose event contains the trials.
+        experiment: Id of the experiment whose event contains the trials. It is copied into the results.
 
     Returns:
         The results by the names of the trials.

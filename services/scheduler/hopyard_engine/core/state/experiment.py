@@ -18,7 +18,7 @@ _PROGRESS = (ExperimentState.RUNNING, ExperimentState.PAUSING, ExperimentState.P
 
 @dataclass(frozen=True, slots=True)
 class GeneratorCall:
-    """A recorded call on the generator of an experiment. When the generator is reopened, these calls are repeated in order.
+    """A recorded call on the generator of an experiment. A generator that is created again, after a restart, gets these calls in order.
 
     Attributes:
         kind: "create" requests a configuration for a new job. "report" passes a report. "final" passes the result of a job that ended.
@@ -119,11 +119,17 @@ class Experiment:
         return not any(count for state, count in self.states.items() if not state.ended)
 
     def running_seconds(self, at: float) -> float:
-        """Return how long the experiment's clock has run, without pauses, up to the time `at`, in seconds."""
+        """Return how long the experiment's clock has run, without pauses, in seconds.
+
+        `at` is the time up to which it is measured, in seconds since the Unix epoch.
+        """
         return self.spent + (at - self.running_since if self.running_since is not None else 0.0)
 
     def end_at(self) -> float | None:
-        """Return the time at which `max_seconds` will have passed, or None if there is no limit or the clock is stopped."""
+        """Return the time at which `max_seconds` will have passed, in seconds since the Unix epoch.
+
+        None: there is no limit, or the clock is stopped.
+        """
         if self.settings.max_seconds is None or self.running_since is None:
             return None
         return self.running_since + self.settings.max_seconds - self.spent

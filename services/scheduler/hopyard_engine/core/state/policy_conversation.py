@@ -143,7 +143,7 @@ class PolicyConversation:
         Args:
             call: The up-call.
             run: The run that needs the decision in the answer; None: no run does.
-            at: The current time.
+            at: The current time in seconds since the Unix epoch.
 
         Returns:
             The number of the up-call, and the refusals to deliver with it.
@@ -167,7 +167,8 @@ class PolicyConversation:
     def give_up(self) -> None:
         """Stop waiting for the policy, which exceeded its time.
 
-        When `listen` allows up-calls again, the unanswered up-call is made first.
+        When `listen` allows up-calls again, the unanswered up-call is made again before the queued ones. Only `AllocateJobs` is made
+        after them.
         """
         assert self.in_flight is not None
         self._enter(ConversationState.SILENT, "given up")
@@ -192,7 +193,7 @@ class PolicyConversation:
         """Reset the count of answers, because something happened that the policy did not cause.
 
         Args:
-            at: Time of the event.
+            at: Time of the event in seconds since the Unix epoch.
             calls_of_an_event: Number of up-calls that one event normally causes. If more are queued, the answers to the excess are not
                 counted.
         """

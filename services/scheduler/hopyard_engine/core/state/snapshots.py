@@ -104,7 +104,7 @@ class SnapshotBook:
         return len(self._lent)
 
     def holds(self, sha256: str) -> bool:
-        """Return whether a registered or lent snapshot has the contents with this hash."""
+        """Return whether a snapshot of a job, or one that an earlier experiment lent, has the contents with this hash."""
         return sha256 in self._copies or sha256 in self._lent
 
     @property
@@ -182,7 +182,10 @@ class SnapshotBook:
         return dropped
 
     def take_over(self, job: str, info: SnapshotInfo) -> None:
-        """Register a lent snapshot, which is in the store, as a snapshot of a job. Does nothing if the job has one at that position."""
+        """Register a snapshot that an earlier experiment lent, which is in the store, as a snapshot of a job.
+
+        Does nothing if the job has a snapshot at that position.
+        """
         if self.get(job, info.position) is None:
             pins = self._lost_pins.pop((job, info.position), set())
             self._add(SnapshotEntry(job, info, state=SnapshotState.STORED, pins=pins))
@@ -209,12 +212,12 @@ class SnapshotBook:
         return own if own.state is SnapshotState.LOCAL else None
 
     def lend(self, hashes: Iterable[str]) -> None:
-        """Add lent snapshots of earlier experiments, given by their hashes."""
+        """Add snapshots that earlier experiments lend, given by their hashes: jobs may start from them, so the store must keep them."""
         for sha256 in hashes:
             self._lent.setdefault(sha256, set())
 
     def end_loans(self, hashes: Iterable[str]) -> list[Dropped]:
-        """End the loan of the snapshots with these hashes. Those registered by `take_over` remain.
+        """End the loan of the snapshots of earlier experiments with these hashes. Those registered by `take_over` remain.
 
         Returns:
             The contents that can be deleted.
@@ -256,7 +259,8 @@ class SnapshotBook:
     def _forget(self, sha256: str) -> bool:
         """Remove one reference to the contents with this hash.
 
-        Return True if nothing refers to them any more, neither an entry nor a loan.
+        Returns:
+            Whether the contents are unused now: neither an entry nor a loan from an earlier experiment refers to them.
         """
         self._copies[sha256] -= 1
         if self._copies[sha256]:
@@ -267,7 +271,7 @@ class SnapshotBook:
         return sha256 not in self._lent
 
     def fetched(self, job: str, position: int, node: str) -> None:
-        """Record that a run loaded a snapshot on `node`, so that the node has a copy too."""
+        """Record that a run loaded a snapshot on `node`, so that the node has a copy too. An unknown snapshot is ignored."""
         entry = self.get(job, position)
         if entry is not None:
             entry.nodes.add(node)
@@ -282,10 +286,11 @@ class SnapshotBook:
         return node in self._own.get(sha256, ())
 
     def stored(self, job: str, position: int, sha256: str, attempt: int = 0) -> bool:
-        """Record that the snapshot of an attempt is in the store.
+        """Record that the snapshot with the hash `sha256`, which a run with this attempt number took, is in the store.
 
         Returns:
-            False if the snapshot is unknown, has other contents now, or was not taken by this attempt. Then nothing changes.
+            Whether this was recorded. False if the snapshot is unknown, has other contents now, or was not taken by this attempt.
+            Then nothing changes.
         """
         entry = self.get(job, position)
         if entry is None or entry.info.sha256 != sha256 or attempt not in entry.attempts:
@@ -298,7 +303,7 @@ class SnapshotBook:
         """Record that an attempt's upload of a snapshot failed permanently. The copies on nodes remain.
 
         Returns:
-            False if this attempt was not uploading the snapshot. Then nothing changes.
+            Whether this was recorded. False if this attempt was not uploading the snapshot. Then nothing changes.
         """
         entry = self.get(job, position)
         if entry is None or entry.info.sha256 != sha256 or entry.shipper is None or entry.shipper.attempt != attempt:
@@ -347,7 +352,11 @@ class SnapshotBook:
             self._note(entry)
 
     def order_deferred(self, snapshot: SnapshotId) -> str:
-        """Assign the upload of a deferred snapshot to a node that has it. Return the name of the node."""
+        """Assign the upload of a deferred snapshot to a node that has it. Return the name of the node.
+
+        Raises:
+            KeyError: There is no such snapshot, or its upload is not deferred.
+        """
         entry = self._deferred[snapshot]
         node = min(entry.nodes)
         self.order(snapshot, node)
@@ -377,11 +386,15 @@ class SnapshotBook:
         self._note(entry)
 
     def pin(self, snapshot: SnapshotId, holder: str) -> None:
-        """Add a pin to an existing snapshot, which protects it from deletion. `holder` is the name of the run or job that needs it."""
+        """Add a pin to a snapshot, which protects it from deletion. `holder` is the name of the run or job that needs it.
+
+        Raises:
+            KeyError: There is no such snapshot.
+        """
         self._entries[snapshot[0]][snapshot[1]].pins.add(holder)
 
     def unpin(self, snapshot: SnapshotId, holder: str) -> None:
-        """Remove the pin of `holder` from a snapshot, if it exists."""
+        """Remove the pin of `holder` from a snapshot. Does nothing if the snapshot or the pin does not exist."""
         entry = self.get(*snapshot)
         if entry is not None:
             entry.pins.discard(holder)

@@ -96,7 +96,7 @@ class Stream:
         ordinals: Number of jobs created so far.
         conversation: The conversation with the policy.
         asks: Unanswered questions to generators, predictors and solvers, by ticket.
-        timers: Time at which each set timer elapses, by ticket (see `timers`).
+        timers: Time at which each set timer elapses, in seconds since the Unix epoch, by ticket (see the module `timers`).
         requests: Ids of the applied `Updated` and `Imported` events.
         quarantined: Whether the stream was stopped after an error in the engine.
         terms_told: The `terms` last sent to the cluster state.
@@ -286,7 +286,10 @@ class Stream:
         job.origin = source
 
     def source_of(self, job: Job) -> tuple[str, int] | None:
-        """Return the snapshot from which the job would resume: its newest one, else that of its origin if it is a fork, else None."""
+        """Return the snapshot from which the job would resume, as (job id, position); None: there is none.
+
+        It is the job's newest snapshot, or, for a fork without one, the snapshot that it was forked from.
+        """
         newest = self.snapshots.newest(job.id)
         if newest is not None:
             return (job.id, newest.info.position)
@@ -339,7 +342,7 @@ class Stream:
             kind: What is asked: "create_job" for a generator, "predict" for a predictor, else the name of a solver.
             payload: The question as plain data.
             experiment: The experiment whose generator is asked; empty for other questions.
-            seconds: Time limit of a solver.
+            seconds: Time limit of a solver in seconds; 0: none.
         """
         question = AskOutside(self.id, ticket, kind, payload, experiment, seconds)
         self.asks[ticket] = question
@@ -362,7 +365,7 @@ class Stream:
         self.emit(SetTimer(self.id, timer.ticket, at))
 
     def send(self, run: Run, rank: int, body: CommandBody) -> None:
-        """Send a command to one process of a run. The command is stored until the agent acknowledges it."""
+        """Send a command to the process of a run with the number `rank`. The command is stored until the agent acknowledges it."""
         process = run.ranks[rank]
         key = RunKey(self.id, run.job, run.attempt, rank)
         self.emit(Send(process.node, key, process.channel.send(body), body))
@@ -575,7 +578,11 @@ class Stream:
         return next((m for m in self.slots.values() if m.reservation == request), None)
 
     def give_up(self, slot: str) -> None:
-        """Remove a slot from the stream, with or without a run. The run is not changed."""
+        """Remove a slot from the stream, whether or not a run occupies it. The run is not changed.
+
+        Raises:
+            KeyError: The stream has no such slot.
+        """
         self.busy -= self.slots.pop(slot).run is not None
         self.vacant.discard(slot)
         self.draining.discard(slot)
@@ -598,10 +605,10 @@ class Stream:
     # -------------------------------------------------------------------------------------------------------- up-calls
 
     def next_call(self, at: float) -> None:
-        """Make the next up-call at the time `at`, unless one is in flight: first the queued ones, then a due `AllocateJobs`.
+        """Make the next up-call, unless one is in flight: first the queued ones, then a due `AllocateJobs`.
 
         `AllocateJobs` is made only if it can have a result: the policy may place a job, or it must get refusals or state its demand
-        again.
+        again. `at` is the current time in seconds since the Unix epoch.
         """
         conversation = self.conversation
         if conversation.state is not ConversationState.IDLE or self.state.ended:

@@ -38,7 +38,7 @@ RUN: Final = TransitionTable(
 
 
 class HasRunState(Protocol):
-    """The attributes of a run that its state machine uses."""
+    """The attributes of a run that `change_run` and `report_parked` use."""
 
     job: str
     attempt: int

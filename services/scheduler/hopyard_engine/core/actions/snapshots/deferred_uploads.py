@@ -3,13 +3,13 @@
 Uploads are deferred if `Settings.ship_every` is not 1. Then the next run fetches a snapshot from the node that took it. The scheduler
 orders the upload of
 
-- the snapshots at multiples of `ship_every` (0: none);
+- the snapshots at positions that are multiples of `ship_every` (0: none);
 - the retained snapshots of a job that has ended;
 - the snapshots of an experiment that pauses or ends;
 - the snapshots that are only on a drained node.
 
 The loss of one node costs a job at most its newest snapshot: while the newest one is on one node only, an older one is kept in the
-store or on another node (`reserve`).
+store or on another node (`snapshot_entries.reserve`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,6 @@ def wound_up(stream: Stream, experiment: Experiment) -> None:
 
 
 def node_leaves(stream: Stream, node: str) -> None:
-    """Order the upload of the deferred snapshots that no other node than `node`, which is drained, has."""
+    """Order the upload of the deferred snapshots that only the node with the name `node`, which is drained, has."""
     entries = ((one, stream.snapshots.get(*one)) for one in stream.snapshots.deferred)
     stream.order_uploads([one for one, entry in entries if entry is not None and entry.nodes == {node}])

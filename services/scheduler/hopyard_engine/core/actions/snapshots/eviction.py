@@ -10,8 +10,8 @@ These snapshots are needed and never dropped, even if they exceed the quota:
 
 All others are dropped in the following order until the rest fits the quota:
 
-1. of ended jobs, those that are kept only by `keep_best` or for later experiments;
-2. of ended jobs, the newest (`keep_latest`);
+1. of ended jobs, those that are kept only for their good metric (setting `keep_best`) or for later experiments;
+2. of ended jobs, the newest (setting `keep_latest`);
 3. of jobs that have not ended, those that are kept only by `keep_best`;
 4. of jobs that have not ended, the newest;
 5. those from which a COMPLETED job would resume if the experiment were extended.
@@ -130,8 +130,8 @@ def _quickest_again(stream: Stream) -> Iterator[EvictableContents]:
 
     The caller must drop each before it requests the next.
 
-    Costs are current, because a drop may raise the cost of other contents. It never reduces one, so only the first element of the heap
-    must be checked again.
+    A drop may raise the recompute cost of other contents, so the cost of the next contents is computed again before they are returned.
+    A drop never reduces a cost, so the order of the others need not be checked.
     """
     waiting = [(_price(stream, one), one.sha256, one) for one in spare(stream)]
     heapify(waiting)

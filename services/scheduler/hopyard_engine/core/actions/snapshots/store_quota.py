@@ -64,7 +64,10 @@ class StoredContents:
 
 
 def stored_contents(stream: Stream) -> list[StoredContents]:
-    """Return the contents that a stream has in the store or is uploading, with those on loan. Contents of several jobs are repeated."""
+    """Return the contents that a stream has in the store or is uploading, including those on loan from earlier experiments.
+
+    Contents that several jobs have are repeated. Contents on loan are those of snapshots from which jobs of the stream may start.
+    """
     return [*lent(stream), *(one for job in stream.jobs.values() for one in of_job(stream, job))]
 
 
@@ -119,10 +122,14 @@ class Contents:
     """Contents in the store with all their owners, for the choice of what to delete.
 
     Attributes:
+        sha256: Hash of the contents.
+        size: Size in bytes.
+        rank: Rank in the order of eviction.
+        seconds: Recompute cost: seconds of training (>= 0) from the nearest snapshot before them on their path; 0 if needed.
+        before: Hash of that nearest snapshot; empty: there is none, or the contents are needed.
         owners: Ids of the streams that have the contents.
 
-    The other attributes are those of `StoredContents`. `StoreContents.keep_within` updates `seconds` and `before` when it removes other
-    contents.
+    `StoreContents.keep_within` updates `seconds` and `before` when it removes other contents.
     """
 
     sha256: str

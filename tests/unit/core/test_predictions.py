@@ -102,6 +102,13 @@ def test_without_an_end_a_horizon_is_needed() -> None:
     assert asked(rig).payload["question"]["horizon"] == 50
 
 
+def test_without_an_end_the_limit_of_the_job_is_the_horizon() -> None:
+    rig = training(max_position=ENDLESS)
+    rig.stream.jobs["1"].limit = 7
+    rig.command(Predict("t", "1"))
+    assert asked(rig).payload["question"]["horizon"] == 7
+
+
 def test_an_answer_is_heard_once(rig: Rig) -> None:
     rig.report(1, 0.4)
     rig.command(Predict("t", "1"))

@@ -50,9 +50,10 @@ def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[st
         stream: The stream of the job.
         job: The job.
         parameters: The policy's parameters, which `obstacle` has accepted: "target" (default: the experiment's target) and "horizon"
-            (default: the experiment's maximum position).
+            (default: the experiment's maximum position, or the job's limit in an experiment without a maximum).
     """
     metric, terms = stream.settings.metric, job.terms
+    horizon = terms.max_position if terms.max_position < ENDLESS else job.max_position
     points = [(point.position, point.metrics) for point in stream.curve(job)]
     known = thinned([(position, metrics[metric]) for position, metrics in points if metric in metrics])
     return {
@@ -63,7 +64,7 @@ def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[st
                 "values": [value for _, value in known],
                 "hyperparameters": dict(job.hyperparameters or {}),
             },
-            "horizon": parameters.get("horizon", terms.max_position),
+            "horizon": parameters.get("horizon", horizon),
             "mode": terms.mode,
             "target": parameters.get("target", terms.target),
             "low": terms.low,

@@ -1,4 +1,4 @@
-"""Converts values of any metric to units: a normalized scale on which 0 is the worst and 1 the best expected value."""
+"""Converts values of any metric to normalized values: 0 is the worst and 1 the best expected value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DECADES: Final = 100.0
 MARGIN: Final = 0.5
 """An unknown best value is estimated as the present value plus this fraction of the improvement so far."""
 REACH: Final = (-1.0, 2.0)
-"""Range to which `Scale.observed` clips values, in units."""
+"""Range to which `Scale.observed` clips normalized values."""
 _LEAST: Final = float(np.finfo(np.float64).tiny)
 _TAIL: Final = 0.1
 _EXPONENT: Final = 600.0
@@ -26,15 +26,15 @@ _EXPONENT: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A monotone map between a metric and units, where 0 is the worst and 1 the best expected value.
+    """A monotone map between metric values and normalized values, where 0 is the worst and 1 the best expected value.
 
     If both bounds of the metric are known, the map is HyperDrive's equation 4, reversed if smaller is better. The
-    metric can be beyond `worst` and `best`, so units can be outside 0..1, but it cannot be beyond `low` and `high`
+    metric can be beyond `worst` and `best`, so normalized values can be outside 0..1, but it cannot be beyond `low` and `high`
     (`clipped`).
 
     Attributes:
-        worst: The metric at 0 units.
-        best: The metric at 1 unit; differs from `worst`.
+        worst: The metric value that is normalized to 0.
+        best: The metric value that is normalized to 1; differs from `worst`.
         logarithmic: Whether the map is affine in ln|metric| rather than in the metric; `worst` and `best` then have the
             same sign.
         low: The smallest possible value of the metric; -inf: unknown.
@@ -100,7 +100,7 @@ class Scale:
 
     @property
     def span(self) -> float:
-        """The signed change of the metric (if logarithmic, of ln|metric|) from 0 to 1 unit; not 0."""
+        """The change of the metric (if logarithmic, of ln|metric|) from the normalized value 0 to 1, with its sign; not 0."""
         if not self.logarithmic:
             return self.best - self.worst
         ratio = self.best / self.worst
@@ -112,9 +112,9 @@ class Scale:
         return self.best > self.worst
 
     def to_unit(self, metric: ArrayLike) -> Floats:
-        """Convert values of the metric to units.
+        """Convert values of the metric to normalized values.
 
-        If the scale is logarithmic, a value that is zero or does not have the sign of `worst` is inf units.
+        If the scale is logarithmic, a value that is zero or does not have the sign of `worst` is converted to inf.
         """
         given = np.asarray(metric, dtype=np.float64)
         if not self.logarithmic:
@@ -124,22 +124,22 @@ class Scale:
             return np.asarray(np.log(ratio) / self.span)
 
     def observed(self, metric: ArrayLike) -> Floats:
-        """Convert observed values of the metric to units, clipped to the range `REACH` to limit the effect of outliers."""
+        """Convert observed values of the metric to normalized values, clipped to the range `REACH` to limit the effect of outliers."""
         return np.clip(self.to_unit(metric), *REACH)
 
     def from_unit(self, units: ArrayLike) -> Floats:
-        """Convert values in units to the metric; the inverse of `to_unit`."""
+        """Convert normalized values to values of the metric; the inverse of `to_unit`."""
         given = np.asarray(units, dtype=np.float64)
         if not self.logarithmic:
             return np.asarray(self.worst + given * self.span)
         return np.asarray(self.worst * np.exp(np.clip(given * self.span, -_EXPONENT, _EXPONENT)))
 
     def moments(self, mean: ArrayLike, deviation: ArrayLike) -> tuple[Floats, Floats]:
-        """Convert a normal distribution in units to the metric.
+        """Convert a normal distribution of a normalized value to the distribution of the metric.
 
         Args:
-            mean: Its mean, in units.
-            deviation: Its standard deviation, in units.
+            mean: The mean of the normal distribution.
+            deviation: The standard deviation of the normal distribution.
 
         Returns:
             Mean and standard deviation of the distribution in the metric, which is log-normal if the scale is

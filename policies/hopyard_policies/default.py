@@ -47,7 +47,7 @@ class DefaultPolicy(ElasticPolicy):
 
     Args:
         barrier: Schedule in rounds.
-        epoch: Units in a round, at least 1; ignored without `barrier`.
+        epoch: The length of a round in the experiment's unit, at least 1; ignored without `barrier`.
         width: Jobs in a cohort, at least 1; None: all. Requires `barrier`.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
         elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job. Not
@@ -131,13 +131,13 @@ class DefaultPolicy(ElasticPolicy):
         self._advance(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Handle the answer to an amendment. If the amendment came too late for a parked run, suspend the run."""
+        """Handle the answer to an amendment, a request to change the end of a run. If it came too late for a parked run, suspend it."""
         leaving = self._amended.heard(cluster, answer)
         if leaving is not None:
             self._advance(cluster, besides=leaving)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Delete the record of a refused amendment; the next up-call decides from the new view."""
+        """Delete the record of a refused request to change the end of a run; the next up-call decides from the new view."""
         if isinstance(verdict.command, AmendRun):
             self._amended.forget(verdict.command.job)
 

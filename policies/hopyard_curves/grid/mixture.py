@@ -1,6 +1,6 @@
 """The predictive distribution of a learning curve: a mixture of normal distributions at each future position.
 
-All values are in units, a normalized scale of the metric (0 = the worst, 1 = the best expected value; see
+All values are normalized: on a scale of the metric with 0 as the worst and 1 as the best expected value (see
 `hopyard_curves.metric_normalization.Scale`).
 """
 
@@ -23,7 +23,7 @@ _REFINEMENTS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The predictive distribution of a learning curve at several future positions, in units (0 = worst, 1 = best; see `Scale`).
+    """The predictive distribution of a learning curve at several future positions, as normalized values (0 = worst, 1 = best).
 
     At each position the curve has a mixture of K normal distributions. A report is the curve plus normal noise.
 
@@ -41,23 +41,23 @@ class Mixture:
     noise: float
 
     def mean(self) -> Floats:
-        """Return the expected value of the curve at each position, in units; shape (positions,)."""
+        """Return the expected value of the curve at each position, normalized; shape (positions,)."""
         return self.weights @ self.means
 
     def deviation(self) -> Floats:
-        """Return the standard deviation of the curve at each position, in units, without the noise of reports; shape (positions,)."""
+        """Return the standard deviation of the normalized curve at each position, without the noise of reports; shape (positions,)."""
         second = self.weights @ (self.variances + self.means**2)
         return np.sqrt(np.maximum(second - self.mean() ** 2, 0.0))
 
     def exceeds(self, level: float) -> Floats:
-        """Return, for each position, the probability that a report there is at least `level` (in units); noise is included."""
+        """Return, for each position, the probability that a report there is at least `level`, a normalized value; noise is included."""
         deviations = np.sqrt((self.variances + self.noise).astype(np.float32))
         deviates = (self.means - level).astype(np.float32)
         deviates /= deviations
         return self.weights @ quick_distribution(deviates)
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
-        """Return the quantiles of the report at the last position, in units, including noise.
+        """Return the quantiles of the report at the last position, as normalized values, including noise.
 
         Args:
             levels: The probabilities of the quantiles, ascending, each in (0, 1).

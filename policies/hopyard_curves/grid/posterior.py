@@ -2,7 +2,7 @@
 
     y(x) = level + rise * shape(x) + wander(x) + noise
 
-y is a report in units (0 is the worst, 1 the best expected value; see `metric_normalization.Scale`). x is the abscissa:
+y is a normalized report (0 is the worst, 1 the best expected value; see `metric_normalization.Scale`). x is the abscissa:
 the position as a count of the curve's reports (1 for the first; see `reports.abscissae`). The horizon is the last x of
 interest.
 
@@ -52,7 +52,7 @@ FALL: Final = 2.5
 TEMPER: Final = 0.32
 """Exponent of the evidence."""
 SPIKE: Final = (0.05, 10.0)
-"""Spike detection: minimum distance from the median of five reports, in units, and in median distances on top of it."""
+"""Spike detection: minimum distance from the median of five reports, normalized, and in median distances on top of it."""
 MOST: Final = 48
 """Maximum number of reports; more are averaged in groups of neighbours."""
 KEPT: Final = 0.99
@@ -71,6 +71,8 @@ _PRIOR: Final = (
 @dataclass(frozen=True, slots=True)
 class _Design:
     """The part of the posterior that depends on the abscissae only, not on the values of the reports.
+
+    Level, rise, shape, wander and noise are the terms of the curve model (see the module).
 
     Axes of the arrays: w wanders, s shapes, n noises, r scales of the rise, i reports, f future reports.
 
@@ -100,7 +102,10 @@ class _Design:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Posterior means and covariances of level and rise (see the module) in each component; each array has axes (w, s, n, r)."""
+    """Posterior means and covariances of the terms level and rise of the curve model (see the module), in each mixture component.
+
+    Each array has the axes (wanders, shapes, noises, scales of the rise).
+    """
 
     level: Floats
     rise: Floats
@@ -110,16 +115,16 @@ class _Line:
 
 
 def extrapolate(abscissae: Floats, values: Floats, future: Floats, limit: float = 1.0) -> Mixture:
-    """Return the predictive distribution of a curve at future abscissae, in units (see the module).
+    """Return the predictive distribution of a curve at future abscissae, in normalized values (0 worst, 1 best).
 
     Spikes, and with a finite `limit` also sudden steps, are removed from the reports first.
 
     Args:
         abscissae: Abscissae of the reports (their positions as a count of reports; 1 is the first); ascending, at least
             one.
-        values: The reports, in units, in the same order.
+        values: The normalized reports, in the same order.
         future: Later abscissae, ascending, at least one; the last one is the horizon.
-        limit: Upper limit of the curve's expected value at the horizon, in units; inf: no limit.
+        limit: Upper limit of the curve's expected value at the horizon, normalized; inf: no limit.
     """
     steady = _steady(values)
     abscissae, values = abscissae[steady], values[steady]

@@ -59,10 +59,10 @@ class GridPredictor(Predictor):
 
 
 def _moments(scale: Scale, mixture: Mixture) -> tuple[Floats, Floats]:
-    """Convert the mean and standard deviation of a mixture from units to the metric, at each position.
+    """Convert the mean and standard deviation of a mixture from normalized values to metric values, at each position.
 
     On a logarithmic scale, few huge values can dominate the mean. There the mean is clipped to the range of two
-    standard deviations around the middle (in units), and the deviation to the width of that range.
+    standard deviations around the normalized mean, and the deviation to the width of that range.
     """
     middle, spread = mixture.mean(), mixture.deviation()
     mean, deviation = scale.moments(middle, spread)
@@ -74,9 +74,10 @@ def _moments(scale: Scale, mixture: Mixture) -> tuple[Floats, Floats]:
 
 
 def _limit(scale: Scale) -> float:
-    """Return the upper limit of the curve's expected value in units.
+    """Return the upper limit of the curve's expected normalized value.
 
-    It is 1 if the best value of the metric is known or natural (1 for accuracies, 0 for losses), else infinite.
+    It is 1 if the best possible value of the metric is given, or if the scale assumes a natural one (1 for accuracies, 0 for
+    losses). Otherwise it is infinite.
     """
     known = isfinite(scale.high if scale.rising else scale.low)
     natural = not scale.logarithmic and (scale.best == 0 or (scale.worst, scale.best) == (0, 1))

@@ -1,6 +1,6 @@
 """Detects sudden rises of a curve, such as those after a change of the learning rate, and removes them.
 
-A step of this kind does not repeat, so it would mislead an extrapolation. Values are in units (0 worst, 1 best).
+A step of this kind does not repeat, so it would mislead an extrapolation. Values are normalized (0 worst, 1 best).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GAP: Final = 3
 BEFORE: Final = 6
 """Minimum number of reports before a step, to know the earlier rise."""
 LEAST: Final = 0.03
-"""Minimum rise of a step, in units."""
+"""Minimum rise of a step, as a normalized value."""
 SUDDEN: Final = 5.0
 """Minimum ratio of a step's rise to any rise over as many reports shortly before."""
 CLEAR: Final = 5.0
@@ -34,7 +34,7 @@ def without_steps(values: Floats) -> Floats:
     A curve without steps is returned unchanged.
 
     Args:
-        values: Reports in units (0 worst, 1 best; see `metric_normalization.Scale`), in the order of their positions.
+        values: Normalized reports (0 worst, 1 best; see `metric_normalization.Scale`), in the order of their positions.
     """
     reach = SIDE + GAP
     if values.size < BEFORE + reach + SIDE:

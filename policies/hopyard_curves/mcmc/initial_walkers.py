@@ -26,7 +26,7 @@ def started(x: Floats, values: Floats, horizon: float) -> tuple[Posterior, Float
 
     Args:
         x: Abscissae of the reports (positions as a count of reports), ascending, >= 1.
-        values: The reports in units: about 0..1, larger is better.
+        values: The normalized reports: about 0..1, larger is better.
         horizon: The last abscissa of interest, larger than all of x.
 
     Returns:

@@ -154,7 +154,7 @@ class Posterior(NamedTuple):
         kept: Indices of the K kept families in `FAMILIES`, ascending.
         offsets: K + 1 indices into theta: where each kept family's parameters start, and where the last one's end.
         at: The result of `abscissae` for the n reports.
-        values: The n reports, in units (0 worst, 1 best).
+        values: The n normalized reports (0 worst, 1 best).
         weights: The weight of each report in the likelihood.
         ends: The result of `abscissae` for two points: 2 (or the horizon if that is smaller), and the horizon.
     """
@@ -169,7 +169,9 @@ class Posterior(NamedTuple):
 
 @compiled
 def plausible(family: int, p: Floats, ends: Floats, found: Floats) -> bool:
-    """Return whether the prior allows a family's parameters (conditions 2 and 3 of `hopyard_curves.mcmc.posterior`).
+    """Return whether the prior allows a family's parameters.
+
+    At the horizon, the curve must be in [0, 100] and not lower than at x = 2 (`hopyard_curves.mcmc.posterior`, conditions 2 and 3).
 
     Args:
         family: Index of the family in `FAMILIES`.
@@ -236,7 +238,7 @@ def curves(thetas: Floats, about: Posterior, at: Floats) -> Floats:
         at: The result of `abscissae` for m points.
 
     Returns:
-        One row of m values, in units, for each row of `thetas`.
+        One row of m normalized values for each row of `thetas`.
     """
     families = about.kept.size
     end = about.offsets[families]

@@ -9,7 +9,7 @@ to the curve. The prior is flat where
 2. each f_k is in [0, 100] at the horizon,
 3. no f_k is lower at the horizon than at x = 2,
 
-and zero elsewhere. x is the position as a count of reports (`reports.abscissae`); values are in units (0 worst, 1
+and zero elsewhere. x is the position as a count of reports (`reports.abscissae`); values are normalized (0 worst, 1
 best).
 """
 
@@ -35,7 +35,7 @@ def posterior(x: Floats, values: Floats, horizon: float, kept: list[int]) -> Pos
 
     Args:
         x: Abscissae of its n reports (positions as a count of reports), ascending, >= 1.
-        values: The reports in units: about 0..1, larger is better.
+        values: The normalized reports: about 0..1, larger is better.
         horizon: The last abscissa of interest, larger than all of x.
         kept: Indices in `FAMILIES` of the families in the model, ascending.
     """

@@ -14,12 +14,12 @@ from hopyard_curves.mcmc.numba_kernels import Floats
 from hopyard_curves.metric_normalization import Scale
 
 _LARGEST: Final = 1e100
-"""Values in units that are larger in magnitude are ignored: their squares, scaled to the metric, can overflow."""
+"""Normalized values that are larger in magnitude are ignored: their squares, scaled to the metric, can overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """S samples of the expected curve at m future positions, in units (0 worst, 1 best; see `Scale`), with S noise levels.
+    """S samples of the expected curve at m future positions, normalized (0 worst, 1 best), with S noise levels.
 
     Some samples come from walkers outside the support of the posterior. Their values can be NaN, infinite, or so large
     that a square overflows; these values are ignored (`usable`).
@@ -43,13 +43,13 @@ class Samples:
 
 
 def moments(samples: Samples, scale: Scale) -> tuple[Floats, Floats]:
-    """Return the mean and the standard deviation of the expected curve at each position, in the metric.
+    """Return the mean and the standard deviation of the expected curve at each position, as metric values.
 
     The noise of reports is not included.
 
     Args:
-        samples: The samples, in units.
-        scale: The map from units to the metric.
+        samples: The samples, as normalized values.
+        scale: The map between metric values and normalized values.
     """
     usable = samples.usable
     metric = scale.clipped(scale.from_unit(np.where(usable, samples.curves, 0.0)))
@@ -57,9 +57,9 @@ def moments(samples: Samples, scale: Scale) -> tuple[Floats, Floats]:
 
 
 def chances(samples: Samples, target: float) -> Floats:
-    """Return, for each position, the probability that a report is at least `target` (in units), including noise.
+    """Return, for each position, the probability that a report is at least `target`, a normalized value; noise is included.
 
-    It is the function "posterior_prob_x_greater_than" of the published code.
+    It is the function "posterior_prob_x_greater_than" of the code that Domhan et al. published.
     """
     counted = samples.usable & (samples.sigmas > 0)[:, None]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -68,7 +68,7 @@ def chances(samples: Samples, target: float) -> Floats:
 
 
 def last(samples: Samples) -> Floats:
-    """Return the quantiles at `LEVELS` of the report at the last position, in units, including noise.
+    """Return the quantiles, at the probabilities `LEVELS`, of the report at the last position; normalized, with noise.
 
     Each sample's normal distribution is represented by its own quantiles at `LEVELS`.
     """

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 EXTRA: Final = "curves"
 _LEVEL_OF: Final = 5
 _BLIND: Final = 0.25
-"""Uncertainty in units of a curve that no family fits."""
+"""Standard deviation, normalized, of a curve that no family fits."""
 
 
 class McmcPredictor(Predictor):

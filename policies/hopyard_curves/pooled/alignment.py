@@ -1,6 +1,6 @@
 """Aligns the curves of other jobs to the positions of the curve that is to be predicted.
 
-In this package a run is the curve of another job. Values are in units (0 worst, 1 best; see
+In this package a run is the curve of another job. Values are normalized (0 worst, 1 best; see
 `metric_normalization.Scale`).
 """
 
@@ -31,7 +31,7 @@ _LEAST_NOISE: Final = 1e-6
 class Aligned:
     """A curve to predict, and the runs (curves of other jobs) that trained further, at common positions.
 
-    All values are in units (0 worst, 1 best; see `Scale`).
+    All values are normalized (0 worst, 1 best; see `Scale`).
 
     Attributes:
         at: The curve's positions, ascending.
@@ -53,7 +53,7 @@ class Aligned:
 
     @property
     def early_noise(self) -> float:
-        """Standard deviation of the noise of the runs' reports around the curve's last position, in units; > 0."""
+        """Standard deviation of the noise of the other jobs' reports around the curve's last position, normalized; > 0."""
         width = self.at.size
         whole = np.column_stack((self.before, self.after))
         reached = np.column_stack((np.ones_like(self.before, dtype=bool), self.reached))
@@ -62,7 +62,7 @@ class Aligned:
 
     @property
     def late_noise(self) -> float:
-        """Standard deviation of the noise of the runs' reports over the later half of `ahead`, in units; > 0."""
+        """Standard deviation of the noise of the other jobs' reports over the later half of the positions `ahead`, normalized; > 0."""
         late = slice(min(self.ahead.size // 2, max(0, self.ahead.size - 3)), None)
         return _noise(self.after[:, late], self.reached[:, late])
 

@@ -1,6 +1,6 @@
 """Predicts the final value of a run from its configuration and the final values of finished runs.
 
-The final value ("end") is the value at a common late position, in units (0 worst, 1 best). The prediction is a kernel
+The final value ("end") is the normalized value at a common late position (0 worst, 1 best). The prediction is a kernel
 regression on the hyperparameters. Each hyperparameter is weighted by how well it alone predicts the known ends, so most
 have no weight.
 """
@@ -26,7 +26,7 @@ _CAUTION: Final = 0.5
 
 
 def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.intp], ends: Floats) -> Floats | None:
-    """Predict the end (final value, in units) of each configuration; a finished run's own end is not used for its prediction.
+    """Predict the end (normalized final value) of each configuration; a finished run's own end is not used for its prediction.
 
     Args:
         configurations: The configurations of all runs.
@@ -50,12 +50,12 @@ def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.int
 
 
 def _foretold(apart: Floats, ended: NDArray[np.intp], ends: Floats) -> Floats:
-    """Return, for each run, the kernel-weighted mean end of the finished runs, without its own end.
+    """Return, for each run, the kernel-weighted mean of the ends (final values) of the finished runs, without its own.
 
     Args:
         apart: Distances of runs (rows) from finished runs (columns), in kernel widths.
         ended: The rows of the finished runs.
-        ends: The ends of the finished runs.
+        ends: The ends of the finished runs, in the order of `ended`.
     """
     near = np.exp(-0.5 * apart**2)
     near[ended, np.arange(ended.size)] = 0.0
@@ -65,7 +65,7 @@ def _foretold(apart: Floats, ended: NDArray[np.intp], ends: Floats) -> Floats:
 
 
 def _gain(apart: Floats, ends: Floats) -> float:
-    """Return the fraction of the variance of the ends that leave-one-out predictions explain; can be negative.
+    """Return the fraction of the variance of the ends (final values) that leave-one-out predictions explain; can be negative.
 
     Args:
         apart: Pairwise distances of the finished runs, in kernel widths.

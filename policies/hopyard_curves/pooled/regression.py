@@ -17,7 +17,7 @@ _MOST_LEVERAGE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The results of B regressions over the same K runs.
+    """The results of B regressions over the same K runs (curves of other jobs).
 
     Attributes:
         shares: The weight of each run, B x K; the sum of each row is 1.

@@ -1,6 +1,6 @@
 """An ensemble of weighted regressions that predicts the progress of a curve from its past.
 
-A run is the curve of another job that trained further (`alignment.Aligned`); values are in units (0 worst, 1 best).
+A run is the curve of another job that trained further (`alignment.Aligned`); values are normalized (0 worst, 1 best).
 Each member of the ensemble, called an expert, describes a curve by its level (a mean with weights that decay into the
 past) and its slope (the level minus that of the first half of the curve). The progress of a run, its later value minus
 its level, is regressed linearly on both. The prior fits any metric: a high level persists, less so if it is mostly
@@ -99,12 +99,14 @@ class _View:
 
 @dataclass(frozen=True, slots=True)
 class EnsembleScore:
-    """How well the ensemble predicted runs, each from the other runs.
+    """The score of an ensemble of regressions: the error with which it predicts known runs, each from the other runs.
+
+    A run is the curve of another job. Scores decide how much a prediction from other curves is trusted.
 
     Attributes:
         position: The position at which values were predicted.
         runs: The number of runs that `error` represents; if there are many, only a sample of them was predicted.
-        error: The mean CRPS (continuous ranked probability score, smaller is better) of the predictions, in units.
+        error: The mean CRPS (continuous ranked probability score, smaller is better) of the predictions of normalized values.
     """
 
     position: float
@@ -117,9 +119,10 @@ class CurveForecast:
     """The predicted continuation of a curve.
 
     Attributes:
-        distribution: The distribution of the curve's report at each position of `Aligned.ahead`, in units.
+        distribution: The distribution of the curve's report at each position of `Aligned.ahead`, as normalized values.
         support: The number of runs similar to the curve that reached each of these positions (a sum of similarities).
-        judgement: How well runs are predicted from one another; None if too few runs reached any of these positions.
+        judgement: The score with which the ensemble predicts runs from one another; None: too few runs reached any of these
+            positions.
     """
 
     distribution: NormalMixtures
@@ -132,9 +135,9 @@ def predict_continuation(aligned: Aligned, judge: tuple[int, float] | None = Non
 
     Args:
         aligned: The curve and the runs.
-        judge: (number of runs, position): experts are weighted by how well they predict the first so many runs from all
-            other runs at this position, which is one of `Aligned.ahead`. None: all runs are predicted, at the last
-            position that at least three runs reached.
+        judge: (n, position): the test that determines the weights of the experts. Each expert predicts each of the first n
+            runs from all other runs at this position, one of `Aligned.ahead`. None: all runs, at the last position that
+            at least three runs reached.
     """
     noise = aligned.early_noise
     column = _furthest(aligned) if judge is None else int(np.searchsorted(aligned.ahead, judge[1]))
@@ -186,7 +189,7 @@ def _features(values: Floats, at: Floats, memory: float) -> Floats:
     """Return one row of features for each row of `values`: level and slope, or only the level if there is one report.
 
     Args:
-        values: Curves in units, one in each row, at the positions `at`.
+        values: Normalized curves, one in each row, at the positions `at`.
         at: Ascending positions.
         memory: The fraction of the last position over which the weight of a report decays to 1/e.
     """
@@ -217,7 +220,7 @@ def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tu
         aligned: The curve and the runs.
         views: One view for each expert.
         column: The index of the position in `Aligned.ahead`.
-        first: Only the first so many runs are predicted; all runs that reached the position are used for it.
+        first: The number of runs, from the first, that are predicted, each from all other runs that reached the position.
 
     Returns:
         The weights of the experts, whose sum is 1, and the joint score of the weighted ensemble.

@@ -1,1 +1,1 @@
-"""Shared parts of the policies: job creation, amendments, parameter checks and a cluster proxy."""
+"""Shared parts of the policies: job creation, amendments of runs, parameter checks, and a base class for cluster views."""

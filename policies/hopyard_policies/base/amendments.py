@@ -6,17 +6,20 @@ from hopyard.policy import AnswerReady, Cluster, JobState
 
 
 class Amendments:
-    """The pending amendments of a policy: for each job at most the latest one."""
+    """The pending amendments of a policy: requests to the engine to change `until`, the position at which a job's run ends.
+
+    For each job at most the latest request is recorded.
+    """
 
     def __init__(self) -> None:
         self._tickets: dict[str, str] = {}
 
     def __contains__(self, job: str) -> bool:
-        """Return whether a job has a pending amendment."""
+        """Return whether a job has a pending amendment: a request to change the end of its run without an answer yet."""
         return job in self._tickets
 
     def amend(self, cluster: Cluster, job: str, until: int) -> None:
-        """Request that the run of a job ends at the position `until` instead; the answer arrives with `heard`."""
+        """Request that the run of a job ends at the position `until` instead. Pass the answer to `heard` when it arrives."""
         self._tickets[job] = cluster.amend_run(job, until=until)
 
     def forget(self, job: str) -> None:
@@ -24,13 +27,13 @@ class Amendments:
         self._tickets.pop(job, None)
 
     def heard(self, cluster: Cluster, answer: AnswerReady) -> str | None:
-        """Handle the answer to an amendment.
+        """Handle the engine's answer to an amendment, a request to change the position at which a job's run ends.
 
         If the amendment came too late and the run is parked, the run is suspended.
 
         Returns:
             The job whose run was suspended. An empty string if no action was needed: the run continues or will end. None if
-                the answer does not belong to a pending amendment.
+                the answer does not belong to a pending amendment of this object.
         """
         job = next((job for job, ticket in self._tickets.items() if ticket == answer.ticket), None)
         if job is None:

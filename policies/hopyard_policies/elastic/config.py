@@ -13,10 +13,10 @@ _OPTIONS: Final = ("profile", "efficiency", "pause", "most", "anew")
 
 
 def checked(option: object) -> Mapping[str, Any]:
-    """Check that the option is a mapping with known keys and return it unchanged.
+    """Check that the policy parameter `elastic` is a mapping with known keys, and return it unchanged.
 
     Raises:
-        ValueError: It is not a mapping, or it has an unknown key.
+        ValueError: `option` is not a mapping, or it has an unknown key.
     """
     if not isinstance(option, Mapping):
         raise ValueError(
@@ -28,7 +28,7 @@ def checked(option: object) -> Mapping[str, Any]:
 
 
 def profile_of(profile: object) -> dict[int, float]:
-    """Return a profile: the seconds that a unit takes, by number of slots.
+    """Check a profile and return it: the seconds that a unit of training takes, by number of slots.
 
     Args:
         profile: A mapping from an experiment file or from JSON; its keys may be strings of digits.

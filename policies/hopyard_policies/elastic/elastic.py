@@ -39,7 +39,7 @@ class Elastic:
 
     All slots of a gang belong to one kind of host. Each measured kind has its own profile: the seconds of a unit by number of
     slots. Slots are divided by the profile of the kind that the experiment has most of. A gang mixes kinds only if no kind
-    has enough slots for the smallest gang.
+    has enough slots for the smallest gang. A unit is one position of training.
 
     Args:
         option: The parameter `elastic` of a policy, a mapping with these optional keys. `profile`: seconds of a unit by
@@ -92,7 +92,7 @@ class Elastic:
             self._learn(self._measuring)
 
     def on_run_end(self, run: RunEnd) -> None:
-        """Record the end of a run if it was a profiling run; ignore other runs."""
+        """Record the end of a run if it was a profiling run (which measures the time of a unit); ignore other runs."""
         if self._measuring is not None:
             self._measuring.ended(run)
 
@@ -128,8 +128,8 @@ class Elastic:
             cluster: The view of the up-call, in which no job has been started yet.
             jobs: The jobs to start, in order.
             coming: Number of other jobs that wait or will wait soon. Each has the least weight of `jobs` when slots are divided.
-            left: Returns the units that a job has left.
-            begin: Starts a job on slots, given in the order of ranks.
+            left: Returns the units of training (positions) that a job has left.
+            begin: Is called with each job to start and the ids of its slots, in the order of ranks; submits the start.
             worth: Returns the value of finishing a job a second earlier, relative to other jobs.
         """
         self._look(cluster, left)
@@ -176,7 +176,7 @@ class Elastic:
         Args:
             cluster: The view of the up-call.
             others: The number of jobs that wait for slots.
-            left: Returns the units that a job has left.
+            left: Returns the units of training (positions) that a job has left.
             worth: Returns the value of finishing a job a second earlier, relative to other jobs.
         """
         if others and self._places(cluster) > self._begun:
@@ -198,7 +198,19 @@ class Elastic:
     def _widen_alike(
         self, cluster: Cluster, jobs: list[JobView], scaling: Scaling, free: int, left: Left, worth: Worth
     ) -> int:
-        """Move jobs on slots of one kind to wider gangs, with at most `free` further slots; return how many of these they will use."""
+        """Move running jobs whose slots are of one kind of host to wider gangs, if the saved time is worth the move.
+
+        Args:
+            cluster: The view of the up-call; receives the commands.
+            jobs: The jobs.
+            scaling: The time of a unit by gang size on this kind of host.
+            free: The number of slots by which all gangs together may grow.
+            left: Returns the units of training (positions) that a job has left.
+            worth: Returns the value of finishing a job a second earlier, relative to other jobs.
+
+        Returns:
+            The number of slots by which the gangs will grow.
+        """
         while jobs and free > 0:
             before = [len(job.slots) for job in jobs]
             after = before.copy()
@@ -220,7 +232,7 @@ class Elastic:
 
         Args:
             cluster: The view of the up-call.
-            left: Returns the units that a job has left.
+            left: Returns the units of training (positions) that a job has left.
         """
         self._look(cluster, left)
         limit = cluster.experiment.concurrency
@@ -245,12 +257,14 @@ class Elastic:
             above -= freed
 
     def demand(self, cluster: Cluster, waiting: int, left: Left) -> int:
-        """Return the number of slots that can be used: for running jobs the gangs they would move to, for waiting jobs the largest.
+        """Return the number of slots that the jobs can use.
+
+        For a running job it is the size of the gang to which it would move, for a waiting job that of the largest gang.
 
         Args:
             cluster: The view of the up-call.
             waiting: The number of waiting jobs; those beyond the limit on concurrent jobs need no slots.
-            left: Returns the units that a job has left.
+            left: Returns the units of training (positions) that a job has left.
         """
         self._know(cluster)
         slots = cluster.slots
@@ -274,7 +288,7 @@ class Elastic:
         self._scalings = {kind: Scaling(profile, self._efficiency) for kind, profile in measuring.profiles.items()}
 
     def _look(self, cluster: Cluster, left: Left) -> None:
-        """Start an up-call: remove jobs that are no longer moving.
+        """Prepare an up-call: delete the records of jobs that are no longer moving to another gang.
 
         These are the jobs that have started on their new gangs, did not suspend, ended while suspending, or are HELD.
         """
@@ -292,11 +306,11 @@ class Elastic:
         return ENDLESS if limit is None else max(limit - len(cluster.live_jobs()), 0)
 
     def _of(self, kind: str | None) -> Scaling:
-        """Return the scaling of jobs on slots of one kind of host; None: of mixed kinds."""
+        """Return the time of a unit by gang size on one kind of host; with `kind` None, for gangs of mixed kinds."""
         return self._scalings.get(kind, self._given) if kind is not None else self._given
 
     def _main(self, cluster: Cluster) -> Scaling:
-        """Return the scaling on the kind of host of which the experiment has most slots."""
+        """Return the time of a unit by gang size on the kind of host of which the experiment has most slots."""
         if not self._scalings:
             return self._given
         counts = Counter(slot.hardware for slot in cluster.slots.values())

@@ -12,7 +12,7 @@ from hopyard_policies.elastic.scaling import Scaling
 class GangPool:
     """The idle slots in one up-call by kind of host, and the number of slots of each kind that will be idle soon.
 
-    Slots of suspending runs will be idle soon.
+    Gangs are taken from the pool in this up-call. Slots of suspending runs will be idle soon.
 
     Args:
         cluster: The view of the up-call.
@@ -45,7 +45,7 @@ class GangPool:
 
         Args:
             wanted: The maximum size of the gang.
-            kinds: The scaling on each kind of host.
+            kinds: For each kind of host, the time of a unit by gang size and the allowed sizes.
             least: The size of the smallest gang.
 
         Returns:

@@ -99,7 +99,7 @@ class ProfileBuilder:
     def look(self, cluster: Cluster) -> None:
         """Detect a refused profiling run: its job is neither starting, running nor suspending.
 
-        The run is repeated later, up to `_TRIES` attempts.
+        The profiling run is repeated later, up to `_TRIES` attempts; then profiling stops.
         """
         if self._job and cluster.jobs[self._job].state not in (
             JobState.STARTING,
@@ -109,7 +109,7 @@ class ProfileBuilder:
             self._again()
 
     def took(self, stat: ApplicationStat) -> None:
-        """Record the time that the profiling run has measured. If the time is invalid, profiling stops."""
+        """Record the time that the profiling run has measured. If it is not positive and finite, no further profiling run starts."""
         if stat.job != self._job:
             return
         seconds, size = stat.report.metrics.get("seconds", math.nan), self.wanted(self._kind)
@@ -123,7 +123,7 @@ class ProfileBuilder:
     def ended(self, run: RunEnd) -> None:
         """Record the end of a profiling run.
 
-        After a failure profiling stops; a lost or preempted run is repeated, up to `_TRIES` attempts.
+        After a failure no further profiling run starts. A lost or preempted run is repeated, up to `_TRIES` attempts.
         """
         if run.mode is not RunMode.PROFILE or run.job != self._job:
             return

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 
 class Scaling:
-    """The time of a unit by gang size, and the gang sizes that a job may use.
+    """The time of a unit of training by gang size (the number of slots), and the gang sizes that a job may use.
 
     The efficiency of a gang is the slot time of a unit (seconds times slots) on the smallest gang divided by that on this gang.
 
@@ -45,7 +45,7 @@ class Scaling:
 
         Args:
             sizes: The size of each gang; updated.
-            weights: For each gang, the units that its job has left, times the value of its seconds.
+            weights: For each gang, the units that its job has left, times the relative value of finishing it a second earlier.
             spare: The number of slots by which gangs may grow.
         """
         following = dict(zip(self.sizes, self.sizes[1:], strict=False))
@@ -70,7 +70,7 @@ class Scaling:
         """Divide slots among jobs: first the smallest gang for each job, in order, then gangs are widened.
 
         Args:
-            weights: For each job, the units that it has left, times the value of its seconds.
+            weights: For each job, the units that it has left, times the relative value of finishing it a second earlier.
             slots: The number of slots.
 
         Returns:

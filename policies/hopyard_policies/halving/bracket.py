@@ -53,11 +53,11 @@ class BracketRung:
     def promotable(self, eta: int, missing: int = 0) -> int:
         """Return how many jobs may be promoted now: the first so many entries of `able`.
 
-        They are among the best floor(|rung| / eta) results of the rung.
+        They are among the best floor(|rung| / eta) results of the rung, where |rung| is the number of results plus `missing`.
 
         Args:
             eta: The reduction factor.
-            missing: The number of jobs without a result that are included in |rung|.
+            missing: The number of jobs without a result that still belong to the rung.
         """
         places = min((len(self.results) + missing) // eta, len(self.results))
         return bisect_right(self.able, self.results[places - 1]) if places else 0
@@ -111,7 +111,7 @@ class Bracket:
     def promotable(self) -> Iterator[tuple[str, int]]:
         """Yield the jobs that may be promoted, with the numbers of their rungs: rungs from the top down, in each the best job first.
 
-        These are, of each rung below the top, the jobs among the best floor(|rung| / eta) that are not promoted yet.
+        These are, of each rung below the top with k results, the jobs among the best floor(k / eta) that are not promoted yet.
         """
         for number in range(len(self.rungs) - 2, -1, -1):
             rung = self.rungs[number]
@@ -142,7 +142,7 @@ class Bracket:
 class SynchronousBracket(Bracket):
     """A bracket of Algorithm 1 (SHA): a rung is decided as a whole when all its configurations have reported.
 
-    `width` configurations start. Of each rung the best floor(|rung| / eta) are promoted together.
+    `width` configurations start. Of each rung with k configurations the best floor(k / eta) are promoted together.
 
     Args:
         eta: The reduction factor, >= 2.
@@ -198,7 +198,10 @@ class SynchronousBracket(Bracket):
         super().heighten(rungs)
 
     def decide(self) -> tuple[list[str], list[str]] | None:
-        """Decide the lowest undecided rung, if all results for which it waits have been reported. Jobs with late results come first.
+        """Decide the lowest undecided rung, if all results for which it waits have been reported.
+
+        If jobs have reported at a rung that was already decided, these jobs are returned first, as not promoted, and no rung is
+        decided.
 
         Returns:
             The promoted jobs, best first, and the other jobs. None: no rung can be decided now. At the top rung no job

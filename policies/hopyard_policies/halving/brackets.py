@@ -13,7 +13,9 @@ STANDARD = 3
 
 
 def standard(rungs: int) -> tuple[int, ...]:
-    """Return the early-stopping rates of the standard set: 0, 1, 2, as far as a bracket has two rungs, and always 0.
+    """Return the early-stopping rates of the standard set of brackets: 0, 1, 2, as far as a bracket has two rungs, and always 0.
+
+    The bracket with rate s starts at rung s of the ladder.
 
     Args:
         rungs: The number of rungs of the ladder.
@@ -22,7 +24,9 @@ def standard(rungs: int) -> tuple[int, ...]:
 
 
 def average(rungs: int, eta: int) -> Fraction:
-    """Return the average training of a configuration in a bracket, as a fraction of R, if every promotion is correct.
+    """Return the average training of a configuration in a bracket, as a fraction of the maximum training of a configuration.
+
+    It is assumed that exactly one of `eta` configurations of each rung is promoted.
 
     Args:
         rungs: The number of rungs of the bracket.
@@ -102,7 +106,9 @@ def hyperband(rungs: int, eta: int) -> tuple[int, ...]:
 
 
 def shortage(widths: Sequence[int], rungs: Sequence[int], eta: int) -> str:
-    """Explain that no bracket has enough configurations to train one to its top rung, and what would help; empty: one has.
+    """Return a sentence for users if no bracket has enough configurations to train one to its top rung; empty: one has.
+
+    The sentence also says what would help.
 
     Args:
         widths: The number of configurations of each bracket.

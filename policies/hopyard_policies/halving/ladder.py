@@ -19,7 +19,8 @@ class Ladder:
 
     Attributes:
         eta: The reduction factor.
-        r: The least training of a configuration in bracket 0; None: it follows from the maximum position.
+        r: The least training of a configuration in bracket 0, in the experiment's unit; None: it follows from the maximum
+            position.
         positions: The positions of the rungs, ascending; empty before `reach`.
         brackets: The brackets, in the order in which they were opened.
     """
@@ -68,6 +69,8 @@ class Ladder:
     def rates(self, standard: Callable[[int], Sequence[int]]) -> Sequence[int]:
         """Return the early-stopping rates of the brackets, ascending: the rates given by the user, or the standard ones.
 
+        The bracket with rate s starts at rung s of the ladder.
+
         Args:
             standard: Returns the standard rates for a number of rungs.
 
@@ -97,7 +100,7 @@ class Ladder:
         return job in self._home
 
     def home(self, job: str) -> Bracket:
-        """Return the bracket of a job that is in a bracket."""
+        """Return the bracket of a job; a job that is in no bracket raises `KeyError`."""
         return self.brackets[self._home[job]]
 
     def goal(self, job: str) -> int | None:

@@ -103,11 +103,14 @@ class HalvingPolicy(ElasticPolicy):
 
     @abc.abstractmethod
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return two sequences for the first brackets: the number of configurations of each, and the number of rungs of each."""
+        """Return two sequences with one item for each of the first brackets: its number of configurations, and its number of rungs.
+
+        The second one is empty if the brackets have no top rung.
+        """
 
     @abc.abstractmethod
     def _standard(self, rungs: int) -> tuple[int, ...]:
-        """Return the default early-stopping rates for a ladder of `rungs` rungs, ascending."""
+        """Return the default early-stopping rates for a ladder of `rungs` rungs, ascending: bracket s starts at rung s."""
 
     @abc.abstractmethod
     def _growing(self, cluster: Cluster) -> int | None:
@@ -173,11 +176,14 @@ class HalvingPolicy(ElasticPolicy):
         self._look(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Handle the answer to an amendment. If the amendment came too late for a parked run, the run is suspended."""
+        """Handle the answer to an amendment, a request to change the end of a run. If it came too late for a parked run, suspend it."""
         self._amended.heard(cluster, answer)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Queue the job of a refused start again. After a refused amendment the run ends, and `on_run_end` queues its job."""
+        """Queue the job of a refused start again. If a request to change the end of a run is refused, delete its record.
+
+        That run then ends at its previous end, and `on_run_end` queues its job.
+        """
         command = verdict.command
         if isinstance(command, StartJob) and self._ladder.goal(command.job) is not None:
             self._queue[command.job] = None
@@ -232,7 +238,7 @@ class HalvingPolicy(ElasticPolicy):
         """Set up rungs and brackets for n configurations and the maximum position R, if these have changed.
 
         Raises:
-            ValueError: Such brackets are impossible.
+            ValueError: No such rungs or brackets exist.
         """
         if self._ladder.reach(R) or n != self._configurations:
             self._configurations = n

@@ -63,22 +63,22 @@ _TELLING: Final = (JobState.COMPLETED, JobState.TERMINATED, JobState.FAILED, Job
 
 
 class TunerState:
-    """Runs a tuner (an inner policy) and stores its knowledge of its trials.
+    """Runs a tuner (an inner policy), and stores what the tuner knows about each of its trials.
 
     `hear` queues up-calls for the tuner; `turn` makes them and carries out the tuner's decisions.
 
     Args:
         tuner: The policy that decides up to which position trials are trained.
-        width: The number of trials that it may train at a time; None: all. At most `MOST`.
+        width: The number of trials that the tuner may train at a time; None: all. At most `MOST`.
         hidden: Jobs that the tuner does not see; the collection may change.
 
     Attributes:
         tuner: The tuner, as given.
-        states: The tuner's knowledge of each trial.
+        states: What the tuner knows about each trial, by id.
         width: As given; it may be changed between turns.
         copies: Whether the tuner forks trials; then trials are saved at each position where it stops them.
-        made: Jobs that it requested, in order; creation may have failed for some.
-        best: The best result that was passed to it; None: none yet.
+        made: The jobs whose creation the tuner requested, in order; the creation may have failed for some.
+        best: The best result that was passed to the tuner; None: none yet.
         changes: A counter, increased when any of `states` changes.
     """
 
@@ -125,7 +125,7 @@ class TunerState:
         return ticket in self._tickets
 
     def stir(self) -> None:
-        """Mark everything as possibly changed, so that the next turn checks the progress of all trials."""
+        """Mark the progress of all trials as possibly changed, so that the next turn checks each of them."""
         self._looked = None
         self.changes += 1
 
@@ -149,7 +149,7 @@ class TunerState:
         """Make all pending up-calls on the tuner, including those for new reports, until it makes no further request.
 
         Args:
-            cluster: The cluster in which its trials are jobs.
+            cluster: The cluster in which the tuner's trials are jobs.
             progress: The known progress of trials.
             settle: Called before each up-call and at the end, to carry out the tuner's decisions before it makes
                 further ones; None: nothing is called.

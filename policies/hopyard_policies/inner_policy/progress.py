@@ -15,7 +15,7 @@ class Progress(Protocol):
 
     @property
     def moves(self) -> int:
-        """A counter, increased when the progress of any trial changes. Changes announced by `TunerState.stir` do not increase it."""
+        """A counter that increases when the progress of any trial changes, except for changes announced by `TunerState.stir`."""
         ...
 
     def moved(self, trial: str, since: int) -> bool:
@@ -29,7 +29,7 @@ class Progress(Protocol):
     def curve(self, trial: str) -> Sequence[CurvePoint]:
         """Return a trial's curve, at least up to the reached position.
 
-        Reports beyond the trial's maximum position, if any, are of its own training.
+        The curve may contain reports beyond the trial's maximum position, but only of the same training.
         """
         ...
 

@@ -74,7 +74,7 @@ class Trials(Mapping[str, JobView]):
     Args:
         jobs: The real jobs.
         states: The tuner's knowledge of each trial.
-        coming: Jobs that the tuner has just requested, with their parents.
+        coming: Jobs that the tuner has just requested, each with the trial and position that it is forked from.
         terms: The experiment of the `coming` jobs.
         hidden: Jobs that the tuner does not see.
         running: The ids of the running experiments.
@@ -146,7 +146,7 @@ class Trials(Mapping[str, JobView]):
         return job in self._jobs and self.state(job).idle and self._jobs[job].experiment in self._running
 
     def heard(self) -> bool:
-        """Return whether the tuner has received the creation of every trial."""
+        """Return whether every job that exists or was requested has been announced to the tuner by an up-call."""
         return not self._coming and len(self) == sum([job in self._jobs for job in self._states])
 
     def state(self, job: str) -> JobState:

@@ -82,7 +82,7 @@ class EpochView(PassingCluster):
 
     @override
     def snapshots(self, job: str) -> Sequence[int]:
-        """Return the numbers of the epochs of a job at whose ends it has a snapshot."""
+        """Return the epochs of a job, by number, at whose ends the job has a snapshot."""
         return [position // self._epoch for position in self._cluster.snapshots(job) if position % self._epoch == 0]
 
     @property

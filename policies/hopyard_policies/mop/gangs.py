@@ -10,7 +10,7 @@ from typing import Final
 from hopyard.policy import ApplicationStat, Cluster, Data, JobView, RunEnd, RunEndReason
 
 LOSSES: Final = 3
-"""Number of lost trial runs on a gang after which the models of an experiment train one partition at a time."""
+"""Number of lost test runs on a gang after which the models of an experiment train one partition at a time."""
 
 Options = Mapping[str, Collection[str]]
 """Maps the name of a partition to the ids of the slots whose nodes hold it."""
@@ -46,7 +46,9 @@ class Need:
 
 
 class Gangs:
-    """Decides when models train on gangs, and tests by a trial run of each experiment whether its program can.
+    """Decides when models train on gangs, and finds out by a test run whether the program of an experiment can.
+
+    The test run is the first gang of the experiment. It runs in mode PROFILE, and its training is discarded.
 
     Args:
         below: Use gangs if there are fewer configurations than this fraction of the slots with partitions, in 0..1;
@@ -76,7 +78,7 @@ class Gangs:
         return configurations < self._below * sum(slot.node in nodes for slot in cluster.slots.values())
 
     def able(self, experiment: str) -> bool:
-        """Return whether an experiment's program can train on a gang, by its trial run; True while it is untested."""
+        """Return whether an experiment's program can train on a gang, by its test run; True while it is untested."""
         return self._able.get(experiment, True)
 
     def fits(self, job: JobView) -> bool:
@@ -86,38 +88,38 @@ class Gangs:
     def failed(self, job: str) -> None:
         """Record that a job's code failed on a gang; from now on the job trains on one slot at a time.
 
-        This can happen although the trial run succeeded, because that had another configuration or less data.
+        This can happen although the test run succeeded, because that had another configuration or less data.
         """
         self._unfit.add(job)
 
-    # ------------------------------------------------------------------------------------------------------- trial runs
+    # -------------------------------------------------------------------------------------------------------- test runs
 
     @property
     def waits(self) -> bool:
-        """Whether a trial run is pending. No gang starts until it has ended."""
+        """Whether a test run is pending. No gang starts until it has ended."""
         return self._trial is not None
 
     def tries(self, job: JobView) -> bool:
-        """Reserve the trial run of the job's experiment for this job if its program is untested.
+        """Reserve the test run of the job's experiment for this job if the experiment's program is untested.
 
         Returns:
-            True if a trial run is pending. The caller then starts the job's gang in mode PROFILE.
+            True if a test run is pending, so that the caller starts the job's gang in mode PROFILE; False if the program was tested.
         """
         if job.experiment not in self._able:
             self._trial = job.id, job.experiment
         return self.waits
 
     def trying(self, job: str) -> bool:
-        """Return whether the pending trial run is a run of this job."""
+        """Return whether the pending test run is a run of this job."""
         return self._trial is not None and self._trial[0] == job
 
     def told(self, stat: ApplicationStat) -> None:
-        """Record the report of the trial run. A program that trains on several partitions reports the metric `partitions`."""
+        """Record the report of the test run. A program that trains on several partitions reports the metric `partitions`."""
         if self._trial is not None:
             self._able[self._trial[1]] = "partitions" in stat.report.metrics
 
     def ended(self, run: RunEnd) -> None:
-        """Record the end of the trial run. A program that failed, or whose trial was lost `LOSSES` times, trains on no gang."""
+        """Record the end of the test run. A program that failed, or whose test run was lost `LOSSES` times, trains on no gang."""
         if self._trial is None:
             return
         (_, experiment), self._trial = self._trial, None
@@ -126,7 +128,7 @@ class Gangs:
             self._able.setdefault(experiment, False)
 
     def forget(self, job: str) -> None:
-        """Cancel the pending trial run if it is a run of this job. Call it when the job did not start or will not run again."""
+        """Cancel the pending test run if it is a run of this job. Call it when the job did not start or will not run again."""
         if self.trying(job):
             self._trial = None
 

@@ -53,7 +53,7 @@ class MilpPlans:
     when the plan arrives.
 
     Args:
-        seconds: The time limit for the solver in seconds. The fraction `PART` of the epoch is a further limit.
+        seconds: The time limit for the solver in seconds. The fraction `PART` of the epoch's minimum duration is a further limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -109,7 +109,11 @@ class MilpPlans:
             self._plan, self._epoch, self._fresh = _steps(asked, answer.result), asked.epoch, True
 
     def _follow(self, now: float, ahead: Round) -> bool:
-        """Make a round follow the plan if the plan covers its units and a new plan is not worse than the default scheduler.
+        """Make a round follow the plan if the plan contains the round's units and, if new, is not worse than the default scheduler.
+
+        Args:
+            now: The time in seconds (`Cluster.now`).
+            ahead: The round: the schedule of the units that remain.
 
         Returns:
             True if the round follows the plan now. False: the plan is of no further use.

@@ -28,7 +28,7 @@ class NodeDemand:
     def look(self, cluster: Cluster, data: Data) -> None:
         """Start or end the restriction. Call it when the slots may have changed.
 
-        The restriction starts when no present slot's node holds some available partition. It ends when the nodes with remaining
+        The restriction starts when some available partition is on no node of the present slots. It ends when the nodes with remaining
         work are all nodes with data.
         """
         there = {slot.node for slot in cluster.slots.values()}
@@ -45,7 +45,7 @@ class NodeDemand:
         return (self._awaited(cluster, data) if self._narrow else _holders(data)) or None
 
     def _awaited(self, cluster: Cluster, data: Data) -> set[str]:
-        """Return the nodes with partitions that open jobs must still be trained or evaluated on; if none, all nodes with data."""
+        """Return the nodes with partitions that jobs must still be trained or evaluated on; if none, all nodes with data."""
         nodes = {each.name: each.nodes for each in (*data.train, *data.evaluate)}
         every, found = _holders(data), set[str]()
         for job in self._jobs(cluster):

@@ -84,7 +84,7 @@ class MopPolicy(Policy):
             to their maximum position.
         pilot: Before the first unit of each configuration, run it on a few examples and discard the result, to measure
             training times. This requires a program of `hopyard.model_hopper`, or one with `profile`.
-        plan_seconds: Time limit in seconds for a plan of `milp` (> 0), also limited to a quarter of the epoch.
+        plan_seconds: Time limit in seconds for a plan of `milp` (> 0), also limited to a quarter of the epoch's minimum duration.
         gang_below: Use gangs if fewer configurations train than this fraction of the slots with partitions, in 0..1:
             each configuration in turn trains on all these slots, data-parallel. 0: never. Programs that cannot train on
             several partitions at a time continue with one unit at a time.
@@ -170,7 +170,7 @@ class MopPolicy(Policy):
         self._hear_and_begin(cluster, prediction)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Pass the answer to the tuner if the tuner made the request, otherwise store the plan of the exact scheduler.
+        """Pass the answer to the tuner if the tuner made the request, otherwise store the plan that the solver has found.
 
         After an answer to the tuner, start the work that the tuner then requests.
         """
@@ -180,7 +180,7 @@ class MopPolicy(Policy):
             self._exact.heard(answer)
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """Record the training time that a pilot run measured, or whether the program trained on a gang in its trial run."""
+        """Record the training time that a pilot run measured, or whether the program trained on a gang in its test run."""
         if self._gangs.trying(stat.job):
             self._gangs.told(stat)
         elif self._pilot is not None and cluster.data is not None:
@@ -191,7 +191,7 @@ class MopPolicy(Policy):
         self._hear_and_begin(cluster, timer)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Record the end of a unit, an evaluation, a pilot run or a trial run. If the run was lost, its work remains to be done."""
+        """Record the end of a unit, an evaluation, a pilot run or a test run. If the run was lost, its work remains to be done."""
         if run.mode is RunMode.EVALUATE:
             part = self._evaluating.pop(run.job, "")
             if run.reason is RunEndReason.UNTIL:

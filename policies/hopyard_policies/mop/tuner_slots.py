@@ -32,7 +32,7 @@ class TunerSlots:
         tuner: The name of a policy, or a mapping with `name` and its parameters; None: all configurations train to
             their maximum position.
         places: The number of configurations that train at a time; None: `MOST`, or with a tuner `AHEAD` for each partition.
-        trains: The class of the outer policy.
+        trains: The class of the outer policy, which cannot be its own tuner.
 
     Attributes:
         tuner: The tuner, as a policy object.
@@ -92,7 +92,7 @@ class TunerSlots:
         """Make all pending up-calls on the tuner and let it decide.
 
         Args:
-            cluster: The view, in units.
+            cluster: The view of the up-call, with positions in training units.
             data: The partitions and their nodes.
             settle: Carries out the tuner's decisions; called before each up-call and at the end.
 
@@ -105,7 +105,7 @@ class TunerSlots:
     # ---------------------------------------------------------------------------------------------------------- decisions
 
     def wanted(self, job: JobView, epoch: int) -> int:
-        """Return the target of a job in units; 0: the tuner does not want it trained now.
+        """Return the position, in training units, up to which the tuner wants a job trained; 0: it does not want that now.
 
         Args:
             job: The job.
@@ -152,7 +152,9 @@ class TunerSlots:
         return found and tuple(replace(rung, position=rung.position * len(data.train)) for rung in found)
 
     def review(self, terms: ExperimentView) -> str:
-        """Return the tuner's remarks on the terms of an experiment, introduced by how the tuner counts; empty: it has no remarks.
+        """Return the tuner's remarks on the terms of an experiment; empty: it has no remarks.
+
+        A note that the tuner counts epochs precedes the remarks.
 
         Raises:
             ValueError: The tuner rejects the terms.

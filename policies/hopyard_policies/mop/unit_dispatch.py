@@ -31,7 +31,7 @@ class Training:
 
     Args:
         randomized: Use the randomized scheduler of the Cerebro paper.
-        exact: The exact scheduler; None: none is used.
+        exact: The plans of the exact scheduler, a mixed-integer program in a solver process; None: it is not used.
         gangs: Decides when models train on gangs.
         visits: The history of visits, with running units.
         estimates: Estimates of costs and speeds.
@@ -63,7 +63,7 @@ class Training:
             jobs: Jobs with remaining units in their epochs.
             goals: The position at which the present epoch of each job ends.
             wanted: The position up to which the tuner wants each job trained, as far as known.
-            epochs: The number of times that an epoch began; a change invalidates plans of the exact scheduler.
+            epochs: The number of times that an epoch began; a change invalidates the solver's plans.
             saves: Returns whether a run must save a snapshot for forks at a position.
         """
         able = {job.id for job in cluster.idle_jobs()}
@@ -84,7 +84,7 @@ class Training:
     ) -> None:
         """Start gangs: jobs in order of their positions, each on all slots that it can use at the same time.
 
-        The first gang of an untested program is a trial run. Nothing starts while a trial run is pending.
+        The first gang of an untested program is a test run. Nothing starts while a test run is pending.
 
         Args:
             cluster: The view of the up-call.

@@ -213,7 +213,10 @@ class PbtPolicy(Policy):
         return closure(terms.space, self._frozen)
 
     def _begin(self, cluster: Cluster) -> None:
-        """Start a population in the running experiment with the fewest populations for its weight, if any may have more jobs."""
+        """Start a population in the running experiment that has the fewest populations relative to its weight in the group.
+
+        Experiments that may have no more jobs are left out; nothing is done if there is no other.
+        """
         able = [terms for terms in cluster.experiments.values() if terms.running and terms.jobs_left]
         if not able:
             return
@@ -277,7 +280,10 @@ class PbtPolicy(Policy):
         return [job for _, _, job in sorted(found, key=lambda each: each[:2])]
 
     def _slowest(self, cluster: Cluster, population: Population) -> int:
-        """Return the position of the last boundary that the slowest open member has passed, perhaps with a run that was lost."""
+        """Return the position of the last boundary that the slowest member has passed, perhaps with a run that was lost.
+
+        Members that have ended or are HELD are left out.
+        """
         reached = [
             job.high_water
             for member in population.members
@@ -297,8 +303,8 @@ class PbtPolicy(Policy):
     def _is_drawn_again(self, cluster: Cluster, population: Population, job: str) -> bool:
         """Return whether a member at its first boundary must be replaced by a new configuration.
 
-        This is so if it is not better than the kill threshold, half of the population already is in that state, and the experiment
-        may have more jobs. If less than half is, the member is recorded as one of them and stays.
+        The result is True if the member is not better than the kill threshold, half of the population was not better either and
+        stayed, and the experiment may have more jobs. If less than half stayed, the member is recorded with them and stays.
         """
         terms = cluster.experiments[population.experiment]
         if terms.kill_threshold is None or population.results[job][0] > terms.rated(terms.kill_threshold):

@@ -220,7 +220,7 @@ def trained(cluster: Cluster, job: str) -> tuple[float, float]:
 
 
 def never_above(cluster: Cluster, job: str) -> bool:
-    """Return whether the experiment has a kill threshold and the job has not reported any value that is better."""
+    """Return whether the experiment has a kill threshold and the job has reported no value that is better than the threshold."""
     experiment = cluster.experiment
     threshold = experiment.kill_threshold
     if threshold is None:
@@ -230,6 +230,6 @@ def never_above(cluster: Cluster, job: str) -> bool:
 
 
 def longest(cluster: Cluster) -> int:
-    """Return the experiment's maximum position, or 150 without one: 15 times the paper's boundary for supervised learning."""
+    """Return the experiment's maximum position, or 150 without one: 15 times HyperDrive's boundary for supervised learning."""
     most = cluster.experiment.max_position
     return most if most < ENDLESS else FRACTION * _BOUNDARY

@@ -15,8 +15,9 @@ class SlotDivision(NamedTuple):
     Attributes:
         promising: Number of slots for promising jobs.
         threshold: Least confidence of a promising job; None: no job has a positive confidence.
-        effective: S_effective at the threshold, before rounding.
-        curve: (p, S_desired, S_deserved) for each distinct confidence, descending; the data of figures 4a and 4b.
+        effective: S_effective (see `divide`) at the threshold, before rounding.
+        curve: (p, S_desired, S_deserved) for each distinct confidence p, descending (see `divide`); the data of HyperDrive's
+            figures 4a and 4b.
     """
 
     promising: int

@@ -23,9 +23,11 @@ REMEMBERED: Final = 200
 class JobPredictions:
     """The predictions for one job.
 
+    The worth of a second of a job is the probability of reaching the target that a second of its slot time gains.
+
     Attributes:
         before: Seconds of training before the first prediction.
-        first: The worth of a second at the first prediction.
+        first: The worth of a second of the job at the first prediction, not calibrated.
         prospect: The latest prospect.
         full: Seconds to train the job from the beginning to its end.
         since: Seconds of training from the first to the latest prediction.
@@ -45,8 +47,10 @@ class JobPredictions:
 class PredictionHistory:
     """Stores the predictions for all jobs and their outcomes, and calibrates the worth of a second from them.
 
+    The worth of a second of a job is the probability of reaching the target that a second of its slot time gains.
+
     Attributes:
-        tracks: The predictions by job id; of ended jobs only the latest ones.
+        tracks: The predictions by job id; of the jobs that have ended, only the latest `REMEMBERED` are stored.
     """
 
     def __init__(self) -> None:
@@ -87,10 +91,10 @@ class PredictionHistory:
         return job in self.tracks
 
     def worth(self, job: str, lead: float = 0.0) -> float:
-        """Return the worth of a second of a job with a stored prediction, with its probability calibrated.
+        """Return the calibrated worth of a second of a job: the probability of reaching the target that a second of slot time gains.
 
         Args:
-            job: The job's id.
+            job: The id of a job with a stored prediction.
             lead: Seconds of slot time before its training continues, such as for loading.
         """
         self._settle()
@@ -100,9 +104,10 @@ class PredictionHistory:
     def fresh(self) -> float:
         """Return the worth of a second of a new configuration; infinite before the first prediction.
 
-        It is assumed that a new configuration is trained to its first prediction, and further only if the worth is then at least a
-        threshold. The result is the maximum over all thresholds between first predictions. The estimate includes one more job with
-        the prior probability, trained to its end.
+        The worth is the probability of reaching the target that a second of its slot time gains. It is assumed that a new
+        configuration is trained to its first prediction, and further only if the worth is then at least a threshold. The result is
+        the maximum over all thresholds between first predictions. The estimate includes one more job with the prior probability,
+        trained to its end.
         """
         return self._settle()
 

@@ -144,7 +144,7 @@ class PopPlusPolicy(BoundaryPolicy):
         return max(track.prospect.chance, _SLIM) if track is not None else PRIOR
 
     def _worth(self, job: JobView, stays: bool = False) -> float:
-        """Return the worth of a second of a job.
+        """Return the worth of a second of a job: the probability of reaching the target that a second of its slot time gains.
 
         Args:
             job: The job.

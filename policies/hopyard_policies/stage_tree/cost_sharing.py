@@ -10,7 +10,9 @@ from hopyard_policies.stage_tree.state import PolicyState
 
 
 def bill(books: PolicyState, cluster: Cluster, branches: Mapping[int, TreeBranch], begun: Collection[str]) -> None:
-    """Submit `bill_run` for each run whose set of paying experiments has changed.
+    """Submit the command `bill_run` for each run whose set of paying experiments, or the position up to which one pays, has changed.
+
+    The command divides the slot time of a run among the experiments that need its training.
 
     Args:
         books: The runs, with the last submitted bill of each; updated.

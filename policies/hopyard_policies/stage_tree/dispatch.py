@@ -34,7 +34,7 @@ class _Start(NamedTuple):
 
     Attributes:
         stage: The first stage that the run trains.
-        way: The length of the stage's critical path in seconds.
+        way: The length in seconds of the stage's critical path, the longest chain of stages that begins with it.
         trial: The trial whose job runs.
         goal: The position that the run should reach.
     """
@@ -55,7 +55,7 @@ def own_snapshots(cluster: Cluster, job: str) -> list[int]:
 
 
 class Dispatch:
-    """Makes one decision of the policy from the view of one up-call. An instance is used for one call of `decide`.
+    """Makes one decision of the policy `stage_tree` from the view of one up-call. An instance is used for one call of `decide`.
 
     Args:
         books: The state of the policy; updated.
@@ -109,7 +109,9 @@ class Dispatch:
     # --------------------------------------------------------------------------------------------------------- inputs
 
     def _gather(self, running: Collection[str]) -> None:
-        """Collect the inputs of each branch of the search plan. A branch without an open trial or a run gets no entry.
+        """Collect the inputs of each branch of the search plan, that is, of the trials that are equal at their first position.
+
+        A branch on which all trials have ended and no run trains gets no entry.
 
         Args:
             running: The ids of the running experiments.
@@ -134,7 +136,7 @@ class Dispatch:
         return found
 
     def _passed(self) -> dict[int, Nodes]:
-        """Return the nodes of the search plan that are on the paths of open trials, by number of the branch."""
+        """Return the nodes of the search plan that are on the paths of trials that have not ended, by number of the branch."""
         return {number: branch.open_nodes for number, branch in self._branches.items()}
 
     def _branch(self, trial: str) -> TreeBranch:
@@ -169,6 +171,8 @@ class Dispatch:
 
     def _worth_while(self) -> float:
         """Return the quantum in seconds: how much longer another stage's critical path must be for a run to give up its slot.
+
+        A critical path is the longest chain of stages that begins with a stage.
 
         With T seconds of work left for each slot, a switch every q seconds causes T/q switches, and the last runs
         end up to q apart. The sum of both costs is least at the square root of T times the cost of a switch.
@@ -294,7 +298,9 @@ class Dispatch:
         return ended and trial not in self._branch(trial).needed and not self._serves(trial)
 
     def _saves(self, trial: str, start: int, until: int) -> set[int]:
-        """Return the positions where a run should save: where open trials branch off or may be forked, and every `save_every` units.
+        """Return the positions where a run should save: where trials branch off or may be forked, and every `save_every` units.
+
+        Trials that have ended are left out.
 
         Args:
             trial: The trial that runs.
@@ -316,7 +322,7 @@ class Dispatch:
 
         Args:
             event: The boundary.
-            waiting: The longest critical path of the stages that found no idle slot, in seconds.
+            waiting: The longest critical path (chain of stages) of the stages that found no idle slot, in seconds.
             highest: The longest critical path without a slot, in seconds; see `_contended`.
         """
         run, position = self._books.runs[event.job], event.position
@@ -360,7 +366,7 @@ class Dispatch:
     # ---------------------------------------------------------------------------------------------------------- new runs
 
     def _match(self) -> tuple[list[tuple[SlotView, _Start]], list[float]]:
-        """Match stages that can start to idle slots, longest critical path first.
+        """Match stages that can start to idle slots, longest critical path (the chain of stages that a stage begins) first.
 
         Returns:
             The matches: slots with the runs to start on them. The lengths in seconds of the critical paths of stages for which no
@@ -379,7 +385,10 @@ class Dispatch:
         return matched, waiting
 
     def _able(self, trial: str, stage: Stage) -> bool:
-        """Return whether a trial's job can train a stage: it is idle, and its own configuration is in force from the stage's start."""
+        """Return whether a trial's job can train a stage: the job is idle, and the trial was not forked after the stage's start.
+
+        Before the fork another configuration was trained, which the job does not have.
+        """
         return self._idle(trial) and self._plan[trial].begins <= stage.start.position
 
     def _has_runner(self, stage: Stage) -> bool:
@@ -423,7 +432,7 @@ class Dispatch:
         return next((m for m in slots if held is not None and m.node == held.node), slots[0])
 
     def _contended(self, waiting: list[float], spare: int) -> float:
-        """Return the longest critical path, in seconds, for which no idle slot is left; 0: each has a slot.
+        """Return the longest critical path (chain of stages), in seconds, for which no idle slot is left; 0: each has a slot.
 
         Critical paths that branch off the paths of continuing runs also need slots.
 

@@ -23,11 +23,13 @@ Wanted = tuple[str, int, int, str]
 
 @dataclass(slots=True)
 class Part:
-    """The trials of one experiment, grouped by branch.
+    """The trials of one experiment, grouped by branch of the search plan.
+
+    The trials of a branch are equal at their first position. Branches are numbered (`SearchPlan.branch`).
 
     Attributes:
         open: By branch, the trials that have not ended.
-        errands: By branch, the trials that the experiment wants trained further.
+        errands: By branch, the trials that the experiment wants trained further, and up to which position (see `Wanted`).
         resting: Trials whose jobs have not ended, and that their tuner has ended or does not want trained further now.
     """
 
@@ -53,7 +55,9 @@ class Part:
 
 @dataclass(slots=True)
 class Inputs:
-    """All inputs of a branch except the seconds of a unit. The branch is recomputed when they differ from those before.
+    """The values from which the stages of one branch of the search plan are computed, except the measured seconds of a unit.
+
+    The stages are computed again only if a new decision has other values. The trials of a branch are equal at their first position.
 
     Attributes:
         open: Trials that have not ended.
@@ -75,6 +79,9 @@ class Inputs:
 class Ready(NamedTuple):
     """A stage that can start now. Instances sort by critical path, longest first, then by the rank of requests.
 
+    The critical path is the longest chain of stages that begins with the stage. The rank is the order in which requests for
+    training are served (`Rank`).
+
     Attributes:
         less: The length of the critical path in seconds, negated so that the longest sorts first.
         asked: The rank of the first request that needs the state at the start of the stage.
@@ -94,21 +101,23 @@ class Ready(NamedTuple):
 
 
 class TreeBranch:
-    """The stages of one branch and values derived from them.
+    """The stages of one branch of the search plan, and values derived from them.
+
+    The trials of a branch are equal at their first position; those of different branches share no training.
 
     Args:
         plan: The search plan.
         inputs: The inputs of the branch.
-        open_nodes: Nodes on the paths of open trials.
+        open_nodes: Nodes on the paths of trials that have not ended.
         available: Returns whether a snapshot can be loaded.
         times: Estimates the seconds that a unit of a trial takes.
 
     Attributes:
-        open_nodes: Nodes on the paths of open trials.
+        open_nodes: As given.
         tree: The stages.
         needed: By trial of each run that some request needs, the position up to which it is needed.
         left: Seconds of training that remain.
-        behind: Lengths in seconds of the critical paths that branch off the paths of current runs.
+        behind: Lengths in seconds of the longest chains of stages that branch off the paths of current runs.
     """
 
     def __init__(
@@ -145,22 +154,22 @@ class TreeBranch:
 
     @property
     def begins(self) -> Rank | None:
-        """The rank of the first request whose training can start from scratch (position 0) now; None: there is none."""
+        """The rank (order of service) of the first request whose training can start from position 0 now; None: there is none."""
         return next((each.asked for each in self._ready if not each.stage.start.position), None)
 
     def ready(self, begins: Rank | None) -> list[Ready]:
         """Return the stages that can start now.
 
         Args:
-            begins: The rank given to stages that start from scratch, the first one on any branch, so that they sort alike; None:
-                keep the rank of each.
+            begins: The rank (order of service) that all stages that start from position 0 get, so that those of all branches sort
+                alike; None: each stage has its own rank.
         """
         if begins is None or begins == self.begins:
             return self._ready
         return [each if each.stage.start.position else each._replace(asked=begins) for each in self._ready]
 
     def parts(self, trial: str) -> list[int]:
-        """Return the positions on a trial's path where open trials branch off."""
+        """Return the positions on a trial's path where trials that have not ended branch off."""
         if trial not in self._parts:
             ways = self._plan.leaf(trial).path()
             path = {id(node) for node in ways}
@@ -232,7 +241,7 @@ class Forest:
         self._measured = 0
 
     def open_nodes(self, number: int, inputs: Inputs) -> Nodes:
-        """Return the nodes on the paths of the open trials of branch `number`; the same object while they are unchanged."""
+        """Return the nodes on the paths of those trials of branch `number` that have not ended; the same object while unchanged."""
         known = self._open.get(number)
         if known is None or known[:2] != (inputs.changes, inputs.open):
             leaves = {id(leaf): leaf for leaf in map(self._plan.leaf, inputs.open)}

@@ -26,7 +26,7 @@ class StageNode:
         end: The position where its trials diverge, or the last position of any.
         parent: The node before it; None for the root, which is position 0.
         children: The nodes after it, in order of creation.
-        heads: The children by the values in force at their first position.
+        heads: The children by a key for the hyperparameter values at their first position (`PrefixEquality.head`).
         member: A trial whose path contains the node.
         saves: The jobs with a snapshot, by position.
         reached: The position up to which any job trained it; `start`: not at all.
@@ -62,7 +62,7 @@ class Trial:
 
     Attributes:
         id: The id of its job.
-        pieces: (end position, configuration in force up to it), ascending; the last piece ends at `limit`.
+        pieces: (end position, configuration that is trained up to it), ascending; the last piece ends at `limit`.
         family: Trials of different families never share training, such as those of experiments that train differently.
     """
 
@@ -90,7 +90,7 @@ class Trial:
         Args:
             job: The id of the new trial's job.
             position: The position of the fork; up to it the trial trains as this one.
-            hyperparameters: The configuration in force after the fork.
+            hyperparameters: The configuration that is trained after the fork.
             limit: The position at which the new trial is complete.
         """
         before = tuple((min(end, position), given) for end, given in self.pieces if end < position)
@@ -214,11 +214,11 @@ class SearchPlan:
         return self._branches[trial]
 
     def changes(self, branch: int) -> int:
-        """Return a counter, increased when the branch gets a trial or a snapshot. The loss of a snapshot does not increase it."""
+        """Return a counter of the branch with the number `branch`, increased when a trial or a snapshot is added to it."""
         return self._changes[branch]
 
     def savers(self, branch: int) -> Iterable[str]:
-        """Return all jobs that ever saved a snapshot on a branch."""
+        """Return all jobs that ever saved a snapshot on the branch with the number `branch`."""
         return self._savers[branch]
 
     def passes(self, trial: str, node: StageNode) -> bool:

@@ -254,10 +254,11 @@ class StageTreePolicy(Policy):
         return self._books.could_use
 
     def review(self, terms: ExperimentView) -> str:
-        """Return the tuner's remarks on the terms of an experiment; empty: no remarks.
+        """Return the remarks of the tuner, the inner policy, on the terms of an experiment; empty: no remarks.
 
         Raises:
-            ValueError: The tuner rejects the terms, or `train_best_further` is given without a maximum position.
+            ValueError: The tuner rejects the terms, or this policy has the parameter `train_best_further`, but the experiment has no
+                maximum position.
         """
         most = ENDLESS - 1 - self._further
         if self._further and terms.max_position > most:
@@ -319,7 +320,11 @@ class StageTreePolicy(Policy):
                 plan.saved(job.id, position)
 
     def _trial(self, cluster: Cluster, job: JobView) -> Trial:
-        """Return the trial of a job. A forked trial begins like its parent, a best trial that is trained further like the best one."""
+        """Return the trial (for the search plan) of a job.
+
+        A forked trial is equal to its parent up to the fork. The trial of a job that continues the best completed trial is equal to
+        that trial up to its end.
+        """
         if job.id in self._best:
             return self._books.plan[self._best[job.id]].longer(job.id, job.max_position)
         state = self._tuners.state(job.id)
@@ -329,9 +334,10 @@ class StageTreePolicy(Policy):
         return self._alone(cluster, job)
 
     def _alone(self, cluster: Cluster, job: JobView) -> Trial:
-        """Return a trial that starts from scratch.
+        """Return a trial that starts from position 0.
 
-        Its family is that of all experiments that train alike, or only its own experiment if the tuners fork trials.
+        It may share training with the trials of all experiments that train alike, but if the tuners fork trials, only with those of
+        its own experiment.
         """
         terms = cluster.experiments.get(job.experiment)
         plan = terms.plan if terms is not None and not self._tuners.copies else ""

@@ -21,12 +21,15 @@ class PrefixEquality(Protocol):
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
         """Return the largest position in 0..until up to which two configurations train the same.
 
-        For the result p, all values in force at the positions 0..p-1 are equal, so the states at p are equal.
+        For the result p, the hyperparameter values used at the positions 0..p-1 are equal, so the states at p are equal.
         """
         ...
 
     def head(self, given: Hyperparameters, position: int) -> Hashable:
-        """Return a key for the values in force at a position. Two configurations that train the same beyond it have equal keys."""
+        """Return a key for the hyperparameter values that a configuration uses at a position.
+
+        Two configurations that train the same beyond the position have equal keys.
+        """
         ...
 
 
@@ -53,7 +56,7 @@ class BySequences:
         return until
 
     def head(self, given: Hyperparameters, position: int) -> Hashable:
-        """Return a key for the values in force at a position; see `PrefixEquality`."""
+        """Return a key for the hyperparameter values used at a position; see `PrefixEquality`."""
         return tuple((name, self._value(sequence, position)) for name, sequence in self._sequences(given).items())
 
     def _value(self, sequence: Sequence, position: int) -> Hashable:

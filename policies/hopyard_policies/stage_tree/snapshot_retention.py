@@ -9,9 +9,10 @@ from hopyard_policies.stage_tree.plan import Nodes, SearchPlan
 
 
 class SnapshotRetention:
-    """Submits `keep_snapshots` for a job when it ends, and again when the set of needed snapshots changes.
+    """Submits the command `keep_snapshots`, which names the snapshots of an ended job that must not be deleted.
 
-    A snapshot is needed if it is on the path of an open trial. No command is submitted if trials are forked, because forks use
+    It is submitted when a job ends, and again when the set of needed snapshots changes. A snapshot is needed if it is on the path of
+    a trial that has not ended. No command is submitted if trials are forked, because forks use
     snapshots of ended jobs, or if trials share no training.
 
     Args:
@@ -35,12 +36,13 @@ class SnapshotRetention:
         passed: Mapping[int, Nodes],
         saved: Callable[[Cluster, str], Iterable[int]],
     ) -> None:
-        """Submit `keep_snapshots` for each ended job whose set of needed snapshots has changed.
+        """Submit the command `keep_snapshots` for each ended job whose set of needed snapshots has changed.
 
         Args:
             cluster: Receives the commands.
             plan: The search plan.
-            passed: Nodes on the paths of open trials, by branch; the same object means that they are unchanged.
+            passed: Nodes on the paths of trials that have not ended, by number of the branch. If a branch has the same object as in
+                the last call, its nodes are unchanged.
             saved: Returns the positions of a job's own snapshots.
         """
         if not self._active:

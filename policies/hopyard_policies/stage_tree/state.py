@@ -59,7 +59,7 @@ class PolicyState:
         slots: The slot of each trial's last run.
         trained: Start and end positions of each trial's own ended runs; other jobs may have trained the same before.
         forest: The stage tree.
-        completed: Jobs known as completed; an extension of the experiment may revive them.
+        completed: Jobs known as completed; after an extension of the experiment they may train again.
         could_use: The number of slots that the policy can use now.
     """
 

@@ -11,7 +11,7 @@ from hopyard_policies.stage_tree.state import PolicyState, RequestedRun
 
 
 def stages(books: PolicyState, cluster: Cluster) -> tuple[StageView, ...]:
-    """Return the whole stage tree for display, parents before their children. This changes no state."""
+    """Return the whole stage tree for display, parents before their children, from the policy's state `books`; change no state."""
     return tuple(_Showing(books, cluster).found)
 
 

@@ -120,7 +120,7 @@ class Tuners:
         return any(tuning.owns(ticket) for tuning in self._all.values())
 
     def _concerned(self, cluster: Cluster, call: Call | Verdict) -> TunerState | None:
-        """Return the tuner that an up-call or a refusal concerns, if there are several tuners; None: it concerns none of them."""
+        """Return the one of several tuners that an up-call or the refusal of a command concerns; None: it concerns none of them."""
         subject = call.command if isinstance(call, Verdict) else call
         match subject:
             case ExperimentChange(change, experiment):

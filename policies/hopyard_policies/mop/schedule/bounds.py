@@ -34,7 +34,8 @@ def replica_bound(problem: VisitProblem, until: Mapping[int, float] | None = Non
 
     Args:
         problem: The scheduling problem.
-        until: Slots that fail, with the time of the failure, for the bound of a clairvoyant scheduler; None: no slot fails.
+        until: Slots that fail, with the time of the failure in seconds from now; None: no slot fails. The result is then the
+            bound of a scheduler that knows these times in advance.
 
     Raises:
         RuntimeError: The solver failed, or a failing slot cannot finish in time the units that only it can train.

@@ -214,7 +214,7 @@ class LongestFirst:
         del self._keys[key[1]]
 
     def _make_room(self, slot: int, chosen: dict[int, int], tried: set[int]) -> bool:
-        """Assign a chosen configuration to a slot that found none by changing the choices of other slots (an augmenting path).
+        """Assign to a slot without a choice a configuration that another slot chose; the other slot chooses again (augmenting path).
 
         Args:
             slot: The slot.

@@ -99,8 +99,8 @@ def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
 
     Args:
         problem: The remaining problem.
-        known: Whether times were measured. Then the rule gets the weights of the best of several perturbed passes, limited
-            by `UNITS` so that the decision is fast.
+        known: Whether times were measured. Then several schedules with random weights of the remaining times are simulated, and
+            the rule gets the weights of the best. `UNITS` limits their number, so that the decision is fast.
     """
     hosting = host(problem)
     configs, slots = ([end for end in ends if end > 0] for ends in loads(problem, hosting))

@@ -18,7 +18,9 @@ UNEXPECTED: Final = 2.0
 
 
 class Online:
-    """Decides by a rule for the remaining problem, and replaces the rule when estimates change or a slot fails.
+    """Decides which unit each idle slot starts, by a rule for the remaining problem. It replaces the rule when needed.
+
+    A new rule is made when the estimated times change much or a slot fails.
 
     Args:
         problem: The problem; its costs and speeds are the initial estimates.

@@ -53,9 +53,9 @@ def carry_out_online(
     Args:
         problem: The scheduling problem.
         rule: The rule; it cannot be used again.
-        actual: Returns the actual time of a unit on a slot.
-        deaths: Failing slots with the time of failure (> 0); None: no slot fails. The unit that is running on a slot when it
-            fails is lost and not in the schedule.
+        actual: Returns the actual seconds of a unit on a slot.
+        deaths: Failing slots with the time of failure, in seconds from the start of the simulation (> 0); None: no slot fails.
+            The unit that is running on a slot when it fails is lost and not in the schedule.
 
     Returns:
         The units that finished; incomplete if no slot holds the partitions of the rest.
@@ -101,7 +101,7 @@ def carry_out_online(
 
 
 def _beginning(problem: VisitProblem) -> list[tuple[float, int, int]]:
-    """Return the initial events of a simulation as a heap: time, and the configuration or slot that becomes idle then; -1: none."""
+    """Return the initial events of a simulation as a heap: seconds, configuration and slot that become idle then (-1: none)."""
     events = [(problem.free_config(config), config, -1) for config in range(len(problem.costs))]
     events += [(problem.free_slot(slot), -1, slot) for slot in range(len(problem.speeds))]
     heapq.heapify(events)

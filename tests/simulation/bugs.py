@@ -155,7 +155,7 @@ def _run_over_with_a_rank_alive() -> list[Patch]:
 
 
 def _up_call_number_unchecked() -> list[Patch]:
-    real = dispatch._is_news
+    real = dispatch._changes_state
 
     def is_news(stream: Stream, event: StreamEvent) -> bool:
         return stream.conversation.in_flight is not None if isinstance(event, PolicyAnswered) else real(stream, event)
@@ -197,10 +197,10 @@ def _not_asked_after_a_wait() -> list[Patch]:
 
 
 def _lives_forgotten() -> list[Patch]:
-    def presume(self: ClusterState, name: str) -> None:
+    def assume_up(self: ClusterState, name: str) -> None:
         self.nodes.setdefault(name, ClusterNode(name)).up = True
 
-    return [(ClusterState, "presume", presume)]
+    return [(ClusterState, "presume", assume_up)]
 
 
 def _bytes_of_another_experiment_deleted() -> list[Patch]:

@@ -86,7 +86,7 @@ class Invariants:
             # One of a group may end, and its limit with it, right after a job was started within that.
             before, self._live[stream.id] = self._live.get(stream.id, 0), max(len(stream.live), may)
             require(len(stream.live) <= max(before, may), "{0.id} trains {0.live}, {1} jobs may at a time", stream, may)
-            if not core.thinks(stream.id):  # Else it does not know yet what has happened to nodes and shares.
+            if not core.awaits_answer(stream.id):  # Else it does not know yet what has happened to nodes and shares.
                 check_shares(core, stream)
                 self._check_snapshots(core, stream)
             if stream.id in touched:

@@ -167,9 +167,13 @@ def check_quota(stream: Stream) -> None:
     limit = stream.snapshot_quota
     if limit is None:
         return
-    crowded = max(total - limit, 0)
+    quota_excess = max(total - limit, 0)
     require(
-        stream.crowded == crowded, "{0.id} says that it is {0.crowded} bytes above {1}, with {2}", stream, limit, total
+        stream.quota_excess == quota_excess,
+        "{0.id} says that it is {0.crowded} bytes above {1}, with {2}",
+        stream,
+        limit,
+        total,
     )
     if total <= limit:
         return

@@ -42,7 +42,7 @@ class Predict(Policy):
     def __init__(self) -> None:
         self.asked: dict[str, tuple[str, int]] = {}
         self.again: dict[str, int] = {}
-        self.doomed: set[str] = set()
+        self.is_lost_by_held_event: set[str] = set()
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         idle = cluster.idle_slots()
@@ -56,7 +56,7 @@ class Predict(Policy):
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         if event.at_until:
             return CONTINUE
-        if event.job in self.doomed:
+        if event.job in self.is_lost_by_held_event:
             return TERMINATE
         if event.position % self.boundary == 0:
             self.asked[cluster.predict(event.job)] = (event.job, event.position)
@@ -71,7 +71,7 @@ class Predict(Policy):
                 self.asked[cluster.predict(job)] = (job, cluster.jobs[job].position)
         elif prediction.result.mean and prediction.result.mean[-1] < 0.42:
             if cluster.rng.random() < 0.5 and cluster.jobs[job].state.live:
-                self.doomed.add(job)
+                self.is_lost_by_held_event.add(job)
             else:
                 cluster.terminate_job(job)
 

@@ -243,7 +243,9 @@ class Schedule:
                 settings = replace(settings, slots=None, concurrency=None)
         name = f"x{self.created + 1}"
         core = self.scheduler.core
-        live = [stream for stream in core.streams.values() if not stream.state.ended and not core.thinks(stream.id)]
+        live = [
+            stream for stream in core.streams.values() if not stream.state.ended and not core.awaits_answer(stream.id)
+        ]
         if live and self.joins(rng.random()):
             group = rng.choice(live)
             self.world.fault("joined a group", name)
@@ -313,7 +315,11 @@ class Schedule:
             return
         self.world.later(self._room.uniform(0.5, 5.0), self._need_room_again)
         core = self.scheduler.core
-        there = [stream for stream in core.streams.values() if not core.thinks(stream.id)] if core is not None else []
+        there = (
+            [stream for stream in core.streams.values() if not core.awaits_answer(stream.id)]
+            if core is not None
+            else []
+        )
         if there:
             stream = self._room.choice(there)
             hashes = sorted({entry.info.sha256 for entry in stream.snapshots.entries()})
@@ -417,7 +423,7 @@ class Schedule:
             if (
                 found is None
                 or found[1].state in (ExperimentState.PAUSED, ExperimentState.PAUSING)
-                or core.thinks(StreamId(stream))
+                or core.awaits_answer(StreamId(stream))
             ):
                 self.world.later(1.0, self._resume, stream, experiment)
 
@@ -454,7 +460,11 @@ class Schedule:
             return
         self.world.later(self._late.uniform(1.0, 15.0), self._more_time_again)
         core = self.scheduler.core
-        streams = [stream for stream in core.streams.values() if not core.thinks(stream.id)] if core is not None else []
+        streams = (
+            [stream for stream in core.streams.values() if not core.awaits_answer(stream.id)]
+            if core is not None
+            else []
+        )
         late = [
             (stream, m) for stream in streams for m in stream.experiments.values() if m.state.ended and m.out_of_time
         ]
@@ -472,7 +482,7 @@ class Schedule:
         """The person resumes the job, and looks whether that was heard; sometimes ends it instead."""
         core = self.scheduler.core
         stream = core.streams.get(StreamId(experiment)) if core is not None else None
-        if core is None or (stream is not None and core.thinks(StreamId(experiment))):
+        if core is None or (stream is not None and core.awaits_answer(StreamId(experiment))):
             self.world.later(1.0, self._let_go, experiment, job)
         elif stream is not None and job in stream.jobs and stream.jobs[job].held:
             now = self.world.now

@@ -131,7 +131,7 @@ class Scheduler:
         if core is None:
             return
         self.events += 1
-        if not isinstance(event, ClusterEvent) and core.thinks(event.stream):
+        if not isinstance(event, ClusterEvent) and core.awaits_answer(event.stream):
             self.inboxes.setdefault(event.stream, deque()).append((event, sender))
             return
         self._run(core, deque([event]), [], sender)
@@ -182,7 +182,7 @@ class Scheduler:
             return
         if call.stream in self.given_up or self.world.happens(self.rates.thinking):
             self.world.fault("policy thinks", call.stream)
-            core.think(call.stream)
+            core.begin_up_call(call.stream)
             rng = self.world.rng
             delay = rng.choice([rng.uniform(0.01, 1.0), rng.uniform(1.0, LEASE * 1.5)])
             self.world.later(delay, self._thought, self.life, call, dump.picture(stream))
@@ -221,7 +221,7 @@ class Scheduler:
         self.world.note("up-call", call.number, call.call, "-> later", answer)
         self._run(core, deque([answer]), [], None)
         inbox = self.inboxes.get(name)
-        while inbox and self.core is core and not core.thinks(name):
+        while inbox and self.core is core and not core.awaits_answer(name):
             event, sender = inbox.popleft()
             self._run(core, deque([replace(event, at=self.world.now)]), [], sender)
 
@@ -241,7 +241,7 @@ class Scheduler:
                 self.handle(Operated(self.world.now, StreamId(name), "resume", experiment.id))
         stream = self.core.streams.get(StreamId(name)) if self.core is not None else None
         paused = stream is None or any(experiment.state in _PAUSED for experiment in stream.experiments.values())
-        if paused or (self.core is not None and self.core.thinks(StreamId(name))):
+        if paused or (self.core is not None and self.core.awaits_answer(StreamId(name))):
             self.world.later(1.0, self._resume, name)
 
     def _host(self, experiment: str) -> PolicyHost:

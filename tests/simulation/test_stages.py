@@ -71,7 +71,7 @@ class Counting(Schedule):
         """A person stops one of several."""
         core = self.scheduler.core
         groups = [stream for stream in core.streams.values() if len(stream.running) > 1] if core is not None else []
-        if not groups or (core is not None and core.thinks(groups[0].id)):
+        if not groups or (core is not None and core.awaits_answer(groups[0].id)):
             self.world.later(1.0, self._stop_one)
             return
         self.stopped += 1

@@ -1,6 +1,6 @@
 """Drives a tuner (an inner policy) on trials that an outer policy trains.
 
-A *trial* is a job as the tuner sees it. The tuner starts trials on virtual slots; an *errand* is such a virtual run. The outer policy
+A *trial* is a job as the tuner sees it. The tuner starts trials on virtual slots; such a run is a *virtual run*. The outer policy
 trains the trials on real slots and reports the progress, which this module passes to the tuner as up-calls.
 """
 
@@ -104,11 +104,11 @@ class TunerState:
 
     # ------------------------------------------------------------------------------------------------------------- queries
 
-    def errands(self) -> Iterator[tuple[TrialState, TrialRun]]:
+    def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
         """Yield the trials that the tuner wants trained beyond the position that it knows, with their errands (virtual runs)."""
         for state in self.states.values():
-            if state.errand is not None and not state.errand.parked:
-                yield state, state.errand
+            if state.virtual_run is not None and not state.virtual_run.parked:
+                yield state, state.virtual_run
 
     @property
     def busy(self) -> int:
@@ -124,7 +124,7 @@ class TunerState:
         """Return whether the tuner made the request with this ticket."""
         return ticket in self._tickets
 
-    def stir(self) -> None:
+    def mark_changed(self) -> None:
         """Mark the progress of all trials as possibly changed, so that the next turn checks each of them."""
         self._looked = None
         self.changes += 1
@@ -142,7 +142,7 @@ class TunerState:
         if isinstance(call, ExperimentChange):
             self._counts = (-1,)
         self._attention = True
-        self.stir()
+        self.mark_changed()
         self._calls.append(call)
 
     def turn(self, cluster: Cluster, progress: Progress, settle: Callable[[], None] | None = None) -> None:
@@ -240,8 +240,8 @@ class TunerState:
         return max(most, len(self._busy), 1)
 
     def _make(self, cluster: Cluster, progress: Progress, call: Call | Verdict) -> None:
-        self.stir()
-        if isinstance(call, IterationFinish) and self.states[call.job].errand is None:
+        self.mark_changed()
+        if isinstance(call, IterationFinish) and self.states[call.job].virtual_run is None:
             return
         bench = self._bench(cluster, progress)
         decision = None
@@ -282,32 +282,37 @@ class TunerState:
         until = cluster.jobs[command.job].max_position if command.until is None else command.until
         (slot,) = command.slots
         state.attempt += 1
-        state.errand = TrialRun(slot, until, max(command.allowed or 0, state.position))
+        state.virtual_run = TrialRun(slot, until, max(command.allowed or 0, state.position))
         self._reserved.discard(slot)
         self._busy[slot] = state.id
 
     def _amend(self, command: AmendRun) -> None:
         state = self.states[command.job]
-        errand = state.errand
+        virtual_run = state.virtual_run
         until = command.until
-        fits = errand is not None and (
-            until is None or until > state.position or (until == state.position and errand.parked)
+        fits = virtual_run is not None and (
+            until is None or until > state.position or (until == state.position and virtual_run.parked)
         )
-        if errand is not None and fits:
-            errand.until = errand.until if until is None else until
-            if errand.parked and errand.held and errand.until > state.position and not errand.finished:
-                errand.parked = errand.held = False
+        if virtual_run is not None and fits:
+            virtual_run.until = virtual_run.until if until is None else until
+            if (
+                virtual_run.parked
+                and virtual_run.held
+                and virtual_run.until > state.position
+                and not virtual_run.finished
+            ):
+                virtual_run.parked = virtual_run.held = False
         self._calls.append(AnswerReady(command.ticket, {"accepted": fits, "position": state.position}))
 
     def _terminate(self, cluster: Cluster, state: TrialState) -> None:
-        if state.errand is not None:
+        if state.virtual_run is not None:
             self._end(cluster, state, RunEndReason.TERMINATED)
         state.ended = state.ended or JobState.TERMINATED
 
     def _decide(self, cluster: Cluster, call: IterationFinish, decision: Decision) -> None:
         state = self.states[call.job]
-        errand = state.errand
-        if errand is None:
+        virtual_run = state.virtual_run
+        if virtual_run is None:
             return
         match decision.kind:
             case DecisionKind.SUSPEND:
@@ -315,26 +320,26 @@ class TunerState:
             case DecisionKind.TERMINATE:
                 self._terminate(cluster, state)
             case DecisionKind.PARK:
-                errand.held = True
+                virtual_run.held = True
             case DecisionKind.CONTINUE:
-                errand.allowed = max(errand.allowed, decision.up_to or 0)
-                if errand.parked and (errand.until <= state.position or errand.finished):
+                virtual_run.allowed = max(virtual_run.allowed, decision.up_to or 0)
+                if virtual_run.parked and (virtual_run.until <= state.position or virtual_run.finished):
                     self._end(cluster, state, RunEndReason.UNTIL)
-                elif errand.parked:
-                    errand.parked = errand.held = False
+                elif virtual_run.parked:
+                    virtual_run.parked = virtual_run.held = False
 
     def _end(self, cluster: Cluster, state: TrialState, reason: RunEndReason) -> None:
         """End the errand of a trial, if it has one, and queue the `RunEnd`; the trial then waits or has ended for the tuner."""
-        errand = state.errand
-        if errand is None:
+        virtual_run = state.virtual_run
+        if virtual_run is None:
             return
-        self.stir()
-        state.errand = None
+        self.mark_changed()
+        state.virtual_run = None
         state.stops.add(state.position)
-        del self._busy[errand.slot]
+        del self._busy[virtual_run.slot]
         if reason is RunEndReason.TERMINATED:
             state.ended = JobState.TERMINATED
-        elif errand.finished or state.position >= cluster.jobs[state.id].max_position:
+        elif virtual_run.finished or state.position >= cluster.jobs[state.id].max_position:
             state.ended, state.limit = JobState.COMPLETED, cluster.jobs[state.id].max_position
         self._attention = True
         self._calls.append(RunEnd(state.id, state.attempt, reason, state.position, state.position))
@@ -346,7 +351,7 @@ class TunerState:
         counts = tuple(cluster.count(state) for state in _TELLING)
         if counts == self._counts:
             return
-        self.stir()
+        self.mark_changed()
         if counts[-1] < self._counts[-1]:  # Some HELD jobs were resumed.
             self._attention = True
         extended, self._counts = self._counts == (-1,), counts
@@ -363,13 +368,13 @@ class TunerState:
                 continue
             elif job.state in (JobState.FAILED, JobState.TERMINATED):
                 failed = job.state is JobState.FAILED
-                if failed and state.parent and state.errand is None:  # The parent's snapshot is lost.
+                if failed and state.parent and state.virtual_run is None:  # The parent's snapshot is lost.
                     self._calls.append(RunEnd(name, state.attempt, RunEndReason.LOST, state.position, 0))
                 self._end(cluster, state, RunEndReason.FAILED if failed else RunEndReason.TERMINATED)
                 state.ended = job.state
             elif job.state is JobState.HELD or (running and job.experiment not in running):
                 self._end(cluster, state, RunEndReason.SUSPENDED)
-            elif job.state is JobState.COMPLETED and state.errand is None:
+            elif job.state is JobState.COMPLETED and state.virtual_run is None:
                 state.ended, state.limit = job.state, job.max_position
 
     def _news(self, cluster: Cluster, progress: Progress) -> list[Call]:
@@ -380,16 +385,16 @@ class TunerState:
         """
         found: list[tuple[float, list[Call]]] = []
         before, self._looked = self._looked, progress.moves
-        for state, errand in list(self.errands()):
+        for state, virtual_run in list(self.virtual_runs()):
             if before is not None and not progress.moved(state.id, before):
                 continue
             reached, finished = progress.reached(state.id)
-            if not self._hears_each and reached < errand.next_decision(state.position) and not finished:
+            if not self._hears_each and reached < virtual_run.next_decision(state.position) and not finished:
                 self.changes += state.position < reached
                 state.position = max(state.position, reached)
             elif reached > state.position or finished:
                 self.changes += 1
-                calls = self._next_report(cluster, state, errand, reached, progress.curve(state.id), finished)
+                calls = self._next_report(cluster, state, virtual_run, reached, progress.curve(state.id), finished)
                 found.append((max((value(call, cluster) for call in calls), default=-math.inf), calls))
         return [call for _, calls in sorted(found, key=lambda each: -each[0]) for call in calls]
 
@@ -397,7 +402,7 @@ class TunerState:
         self,
         cluster: Cluster,
         state: TrialState,
-        errand: TrialRun,
+        virtual_run: TrialRun,
         reached: int,
         curve: Sequence[CurvePoint],
         finished: bool,
@@ -406,29 +411,31 @@ class TunerState:
         known = math.inf if reached >= limit else reached  # A program that cannot stop at its end may report beyond it.
         new = [point for point in curve if state.position < point.position <= known]
         # A program that cannot stop at `until` stops at its first report beyond it.
-        new = new[: next((n for n, point in enumerate(new, 1) if point.position >= errand.until), len(new))]
+        new = new[: next((n for n, point in enumerate(new, 1) if point.position >= virtual_run.until), len(new))]
         if not self._hears_each:  # Reports before the next decision are skipped.
-            due = errand.next_decision(state.position)
+            due = virtual_run.next_decision(state.position)
             new = [point for point in new if point.position >= due] or new[-1:]
         last = finished and len(new) <= 1
         if not new and not last:
             return []
         point = new[0] if new else next((p for p in reversed(curve) if p.position <= known), None)
         if point is None:  # The training finished without a report.
-            errand.finished = True
+            virtual_run.finished = True
             self._end(cluster, state, RunEndReason.UNTIL)
             return []
         state.position = max(state.position, point.position)
         self._judge(cluster, state.id, point)
-        errand.parked = last or state.position >= errand.until
-        errand.finished = last and state.position < limit
-        report = Report(state.position, point.metrics, point.seconds, at_until=errand.parked, finished=errand.finished)
+        virtual_run.parked = last or state.position >= virtual_run.until
+        virtual_run.finished = last and state.position < limit
+        report = Report(
+            state.position, point.metrics, point.seconds, at_until=virtual_run.parked, finished=virtual_run.finished
+        )
         calls: list[Call] = []
         if hears_statistics(self.tuner):
             calls.append(ApplicationStat(state.id, report))
-        if errand.parked and state.position >= limit and not self.tuner.ends_jobs:
+        if virtual_run.parked and state.position >= limit and not self.tuner.ends_jobs:
             self._end(cluster, state, RunEndReason.UNTIL)
-        elif errand.parked or self.tuner.every_iteration or state.position >= errand.allowed:
+        elif virtual_run.parked or self.tuner.every_iteration or state.position >= virtual_run.allowed:
             calls.append(IterationFinish(state.id, report))
         return calls
 

@@ -15,7 +15,7 @@ class Progress(Protocol):
 
     @property
     def moves(self) -> int:
-        """A counter that increases when the progress of any trial changes, except for changes announced by `TunerState.stir`."""
+        """A counter that increases when the progress of any trial changes. `TunerState.mark_changed` does not increase it."""
         ...
 
     def moved(self, trial: str, since: int) -> bool:

@@ -46,7 +46,7 @@ class TrialState:
     Attributes:
         id: The id of its job.
         position: The position up to which the tuner knows it to be trained.
-        errand: The virtual run; None: the trial waits for the tuner or has ended.
+        virtual_run: The virtual run; None: the trial waits for the tuner or has ended.
         ended: The final state in which the tuner has ended it; None: the tuner has not.
         limit: The maximum position at the time it was completed.
         over: Whether its job has ended, too. Nothing more happens to it unless the experiment is extended.
@@ -58,7 +58,7 @@ class TrialState:
 
     id: str
     position: int = 0
-    errand: TrialRun | None = None
+    virtual_run: TrialRun | None = None
     ended: JobState | None = None
     limit: int = 0
     over: bool = False
@@ -119,15 +119,15 @@ class Trials(Mapping[str, JobView]):
         real, state = self._jobs[job], self._states.get(job)
         if state is None:
             return replace(real, state=self.state(job))
-        errand = state.errand
+        virtual_run = state.virtual_run
         return replace(
             real,
             state=self.state(job),
             position=state.position,
             high_water=state.position,
             attempt=state.attempt,
-            slots=(errand.slot,) if errand is not None else (),
-            parked=errand is not None and errand.parked,
+            slots=(virtual_run.slot,) if virtual_run is not None else (),
+            parked=virtual_run is not None and virtual_run.parked,
             parent=state.parent,
             fork_position=state.fork_position,
         )
@@ -138,7 +138,7 @@ class Trials(Mapping[str, JobView]):
 
     def waiting(self) -> Iterator[str]:
         """Yield the ids of the trials of `idle`."""
-        able = [job for job, state in self._states.items() if state.errand is None and state.ended is None]
+        able = [job for job, state in self._states.items() if state.virtual_run is None and state.ended is None]
         return filter(self.waits, able)
 
     def waits(self, job: str) -> bool:
@@ -165,6 +165,6 @@ class Trials(Mapping[str, JobView]):
             return state.ended
         if found is JobState.HELD:
             return found
-        if state.errand is not None:
+        if state.virtual_run is not None:
             return JobState.RUNNING
         return JobState.SUSPENDED if state.position else JobState.PENDING

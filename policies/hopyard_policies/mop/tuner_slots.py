@@ -116,7 +116,7 @@ class TunerSlots:
             return 0
         if state.ended is JobState.COMPLETED:  # The job may have lost the snapshot of its last training.
             return job.max_position
-        return min(state.errand.until * epoch, job.max_position) if state.errand is not None else 0
+        return min(state.virtual_run.until * epoch, job.max_position) if state.virtual_run is not None else 0
 
     def stops_at(self, job: str, position: int, epoch: int) -> bool:
         """Return whether a unit that ends at a position must save a snapshot there, because the tuner may fork the job from it.
@@ -127,7 +127,7 @@ class TunerSlots:
             epoch: The number of units in an epoch.
         """
         state = self._tuning.states[job]
-        return self.copies and state.errand is not None and position == state.errand.until * epoch
+        return self.copies and state.virtual_run is not None and position == state.virtual_run.until * epoch
 
     def ended(self) -> Iterator[tuple[str, JobState]]:
         """Yield the id and final state of each job that the tuner has ended but whose real job has not ended yet."""

@@ -78,9 +78,11 @@ class Dispatch:
         self._ready = in_order(self._branches.values())
         # Positions where trials stop and may be forked.
         self._copied = (
-            [(state.id, errand.until) for state, errand in self._tuners.errands()] if self._tuners.copies else []
+            [(state.id, virtual_run.until) for state, virtual_run in self._tuners.virtual_runs()]
+            if self._tuners.copies
+            else []
         )
-        self._quantum = self._worth_while()
+        self._quantum = self._quantum_seconds()
 
     def decide(self) -> Decision:
         """Submit all commands of this decision; return the decision for the run of the event, CONTINUE if there is no event."""
@@ -121,8 +123,8 @@ class Dispatch:
             for number, trials in part.open.items():
                 self._input(number).open.extend(trials)
             if experiment in running:
-                for number, errands in part.errands.items():
-                    self._input(number).errands.extend(errands)
+                for number, virtual_runs in part.virtual_runs.items():
+                    self._input(number).virtual_runs.extend(virtual_runs)
         for run in self._books.runs.values():
             found = self._input(self._plan.branch(run.trial))
             if self._jobs[run.trial].state.live:
@@ -169,7 +171,7 @@ class Dispatch:
             self._saved[trial] = frozenset(own_snapshots(self._cluster, trial))
         return position in self._saved[trial]
 
-    def _worth_while(self) -> float:
+    def _quantum_seconds(self) -> float:
         """Return the quantum in seconds: how much longer another stage's critical path must be for a run to give up its slot.
 
         A critical path is the longest chain of stages that begins with a stage.
@@ -225,7 +227,7 @@ class Dispatch:
         another experiment does not check that target.
         """
         job, position = self._jobs[state.id], self._reported(state)
-        if state.errand is not None:
+        if state.virtual_run is not None:
             if self._targets.get(job.experiment) is None:
                 return
             position, by = self._plan.known(state.id, job.max_position)
@@ -260,7 +262,7 @@ class Dispatch:
         """Suspend or terminate a run that is no longer needed; otherwise update its end position and add its save points.
 
         A run is shortened to the position up to which it is needed, or to the position where another critical path becomes longer
-        than its own by a quantum (see `_worth_while`).
+        than its own by a quantum (see `_quantum_seconds`).
 
         Args:
             run: The run.
@@ -333,16 +335,16 @@ class Dispatch:
             return True
         state = self._books.state(run.trial)
         assert state is not None
-        errand = state.errand
+        virtual_run = state.virtual_run
         if self._tuners.copies and position in state.stops:  # The run saves when it ends, so the tuner can fork it.
             return False
         way = self._way_on(run.trial, position)
-        if errand is None or way is None or len(self._cluster.slots) > self._cluster.share:
+        if virtual_run is None or way is None or len(self._cluster.slots) > self._cluster.share:
             return False
         left = self._branch(run.trial).tree.length_of(way)
         if waiting > left and waiting >= left + self._quantum:
             return False
-        self._amend(run, until=self._far(run.trial, position, errand.until, left, highest))
+        self._amend(run, until=self._far(run.trial, position, virtual_run.until, left, highest))
         for save in self._saves(run.trial, position - 1, run.until) - run.saves:
             self._amend(run, save=save)
         return True
@@ -446,7 +448,7 @@ class Dispatch:
     def _far(self, trial: str, position: int, goal: int, left: float, highest: float) -> int:
         """Return the position at which a run parks for the next decision.
 
-        This is its goal, or the position where another critical path becomes longer than its own by a quantum (see `_worth_while`).
+        This is its goal, or the position where another critical path becomes longer than its own by a quantum (see `_quantum_seconds`).
 
         Args:
             trial: The trial that runs.

@@ -29,12 +29,12 @@ class Part:
 
     Attributes:
         open: By branch, the trials that have not ended.
-        errands: By branch, the trials that the experiment wants trained further, and up to which position (see `Wanted`).
+        virtual_runs: By branch, the trials that the experiment wants trained further, and up to which position (see `Wanted`).
         resting: Trials whose jobs have not ended, and that their tuner has ended or does not want trained further now.
     """
 
     open: dict[int, list[str]] = field(default_factory=dict)
-    errands: dict[int, list[Wanted]] = field(default_factory=dict)
+    virtual_runs: dict[int, list[Wanted]] = field(default_factory=dict)
     resting: list[TrialState] = field(default_factory=list)
 
     @classmethod
@@ -42,14 +42,14 @@ class Part:
         """Return the trials `states` of an experiment, grouped by branch of `plan`."""
         found = cls()
         for state in states:
-            trial, errand = state.id, state.errand
-            if not state.over and (errand is None or state.ended is not None):
+            trial, virtual_run = state.id, state.virtual_run
+            if not state.over and (virtual_run is None or state.ended is not None):
                 found.resting.append(state)
             if state.ended is None:
                 found.open.setdefault(plan.branch(trial), []).append(trial)
-            if errand is not None and not errand.parked:
-                wanted = trial, errand.until, errand.next_decision(state.position), experiment
-                found.errands.setdefault(plan.branch(trial), []).append(wanted)
+            if virtual_run is not None and not virtual_run.parked:
+                wanted = trial, virtual_run.until, virtual_run.next_decision(state.position), experiment
+                found.virtual_runs.setdefault(plan.branch(trial), []).append(wanted)
         return found
 
 
@@ -61,7 +61,7 @@ class Inputs:
 
     Attributes:
         open: Trials that have not ended.
-        errands: Trials that running experiments want trained further.
+        virtual_runs: Trials that running experiments want trained further.
         again: Positions of completed trials that must be trained again, because their training was lost.
         runs: Runs of trials on the branch.
         changes: The number of changes of this branch in the search plan.
@@ -69,7 +69,7 @@ class Inputs:
     """
 
     open: list[str] = field(default_factory=list)
-    errands: list[Wanted] = field(default_factory=list)
+    virtual_runs: list[Wanted] = field(default_factory=list)
     again: list[Request] = field(default_factory=list)
     runs: list[RunningTrial] = field(default_factory=list)
     changes: int = 0
@@ -125,7 +125,7 @@ class TreeBranch:
     ) -> None:
         self._plan, self._inputs, self.open_nodes = plan, inputs, open_nodes
         self._units: dict[str, float] = {}
-        requests = [*inputs.again, *((trial, until) for trial, until, _, _ in inputs.errands)]
+        requests = [*inputs.again, *((trial, until) for trial, until, _, _ in inputs.virtual_runs)]
 
         def unit(trial: str) -> float:
             self._units[trial] = found = times.unit(trial)
@@ -185,7 +185,7 @@ class TreeBranch:
     @cached_property
     def _dues(self) -> dict[int, set[int]]:
         found: dict[int, set[int]] = {}
-        for trial, _, due, _ in self._inputs.errands:
+        for trial, _, due, _ in self._inputs.virtual_runs:
             found.setdefault(id(self._plan.node(trial, due)), set()).add(due)
         return found
 
@@ -204,7 +204,7 @@ class TreeBranch:
     def _wanted(self) -> dict[int, dict[str, int]]:
         """The position up to which each experiment wants a node trained, by id of the node; earlier nodes are wanted to their end."""
         wanted: dict[int, dict[str, int]] = {}
-        for trial, top, _, experiment in self._inputs.errands:
+        for trial, top, _, experiment in self._inputs.virtual_runs:
             for node in self._plan.node(trial, top).path():
                 here, until = wanted.setdefault(id(node), {}), min(top, node.end)
                 if here.get(experiment, 0) >= until:

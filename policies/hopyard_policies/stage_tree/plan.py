@@ -238,7 +238,7 @@ class SearchPlan:
 
     # --------------------------------------------------------------------------------------------------------- progress
 
-    def stir(self, trial: str) -> None:
+    def mark_changed(self, trial: str) -> None:
         """Increase `moves` for a trial whose state changed without further training, for example because it is complete."""
         self.moves += 1
         self._moved[self._branches[trial]] = self.moves
@@ -253,7 +253,7 @@ class SearchPlan:
             reached = min(position, node.end)
             if reached > node.reached:
                 node.reached, node.by = reached, trial
-                self.stir(trial)
+                self.mark_changed(trial)
             elif node.start < position:
                 return
 

@@ -149,7 +149,7 @@ class StageTreePolicy(Policy):
         job = cluster.jobs[run.job]
         if job.state is JobState.COMPLETED:
             self._books.completed.add(job.id)
-            self._books.plan.stir(job.id)
+            self._books.plan.mark_changed(job.id)
         if job.state.ended:
             self._books.keeping.ended(job.id)
         self._look(cluster, job)
@@ -245,7 +245,7 @@ class StageTreePolicy(Policy):
                 # The run ended without a `RunEnd` up-call, because the search was over.
                 self._books.over(trial, cluster.jobs[trial].high_water)
         self._books.completed = {job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED}
-        self._tuners.stir()
+        self._tuners.mark_changed()
         self._tuners.hear(cluster, change)
         self._turn(cluster)
 

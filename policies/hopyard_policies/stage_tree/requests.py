@@ -37,11 +37,11 @@ class Requests:
             found.setdefault(experiment, []).append(self.states[job])
         return found
 
-    def errands(self) -> Iterator[tuple[TrialState, TrialRun]]:
+    def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
         """Yield the states of the additional trials that are not fully trained yet, with their errands (virtual runs)."""
         for state in self.states.values():
-            if state.errand is not None:
-                yield state, state.errand
+            if state.virtual_run is not None:
+                yield state, state.virtual_run
 
     def turn(self, jobs: Mapping[str, JobView], progress: Progress) -> None:
         """Update the trials: complete those that any job has trained; pause or end those whose jobs a person paused or ended.
@@ -55,14 +55,14 @@ class Requests:
                 continue
             job = jobs[state.id]
             self._look(state, job)
-            if state.errand is not None:
+            if state.virtual_run is not None:
                 reached, finished = progress.reached(state.id)
-                if finished or reached >= state.errand.until:
-                    state.position, state.ended, state.errand = reached, JobState.COMPLETED, None
+                if finished or reached >= state.virtual_run.until:
+                    state.position, state.ended, state.virtual_run = reached, JobState.COMPLETED, None
 
     def _look(self, state: TrialState, job: JobView) -> None:
         state.over = job.state.ended
         if state.over:
             state.ended, state.position = state.ended or job.state, max(state.position, job.position)
         waits = state.ended is not None or job.state is JobState.HELD
-        state.errand = None if waits else state.errand or TrialRun("", job.max_position, job.max_position)
+        state.virtual_run = None if waits else state.virtual_run or TrialRun("", job.max_position, job.max_position)

@@ -111,10 +111,10 @@ class PolicyState:
         """Return the state of a trial of a tuner or a client; None: there is no such trial."""
         return self.tuners.state(trial) or self.requests.states.get(trial)
 
-    def errands(self) -> Iterator[tuple[TrialState, TrialRun]]:
+    def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
         """Yield all trials that tuners or clients want trained further, with their errands (virtual runs)."""
-        yield from self.tuners.errands()
-        yield from self.requests.errands()
+        yield from self.tuners.virtual_runs()
+        yield from self.requests.virtual_runs()
 
     def amended(self, ticket: str, accepted: bool) -> None:
         """Handle the answer to an amendment of a run. If it was not accepted, restore the previous values of the run.

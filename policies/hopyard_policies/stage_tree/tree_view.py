@@ -27,9 +27,9 @@ class _Showing:
             if job in self._plan:
                 for node in self._plan.leaf(job).path():
                     self._trials.setdefault(id(node), []).append(job)
-        for state, errand in books.errands():
+        for state, virtual_run in books.virtual_runs():
             for node in self._plan.leaf(state.id).path():
-                self._wanted.setdefault(id(node), []).append(errand.until)
+                self._wanted.setdefault(id(node), []).append(virtual_run.until)
         for run in books.runs.values():
             self._follow(run)
         self._known_trials = {state.id: state for _, state in books.trials()}

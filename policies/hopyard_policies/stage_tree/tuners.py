@@ -64,10 +64,10 @@ class Tuners:
         """Return the state of a trial; None: no tuner has created it."""
         return next((tuning.states[job] for tuning in self._all.values() if job in tuning.states), None)
 
-    def errands(self) -> Iterator[tuple[TrialState, TrialRun]]:
+    def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
         """Yield the trials that tuners want trained beyond the position that they know, with their errands (virtual runs)."""
         for tuning in self._all.values():
-            yield from tuning.errands()
+            yield from tuning.virtual_runs()
 
     def coming(self, cluster: Cluster) -> int:
         """Return the number of trials that tuners could train in addition to the present ones. Call it after a turn."""
@@ -110,10 +110,10 @@ class Tuners:
         if tuning is not None:
             tuning.hear(call)
 
-    def stir(self) -> None:
+    def mark_changed(self) -> None:
         """Make every tuner check all its trials and jobs for changes in its next turn."""
         for tuning in self._all.values():
-            tuning.stir()
+            tuning.mark_changed()
 
     def owns(self, ticket: str) -> bool:
         """Return whether a tuner made the request with this ticket."""

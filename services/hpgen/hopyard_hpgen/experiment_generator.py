@@ -68,7 +68,7 @@ class ExperimentGenerator:
         self._ended = set[str]()
         self._exhausted = False
         self._failure: str | None = None
-        self.make_again(calls)
+        self.replay_calls(calls)
 
     @property
     def terms(self) -> GeneratorTerms:
@@ -128,7 +128,7 @@ class ExperimentGenerator:
         self._guarded(f"report_final({job!r})", lambda: self._generator.report_final(job, result))
         self._ended.add(job)
 
-    def make_again(self, calls: Iterable[Call]) -> None:
+    def replay_calls(self, calls: Iterable[Call]) -> None:
         """Repeat recorded calls, in order, on the generator in its present state.
 
         Raises:

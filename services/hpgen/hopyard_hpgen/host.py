@@ -88,7 +88,7 @@ class GeneratorHost:
             experiment: Id of the experiment.
             spec: The specification of the experiment.
             calls: The recorded calls, in order.
-            more: Whether further recorded calls follow (`go_on`). Until the last of them, the generator accepts no other calls.
+            more: Whether further recorded calls follow (`replay_calls`). Until the last of them, the generator accepts no other calls.
 
         Raises:
             InvalidInput: The id is empty, or the generator cannot be created (`make_generator`).
@@ -120,7 +120,7 @@ class GeneratorHost:
             if found.generator is None and self._open.get(experiment) is found:
                 await self.forget(experiment)
 
-    async def go_on(self, experiment: str, calls: Sequence[Call], *, more: bool = False) -> GeneratorTerms:
+    async def replay_calls(self, experiment: str, calls: Sequence[Call], *, more: bool = False) -> GeneratorTerms:
         """Repeat recorded calls on an open generator, and return its properties.
 
         The calls are further results, or the next part of the calls from which `open` restores the generator.
@@ -141,7 +141,7 @@ class GeneratorHost:
         def work() -> GeneratorTerms:
             if found.generator is None:
                 raise _not_open(experiment)
-            found.generator.make_again(recorded)
+            found.generator.replay_calls(recorded)
             found.partial = more
             return found.generator.terms
 
@@ -152,7 +152,7 @@ class GeneratorHost:
 
         Raises:
             InvalidInput: An id is empty.
-            NotFound: The experiment's generator is not open, or must get further recorded calls first (`go_on`).
+            NotFound: The experiment's generator is not open, or must get further recorded calls first (`replay_calls`).
             GeneratorFailed: The generator failed, or took too long.
             Unavailable: The generator was closed while the call waited for its turn.
         """

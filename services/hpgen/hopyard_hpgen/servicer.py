@@ -29,7 +29,7 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         """Open the generator of an experiment, or repeat further recorded calls on it if the request is `continued`."""
         calls = converters.calls_from_proto(request.calls)
         if request.continued:
-            terms = await self._host.go_on(request.experiment, calls, more=request.more)
+            terms = await self._host.replay_calls(request.experiment, calls, more=request.more)
         else:
             spec = spec_from_json(request.spec_json)
             terms = await self._host.open(request.experiment, spec, calls, more=request.more)

@@ -215,7 +215,7 @@ class SchedulerService:
             self._runtime.await_answer(call)
         for name, difference in found.diverged.items():
             _LOG.error("experiment %s pauses: its policy decides differently than recorded: %s", name, difference)
-        for event in found.nudges(self._runtime.core, self._runtime.clock()):
+        for event in found.follow_up_events(self._runtime.core, self._runtime.clock()):
             self._runtime.post(event)
         self._background.start(self._runtime.run(), name="events")
         for effect in found.outstanding:

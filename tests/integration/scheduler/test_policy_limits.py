@@ -134,8 +134,8 @@ async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: 
                 assert len(await client.jobs(loops.id)) == 2
                 assert (await client.get(waits.id)).state is ExperimentState.RUNNING
             await asyncio.sleep(0.05)
-        assert core.thinks(StreamId(loops.id))
-        assert core.thinks(StreamId(waits.id))  # So the other trained from its beginning to its end meanwhile.
+        assert core.awaits_answer(StreamId(loops.id))
+        assert core.awaits_answer(StreamId(waits.id))  # So the other trained from its beginning to its end meanwhile.
         assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
         assert [job.attempt for job in await client.jobs(other.id)] == [1, 1, 1]
         behaves.set()

@@ -132,7 +132,7 @@ def test_a_new_scheduler_gives_it_its_full_time() -> None:
     for event in rig.journal:
         assert isinstance(event, StreamEvent)
         core.restore(event)
-    assert RecoveryResult().nudges(core, 500.0) == [Operated(500.0, StreamId("x"), "keep", ExperimentId("x"))]
+    assert RecoveryResult().follow_up_events(core, 500.0) == [Operated(500.0, StreamId("x"), "keep", ExperimentId("x"))]
 
 
 def test_an_import_takes_its_timer_along() -> None:

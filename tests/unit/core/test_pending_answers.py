@@ -54,7 +54,7 @@ class Thinking(Rig):
         self.hold = True
         self.now += 1.0
         self.feed(Requested(self.now, StreamId("x"), f"think{self.now}", {}, 1))
-        self.core.think(StreamId("x"))
+        self.core.begin_up_call(StreamId("x"))
         return self.held[-1]
 
     def wake(self, *commands: Command) -> list[Event]:
@@ -73,11 +73,11 @@ def test_a_node_that_is_lost_meanwhile_is_lost_after_the_answer() -> None:
     rig.create()
     rig.ponder()
     rig.expire("n1")
-    assert rig.core.thinks(StreamId("x"))
+    assert rig.core.awaits_answer(StreamId("x"))
     assert set(rig.stream.slots) == {"n1/0", "n1/1"}
     waited = rig.wake(StartJob("1", ("n1/0",)))
     assert [type(event) for event in waited][:1] == [NodeLost]
-    assert not rig.core.thinks(StreamId("x"))
+    assert not rig.core.awaits_answer(StreamId("x"))
     assert not rig.stream.slots
     assert rig.job().state is JobState.PENDING
     assert rig.job().attempt == 1
@@ -236,7 +236,7 @@ def test_other_events_of_the_experiment_are_refused() -> None:
     with pytest.raises(RuntimeError, match="experiment x waits for its policy's answer, found Operated"):
         rig.core.handle(Operated(rig.now, StreamId("x"), "pause"))
     assert rig.core.handle(PolicyAnswered(rig.now, StreamId("x"), Answer(call.number - 1, None, ()))) == []
-    assert rig.core.thinks(StreamId("x"))
+    assert rig.core.awaits_answer(StreamId("x"))
 
 
 # --------------------------------------------------------------------------------------------------------- given up

@@ -225,9 +225,9 @@ def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
     rig.start("1", "n1/0")
     rig.report(1, 0.1)
     save(rig, 1, stored=False)
-    assert rig.stream.crowded == 10
+    assert rig.stream.quota_excess == 10
     rig.expire("n1")
-    assert (rig.stream.snapshots.size, rig.stream.crowded, eviction.warning(rig.stream)) == (0, 0, None)
+    assert (rig.stream.snapshots.size, rig.stream.quota_excess, eviction.warning(rig.stream)) == (0, 0, None)
 
 
 # ------------------------------------------------------------------------------- policies that train again what is gone
@@ -435,7 +435,7 @@ class Quotas(RuleBasedStateMachine):
             assert self.x.snapshots._copies[sha256] == sum(e.info.sha256 == sha256 for e in entries)
         assert set(self.x.snapshots._copies) == set(contents)
         assert self.x.snapshots.settled == all(e.settled for e in entries)
-        assert self.x.crowded == max(self.x.snapshots.size - self.limit, 0)
+        assert self.x.quota_excess == max(self.x.snapshots.size - self.limit, 0)
 
 
 TestQuotas = pytest.mark.merge(Quotas.TestCase)

@@ -111,7 +111,7 @@ def test_another_experiment_leaves_the_slot_that_only_one_can_use_for_one_that_i
 
 def test_slots_of_use_to_one_only_are_left_to_it() -> None:
     here, there = SlotKind(1, 0, frozenset({"b"})), SlotKind(1, 0)
-    wants = [SlotRequest(Claim("a", 1, 9), granted={here: 1}), SlotRequest(Claim("b", 1, 1), picky=True)]
+    wants = [SlotRequest(Claim("a", 1, 9), granted={here: 1}), SlotRequest(Claim("b", 1, 1), node_restricted=True)]
     assert divide({here: 1, there: 1}, wants).plan == {"a": {there: 1}, "b": {here: 1}}
     assert divide({there: 2}, wants).shares == {"a": 2, "b": 0}
 
@@ -137,8 +137,8 @@ def test_the_division_is_the_plain_one(
     slots: dict[SlotKind, int], given_wants: list[tuple[float, int, int, bool]]
 ) -> None:
     wants = [
-        SlotRequest(Claim(name, weight, cap), gang, picky=picky)
-        for name, (weight, cap, gang, picky) in zip("abc", given_wants, strict=False)
+        SlotRequest(Claim(name, weight, cap), gang, node_restricted=node_restricted)
+        for name, (weight, cap, gang, node_restricted) in zip("abc", given_wants, strict=False)
     ]
     found = divide(slots, wants)
     for want in wants:

@@ -240,13 +240,13 @@ async def test_recorded_calls_may_come_in_parts(host: GeneratorHost) -> None:
         await host.create_job("parts", "b")
     with pytest.raises(NotFound):
         await host.report_performance("parts", "a", 1, {})
-    assert (await host.go_on("parts", calls[1:])).reads == "reports"
+    assert (await host.replay_calls("parts", calls[1:])).reads == "reports"
     results: list[Call] = [ReportCall("a", 1, {"loss": 1.0}), ReportFinalCall("b", Result({"loss": 2.0}))]
     for name in ("parts", "whole"):
-        await host.go_on(name, results)
+        await host.replay_calls(name, results)
     assert await host.create_job("parts", "c") == await host.create_job("whole", "c")
     with pytest.raises(NotFound):
-        await host.go_on("none", results)
+        await host.replay_calls("none", results)
 
 
 async def test_a_half_told_life_may_be_begun_anew(host: GeneratorHost) -> None:
@@ -258,6 +258,6 @@ async def test_a_half_told_life_may_be_begun_anew(host: GeneratorHost) -> None:
 async def test_parts_that_come_out_otherwise_leave_the_generator_closed(host: GeneratorHost) -> None:
     await host.open("e", spec("random"), more=True)
     with pytest.raises(Conflict, match="is not deterministic, or has changed: for job a it recorded"):
-        await host.go_on("e", [CreateCall("a", {"lr": 0.5})])
+        await host.replay_calls("e", [CreateCall("a", {"lr": 0.5})])
     with pytest.raises(NotFound):
         await host.create_job("e", "a")

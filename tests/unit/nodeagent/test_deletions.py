@@ -217,12 +217,12 @@ class EndedRunner(Runner):
 
 async def test_a_deletion_between_the_last_save_and_the_word_of_it_touches_nothing(tmp_path: Path) -> None:
     run = NodeRun(KEY, wire.StartRun(), "n", clock=lambda: 0.0)
-    assert not run.speaks_of(SHA256)
+    assert not run.announcement_pending(SHA256)
     ended = await run.make(EndedRunner(), application_pb2.ApplicationStart(), lambda request: None)
-    assert run.speaks_of(SHA256)  # scratch files are removed, the slot is freed
+    assert run.announcement_pending(SHA256)  # scratch files are removed, the slot is freed
     run.end(ended)
-    assert run.speaks_of(SHA256)
+    assert run.announcement_pending(SHA256)
     message = run.outgoing.take()
     assert message is not None
     run.outgoing.acknowledged(message.sequence)
-    assert not run.speaks_of(SHA256)
+    assert not run.announcement_pending(SHA256)

@@ -186,7 +186,7 @@ async def test_what_is_busy_stays(node: Node) -> None:
     used, told, shipped, refused = (aged(node, name.encode(), 900) for name in ("used", "told", "ship", "full"))
     for sha256 in (used, told, shipped, refused):
         node.store.blobs[sha256] = b""
-    node.snapshots.spoken_of = lambda sha256: sha256 == told
+    node.snapshots.announcement_pending = lambda sha256: sha256 == told
     node.snapshots.shipping = lambda sha256: sha256 == shipped
     node.snapshots.taken(refused, "x")  # What is there now may be another experiment's, and go with it.
     with node.snapshots.use(used):

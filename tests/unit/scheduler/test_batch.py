@@ -108,12 +108,12 @@ def test_a_policy_in_a_process_holds_up_its_own_experiment_only(shell: Shell) ->
     )
     (parked,) = batch.take_parked()
     assert (parked.call.stream, parked.policy) == ("x", shell.hosts["x"])
-    assert shell.core.thinks(StreamId("x"))
+    assert shell.core.awaits_answer(StreamId("x"))
     assert [type(event) for event in records(batch, "x")] == [Requested]
     assert [type(event) for event in records(batch, "y")] == [Requested, PolicyAnswered] * 2
     answer = shell.answered(parked)
     assert records(shell.drive(answer), "x")[0] == answer
-    assert not shell.core.thinks(StreamId("x"))
+    assert not shell.core.awaits_answer(StreamId("x"))
 
 
 def test_the_up_calls_of_two_policies_in_processes_are_both_parked(shell: Shell) -> None:
@@ -123,7 +123,7 @@ def test_the_up_calls_of_two_policies_in_processes_are_both_parked(shell: Shell)
     assert sorted(parked.call.stream for parked in both) == ["x", "y"]
     for parked in both:
         shell.drive(shell.answered(parked))
-        assert not shell.core.thinks(parked.call.stream)
+        assert not shell.core.awaits_answer(parked.call.stream)
 
 
 def test_a_node_is_lost_while_a_policy_is_asked(shell: Shell) -> None:

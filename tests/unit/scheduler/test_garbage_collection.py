@@ -72,4 +72,4 @@ async def test_what_is_kept_for_others_alone_has_a_price_and_is_needed_only_whil
         assert {s for s in ("branch", "same") if needs.has("x", s)} == ({"branch", "same"} if wanted else set())
         assert needs.has("x", "both")
         assert needs.has("x", "end")
-        assert needs.gives_up("x") is not wanted
+        assert needs.releases_reusable("x") is not wanted

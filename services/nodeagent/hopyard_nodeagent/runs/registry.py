@@ -53,7 +53,7 @@ class Runs:
         self._node = node
         self._executor = executor
         self._snapshots = snapshots
-        snapshots.spoken_of = self.speak_of
+        snapshots.announcement_pending = self.announcement_pending
         self._background = background
         self._changed = changed
         self._record = record
@@ -96,9 +96,9 @@ class Runs:
             raise Unavailable(f"{key} is being prepared")
         return run.place
 
-    def speak_of(self, sha256: str) -> bool:
+    def announcement_pending(self, sha256: str) -> bool:
         """Return whether a run here took a snapshot with this hash, and the scheduler has not acknowledged its message about it."""
-        return any(run.speaks_of(sha256) for run in self._runs.values())
+        return any(run.announcement_pending(sha256) for run in self._runs.values())
 
     def command(self, command: resource_manager_pb2.RunCommand) -> int | None:
         """Accept a command for a run, and execute it if it is the next one.

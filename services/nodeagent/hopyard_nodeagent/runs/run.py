@@ -121,7 +121,7 @@ class NodeRun:
         self._last_saved = ""
         """Hash of the final snapshot, until the end of the run has announced it; empty: none."""
 
-    def speaks_of(self, sha256: str) -> bool:
+    def announcement_pending(self, sha256: str) -> bool:
         """Return whether this run took a snapshot with this hash, and the scheduler has not acknowledged its message about it."""
         told = (snapshot_of(message) for message in self.outgoing)
         return self._last_saved == sha256 or any(snapshot.sha256 == sha256 for snapshot in told if snapshot is not None)

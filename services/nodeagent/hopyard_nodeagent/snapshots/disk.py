@@ -71,7 +71,7 @@ class Snapshots:
             idle_seconds: Time in seconds without data after which a transfer from a peer (another agent) is abandoned.
         """
         self.folder = folder
-        self.spoken_of: Callable[[str], bool] = lambda sha256: False
+        self.announcement_pending: Callable[[str], bool] = lambda sha256: False
         """Returns whether a run took a snapshot with this hash, and the scheduler has not acknowledged the message about it."""
         self.shipping: Callable[[str], bool] = lambda sha256: False
         """Returns whether the upload of the snapshot with this hash is pending."""
@@ -129,7 +129,7 @@ class Snapshots:
 
         That is so while it is in use, its upload is pending, or the scheduler has not acknowledged the message that announces it.
         """
-        return bool(self._used[sha256]) or self.shipping(sha256) or self.spoken_of(sha256)
+        return bool(self._used[sha256]) or self.shipping(sha256) or self.announcement_pending(sha256)
 
     async def files(self) -> list[File]:
         """Return all entries of the folder, including partial files, the least recently used first."""
@@ -226,7 +226,7 @@ class Snapshots:
         """
         for sha256 in hashes:
             path = self.path(sha256)
-            if self.spoken_of(sha256):
+            if self.announcement_pending(sha256):
                 self._unwanted.discard(sha256)
             elif self._used[sha256]:
                 self._unwanted.add(sha256)

@@ -169,7 +169,7 @@ class Core:
         for experiment in stream.experiments if stream is not None else ():
             del self._stream_of[experiment]
 
-    def think(self, name: StreamId) -> None:
+    def begin_up_call(self, name: StreamId) -> None:
         """Mark that the policy of a stream has received an up-call and has not answered yet.
 
         Until the answer (`PolicyAnswered` or `PolicyFailed` with the number of the up-call) the caller must not pass other events of
@@ -178,8 +178,8 @@ class Core:
         """
         self._thinking.begin(name)
 
-    def thinks(self, name: StreamId) -> bool:
-        """Return whether a stream's policy has received an up-call and has not answered yet (see `think`)."""
+    def awaits_answer(self, name: StreamId) -> bool:
+        """Return whether a stream's policy has received an up-call and has not answered yet (see `begin_up_call`)."""
         return name in self._thinking
 
     def forget_pending(self, name: StreamId) -> None:
@@ -206,7 +206,7 @@ class Core:
             for run in stream.live.values():
                 for index, rank in enumerate(run.ranks):
                     key = RunKey(stream.id, run.job, run.attempt, index)
-                    if rank.node == node and not rank.gone and not self._thinking.doomed(key, node):
+                    if rank.node == node and not rank.gone and not self._thinking.is_lost_by_held_event(key, node):
                         pending = sorted(rank.channel.unacknowledged.items())
                         sends += [Send(node, key, number, body) for number, body in pending]
         return sends
@@ -273,11 +273,11 @@ class Core:
                 self.cluster.adopt(stream.id, slot.spec, slot.node, slot.id in stream.draining)
             for entry in stream.snapshots.entries():
                 for node in entry.nodes:
-                    self.cluster.presume(node)
-            lost = {m.node for m in stream.slots.values() if self.cluster.reborn(m.node, m.incarnation)}
+                    self.cluster.assume_up(node)
+            lost = {m.node for m in stream.slots.values() if self.cluster.has_newer_incarnation(m.node, m.incarnation)}
             self._lost_before += [(stream.id, node) for node in sorted(lost)]
             if lost and stream.conversation.in_flight is not None:
-                self.think(stream.id)
+                self.begin_up_call(stream.id)
             effects += outstanding(stream)
         return effects
 
@@ -286,12 +286,12 @@ class Core:
     def _add(self, event: StreamCreated) -> None:
         stream = Stream(event)
         self.install(stream)
-        self.cluster.enter(stream.id, Tenant(*stream.terms_told, need=need(stream)))
+        self.cluster.enter(stream.id, Tenant(*stream.terms_sent, need=need(stream)))
 
     def _enter(self, stream: Stream) -> None:
         """Request slots for a restored stream, with the demand and terms that it had."""
         tenant = Tenant(
-            *stream.terms_told,
+            *stream.terms_sent,
             stream.claimed,
             stream.share,
             gang=stream.claimed_gang,
@@ -378,7 +378,7 @@ class Core:
         stream = self.streams.get(key.stream)
         if stream is None or not node_events.wanted(stream, key):
             return False
-        return not self._thinking.doomed(key, node) or node_events.has_ended(stream, key)
+        return not self._thinking.is_lost_by_held_event(key, node) or node_events.has_ended(stream, key)
 
     def _involved(self, node: str, snapshots: tuple[str, ...] = (), runs: tuple[RunKey, ...] = ()) -> list[Stream]:
         listed, named = set(snapshots), {key.stream for key in runs}
@@ -459,7 +459,7 @@ class Core:
                 self.cluster.leave(effect.stream)
             case StreamRevived():
                 stream = self.streams[effect.stream]
-                self.cluster.enter(effect.stream, Tenant(*stream.terms_told, need=need(stream)))
+                self.cluster.enter(effect.stream, Tenant(*stream.terms_sent, need=need(stream)))
             case ForgetSnapshot() if self._needed_elsewhere(effect):
                 if effect.stored:  # This removes only the stream as an owner. Other streams need the copies on nodes.
                     self._effects.append(replace(effect, nodes=()))

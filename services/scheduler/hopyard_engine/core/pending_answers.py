@@ -53,7 +53,7 @@ class PendingAnswers:
         waiting = self._waiting.get(stream, ())
         return any(isinstance(event, NodeLost | NodeBack | NodeDraining) and event.node == node for event in waiting)
 
-    def doomed(self, key: RunKey, node: str) -> bool:
+    def is_lost_by_held_event(self, key: RunKey, node: str) -> bool:
         """Return whether a process of a run on `node` is lost by a held-back event, which its stream has not handled yet."""
         return any(
             (isinstance(event, NodeLost) and event.node == node) or (isinstance(event, NodeBack) and key in event.lost)

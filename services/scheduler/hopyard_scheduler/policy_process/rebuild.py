@@ -24,7 +24,7 @@ AT_A_STRETCH: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _RepeatedCall:
     """A repeated up-call whose answer has not arrived yet.
 
     Attributes:
@@ -58,7 +58,7 @@ async def repeat_up_calls(
         The first difference between a new answer and its recorded answer that has not already paused the experiment;
         None: there is none.
     """
-    core, waiting = Core(), deque[_Told]()
+    core, waiting = Core(), deque[_RepeatedCall]()
     pending: UpCall | None = None
     first: Difference | None = None
     since: Difference | None = None
@@ -88,7 +88,7 @@ async def repeat_up_calls(
         if pending is not None and pending.number < until and _answers(taken, pending):
             assert isinstance(taken, PolicyAnswered | PolicyFailed)
             await send(changes.up_call(core.streams[pending.stream], pending, again=True))
-            waiting.append(_Told(pending, taken, number))
+            waiting.append(_RepeatedCall(pending, taken, number))
             pending = None
             if len(waiting) == AHEAD:
                 await compare()

@@ -105,8 +105,8 @@ class StateDelta:
         if stream.share != self._share:
             self._share = stream.share
             yield pb.StateChange(share=stream.share)
-        if stream.snapshots.loans != self._loans or stream is not self._seen:
-            self._loans = stream.snapshots.loans
+        if stream.snapshots.borrowed_count != self._loans or stream is not self._seen:
+            self._loans = stream.snapshots.borrowed_count
             yield from self._of_earlier(stream)
         if not self._scaled:
             self._scaled = True

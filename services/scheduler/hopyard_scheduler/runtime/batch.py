@@ -180,7 +180,7 @@ class Batch:
             return
         host = self._asked(call)
         if isinstance(host, RemotePolicy):
-            self._core.think(call.stream)
+            self._core.begin_up_call(call.stream)
             self._parked.append(PendingUpCall(call, host))
             return
         try:

@@ -15,11 +15,11 @@ class EventInboxes(Generic[T]):
     """One queue of items per stream that must wait for an answer of its policy process.
 
     Args:
-        thinks: Returns True while an up-call of the stream is unanswered, so that items of the stream must wait.
+        awaits_answer: Returns True while an up-call of the stream is unanswered, so that items of the stream must wait.
     """
 
-    def __init__(self, thinks: Callable[[StreamId], bool]) -> None:
-        self._thinks = thinks
+    def __init__(self, awaits_answer: Callable[[StreamId], bool]) -> None:
+        self._thinks = awaits_answer
         self._waiting: dict[StreamId, deque[T]] = {}
 
     def keep(self, stream: StreamId, item: T) -> bool:

@@ -69,7 +69,7 @@ class RecoveryResult:
     outstanding: list[Effect] = field(default_factory=list)
     failed: list[appstat_pb2.Projection] = field(default_factory=list)
 
-    def nudges(self, core: Core, at: float) -> list[Event]:
+    def follow_up_events(self, core: Core, at: float) -> list[Event]:
         """Return events to post after recovery, in addition to `unanswered`.
 
         Each experiment that ends when clients send no requests gets its full idle time again, because clients could not

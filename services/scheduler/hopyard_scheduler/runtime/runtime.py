@@ -98,7 +98,7 @@ class Runtime:
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._room = asyncio.Semaphore(MAX_EVENTS)
         self._arrived: deque[Item] = deque()
-        self._inboxes = EventInboxes[Item](self.core.thinks)
+        self._inboxes = EventInboxes[Item](self.core.awaits_answer)
         self._from_inbox = False
         self._asking: dict[StreamId, asyncio.Task[None]] = {}
         self._finished: dict[StreamId, None] = {}
@@ -272,7 +272,7 @@ class Runtime:
         """Send an up-call that recovery found unanswered to its policy process. The answer arrives later as an event."""
         host = self._host(call.stream)
         assert isinstance(host, RemotePolicy)
-        self.core.think(call.stream)
+        self.core.begin_up_call(call.stream)
         self._await(PendingUpCall(call, host))
 
     async def _ask(self, call: UpCall, policy: RemotePolicy) -> None:

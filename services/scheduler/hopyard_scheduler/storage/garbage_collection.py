@@ -155,7 +155,7 @@ class SnapshotNeeds:
             self._prices[owner] = _prices(jobs)
         return self._prices.get(owner, {})
 
-    def gives_up(self, owner: str) -> bool:
+    def releases_reusable(self, owner: str) -> bool:
         """Return True if this collection deletes the snapshots that an owner keeps only for reuse.
 
         False also for an owner whose snapshots `read` has not read.
@@ -348,7 +348,7 @@ class GarbageCollector:
                     kept = report.kept.setdefault(owner, Kept())
                     kept.count, kept.size = kept.count + 1, kept.size + blob.size_bytes
                     kept.seconds += prices[blob.sha256]
-                    kept.given_up |= needs.gives_up(owner) and blob.unwanted_seconds >= older_than
+                    kept.given_up |= needs.releases_reusable(owner) and blob.unwanted_seconds >= older_than
 
     async def _delete(
         self, needs: SnapshotNeeds, blobs: Iterable[appstat_pb2.BlobInfo], older_than: float

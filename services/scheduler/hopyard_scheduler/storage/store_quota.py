@@ -174,7 +174,7 @@ class StoreQuota:
         self._elsewhere = sum(one.size for held in self._finished.values() for one in held)
         holdings = {**self._finished, **holdings}
         for name in holdings:
-            if name in self._stuck or core.thinks(name):  # It cannot give up anything now.
+            if name in self._stuck or core.awaits_answer(name):  # It cannot give up anything now.
                 holdings[name] = [StoredContents(one.sha256, one.size, EvictionRank.NEEDED) for one in holdings[name]]
         return await asyncio.to_thread(StoreContents, holdings)
 

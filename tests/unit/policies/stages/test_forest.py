@@ -42,7 +42,7 @@ def test_all_branches_together_are_the_whole_tree_in_its_order(seed: int) -> Non
     for name in names:
         inputs.setdefault(plan.branch(name), Inputs()).open.append(name)
     for trial, until in wanted:
-        inputs[plan.branch(trial)].errands.append((trial, until, until, "x"))
+        inputs[plan.branch(trial)].virtual_runs.append((trial, until, until, "x"))
     for run in runs.values():
         inputs[plan.branch(run.trial)].runs.append(run)
     branches = Forest(plan).grow(inputs, lambda *who: who in saved, times)

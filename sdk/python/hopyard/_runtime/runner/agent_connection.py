@@ -41,7 +41,7 @@ class Assignment(Protocol):
     def trouble(self, now: float) -> ProcessExit | None:
         """Return why the process must end immediately, or None if it need not. `now` is in monotonic seconds."""
 
-    def forsake(self) -> None:
+    def end_children(self) -> None:
         """End everything that would outlive the process, which is about to exit; may be called from any thread."""
 
 
@@ -155,6 +155,6 @@ class AgentConnection:
     def _end(self, leaving: ProcessExit) -> NoReturn:
         """End the process immediately, from any thread, with the exit code of `leaving`; its reason is written to standard error."""
         if (run := self.run) is not None:
-            run.forsake()
+            run.end_children()
         os.write(2, f"hopyard: process {os.getpid()} ends: {leaving.reason}\n".encode())
         os._exit(leaving.code)

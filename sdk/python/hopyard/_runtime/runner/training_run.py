@@ -60,7 +60,7 @@ class TrainingRun:
             return ProcessExit(EXIT_GANG_BROKEN, "another rank of its gang is gone, and its code does not notice")
         return None
 
-    def forsake(self) -> None:
+    def end_children(self) -> None:
         """Do nothing: no part of the run outlives the process."""
 
     def execute(self, programs: ProgramLoader) -> resource_manager_pb2.RunEnded:

@@ -133,7 +133,7 @@ class EmbeddedCluster:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
         dead = next(process for process in self._processes if not process.running)
-        raise Unavailable(dead.obituary())
+        raise Unavailable(dead.exit_message())
 
     async def stop(self, grace: float = STOP_SECONDS) -> None:
         """Stop the agent, which first delivers its pending messages, then the services, and release the lock. Safe to call twice.

@@ -118,7 +118,7 @@ class ServiceProcess:
         end = time.monotonic() + limit
         while time.monotonic() < end:
             if not self.running:
-                raise Unavailable(self.obituary())
+                raise Unavailable(self.exit_message())
             address = read_address(self.service.data, self.service.address_name)
             if address is not None and await is_serving(address):
                 self.address = address
@@ -152,7 +152,7 @@ class ServiceProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def obituary(self) -> str:
+    def exit_message(self) -> str:
         """Return a message with the exit code or signal of the exited process and the last lines of its log."""
         code = self._process.returncode if self._process else None
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"

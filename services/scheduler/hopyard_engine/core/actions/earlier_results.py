@@ -50,7 +50,7 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
     job.high_water = max(job.high_water, position)
     if position in trial.snapshots:
         stream.snapshots.take_over(job.id, trial.snapshots[position])
-        stream.tidied = True
+        stream.snapshots_changed = True
     return job.id, position
 
 
@@ -67,4 +67,4 @@ def lend_no_more(stream: Stream, hashes: Collection[str] | None = None) -> None:
             if hashes is None or info.sha256 in hashes:
                 ended.append(trial.snapshots.pop(position).sha256)
     if ended:
-        stream.drop(stream.snapshots.end_loans(ended))
+        stream.drop(stream.snapshots.release_borrowed(ended))

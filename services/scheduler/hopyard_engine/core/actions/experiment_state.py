@@ -27,7 +27,7 @@ def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason
         for name in [job for job in stream.idle if stream.jobs[job].experiment is experiment]:
             stream.withdraw(stream.jobs[name])
             stream.offer(stream.jobs[name])
-    stream.tidied = True  # Requested snapshots are not needed in ENDING.
+    stream.snapshots_changed = True  # Requested snapshots are not needed in ENDING.
     stream.emit(ExperimentChanged(experiment.id))
 
 
@@ -59,7 +59,7 @@ def revive(stream: Stream) -> None:
     stream.demand = stream.claimed = None
     stream.gang = stream.claimed_gang = 1
     stream.nodes = stream.claimed_nodes = ()
-    stream.terms_told = stream.terms
+    stream.terms_sent = stream.terms
     for ticket, due in stream.timers.items():
         stream.emit(SetTimer(stream.id, ticket, due))
     stream.emit(StreamRevived(stream.id))

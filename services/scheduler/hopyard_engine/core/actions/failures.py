@@ -54,7 +54,7 @@ def missed(stream: Stream, source: SnapshotId, node: str) -> None:
     if entry.stored:
         change_snapshot(entry, SnapshotState.LOCAL, f"a run on {node} did not find it in the store")
     entry.nodes.discard(node)
-    stream.tidied = True
+    stream.snapshots_changed = True
     entry.misses += 1
     if not entry.nodes or entry.misses >= MISSES:
         stream.snapshots.remove(entry)

@@ -52,5 +52,5 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
             node = min(own.nodes)
             stream.snapshots.order((job.id, position), node)
             stream.emit(OrdersGiven(node))
-        stream.tidied = True
+        stream.snapshots_changed = True
     return job.id, position

@@ -41,7 +41,7 @@ def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
     ):
         experiment.best = (job.id, job.best[1], job.best[0])
     best = experiment.best
-    stream.tidied = stream.tidied or best != previous
+    stream.snapshots_changed = stream.snapshots_changed or best != previous
     if previous is not None and best is not None and best[0] != previous[0] and stream.jobs[previous[0]].state.ended:
         stream.collect(stream.jobs[previous[0]])
 

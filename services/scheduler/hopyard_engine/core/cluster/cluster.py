@@ -51,7 +51,7 @@ class ClusterNode:
         """Whether the node is drained, so that it gets no new runs."""
         return self.drained is not None
 
-    def lives(self, incarnation: str) -> None:
+    def record_incarnation(self, incarnation: str) -> None:
         """Record the incarnation of the node's agent, as announced or journalled. A new incarnation ends the drain."""
         if self.drained is not None:
             self.drained = incarnation if self.drained in ("", incarnation) else None
@@ -75,7 +75,7 @@ class ClusterSlot:
 
     @property
     def kind(self) -> SlotKind:
-        """The slot's hardware as a `SlotKind` whose `wished` is empty."""
+        """The slot's hardware as a `SlotKind` whose `eligible_streams` is empty."""
         return SlotKind(self.spec.cpus, len(self.spec.gpus))
 
 
@@ -92,7 +92,7 @@ class Tenant:
         gang: Number of slots that it takes at once (>= 1).
         need: Hardware that each of its slots must have.
         nodes: Names of the nodes whose slots it can use; empty: all nodes.
-        told: The last share that was sent to the stream.
+        sent_share: The last share that was sent to the stream.
     """
 
     weight: float
@@ -103,11 +103,11 @@ class Tenant:
     gang: int = 1
     need: SlotKind = ANY
     nodes: frozenset[str] = frozenset()
-    told: int = field(init=False)
+    sent_share: int = field(init=False)
 
     def __post_init__(self) -> None:
         """Treat the initial share as already sent."""
-        self.told = self.share
+        self.sent_share = self.share
 
     def limit(self, slots: int) -> int:
         """Return the number of slots that the tenant can take if the cluster has `slots` slots: at most its demand and its maximum."""
@@ -147,7 +147,7 @@ class ClusterState:
         if not same:
             self._remove_slots(event.node)
         node.incarnation, node.up = event.incarnation, True
-        node.lives(event.incarnation)
+        node.record_incarnation(event.incarnation)
         for spec in event.slots:
             known = self.slots.get(spec.id)
             if known is None:
@@ -199,7 +199,7 @@ class ClusterState:
             case NodeJoined():
                 self._lives[event.node] = event.incarnation
                 if event.node in self.nodes:
-                    self.nodes[event.node].lives(event.incarnation)
+                    self.nodes[event.node].record_incarnation(event.incarnation)
             case StoreQuotaSet():
                 self.store_quota = event.size
             case NodeExpired() | NodeEvicted():
@@ -250,18 +250,18 @@ class ClusterState:
         Args:
             stream: Id of the stream.
             spec: The slot.
-            node: Name of its node, which is marked as up (`presume`).
+            node: Name of its node, which is marked as up (`assume_up`).
             recalled: Whether the stream must return the slot.
         """
-        self.presume(node)
+        self.assume_up(node)
         self.slots[spec.id] = ClusterSlot(spec, node, stream, recalled)
         self.tenants[stream].granted.add(spec.id)
 
-    def reborn(self, name: str, incarnation: str) -> bool:
+    def has_newer_incarnation(self, name: str, incarnation: str) -> bool:
         """Return whether the last journalled incarnation of a node's agent differs from `incarnation`. False if none is journalled."""
         return self._lives.get(name, incarnation) != incarnation
 
-    def presume(self, name: str) -> None:
+    def assume_up(self, name: str) -> None:
         """Mark a node of a recovered stream as up, with its last journalled incarnation.
 
         This holds until its agent opens a session or the lease expires. If the agent returns with another incarnation, all runs on the
@@ -287,14 +287,14 @@ class ClusterState:
         return self._changed
 
     def rebalance(
-        self, at: float, thinking: Mapping[str, Container[str]]
+        self, at: float, awaiting_answer: Mapping[str, Container[str]]
     ) -> list[ShareSet | SlotGranted | SlotRecalled]:
         """Divide the slots between the tenants again and grant the free ones.
 
         Args:
             at: Time of the returned events, in seconds since the Unix epoch.
-            thinking: Streams that can receive no event now, because their policy is computing an answer, each with the ids of the
-                slots that are granted to it in its own state. These slots are granted to no other stream, even if they were lost
+            awaiting_answer: Streams that can receive no event now, because their policy is computing an answer, each with the ids of
+                the slots that are granted to it in its own state. These slots are granted to no other stream, even if they were lost
                 meanwhile.
 
         Returns:
@@ -311,11 +311,11 @@ class ClusterState:
         for name, share in division.shares.items():
             tenant = self.tenants[StreamId(name)]
             tenant.share = share
-            if share != tenant.told and name not in thinking:
-                tenant.told = share
+            if share != tenant.sent_share and name not in awaiting_answer:
+                tenant.sent_share = share
                 events.append(ShareSet(at, StreamId(name), share))
         totals = Counter(m.holder for m in usable if not m.recalled)
-        kept = thinking.values()
+        kept = awaiting_answer.values()
         free = sorted(
             (m for m in usable if not m.holder and not any(m.spec.id in believed for believed in kept)),
             key=lambda m: m.spec.id,
@@ -325,7 +325,9 @@ class ClusterState:
             wanting = [
                 (totals[name] / t.weight, name)
                 for name, t in self.tenants.items()
-                if totals[name] < t.share and name not in thinking and division.room(name, kind, held[name, kind])
+                if totals[name] < t.share
+                and name not in awaiting_answer
+                and division.room(name, kind, held[name, kind])
             ]
             if not wanting:
                 if division.plan is None:
@@ -339,7 +341,7 @@ class ClusterState:
             spec, life = slot.spec, self.nodes[slot.node].incarnation
             events.append(SlotGranted(at, name, spec.id, slot.node, spec.cpus, spec.gpus, life, spec.hardware))
         if division.plan is not None:
-            events += self._recall(at, division, usable, kinds, held, totals, thinking)
+            events += self._recall(at, division, usable, kinds, held, totals, awaiting_answer)
         return events
 
     def _kinds(self, usable: list[ClusterSlot]) -> dict[str, SlotKind]:
@@ -347,13 +349,14 @@ class ClusterState:
 
         A kind includes the names of the tenants with node restrictions that can use the slot.
         """
-        picky = {name: tenant.nodes for name, tenant in self.tenants.items() if tenant.nodes}
-        if not picky:
+        node_restricted = {name: tenant.nodes for name, tenant in self.tenants.items() if tenant.nodes}
+        if not node_restricted:
             return {m.spec.id: m.kind for m in usable}
-        wished = {
-            node: frozenset(name for name, nodes in picky.items() if node in nodes) for node in {m.node for m in usable}
+        eligible_streams = {
+            node: frozenset(name for name, nodes in node_restricted.items() if node in nodes)
+            for node in {m.node for m in usable}
         }
-        return {m.spec.id: m.kind._replace(wished=wished[m.node]) for m in usable}
+        return {m.spec.id: m.kind._replace(eligible_streams=eligible_streams[m.node]) for m in usable}
 
     def _divide(
         self, usable: list[ClusterSlot], kind_of: Mapping[str, SlotKind], held: Counter[tuple[str, SlotKind]]
@@ -365,7 +368,7 @@ class ClusterState:
                 t.gang,
                 t.need,
                 {kind: held[name, kind] for kind in kinds},
-                picky=bool(t.nodes),
+                node_restricted=bool(t.nodes),
             )
             for name, t in sorted(self.tenants.items())
         ]
@@ -379,7 +382,7 @@ class ClusterState:
         kinds: Mapping[str, SlotKind],
         held: Counter[tuple[str, SlotKind]],
         totals: Counter[str],
-        thinking: Container[str],
+        awaiting_answer: Container[str],
     ) -> list[SlotRecalled]:
         """Recall slots of a kind that another tenant lacks, from tenants that can use a slot of another kind instead.
 
@@ -392,7 +395,7 @@ class ClusterState:
             kinds: The kind of each usable slot, by slot id.
             held: Number of slots by tenant and kind, without recalled ones. It is updated.
             totals: Number of slots by tenant, without recalled ones. It is updated.
-            thinking: Ids of streams that can receive no event now. They are skipped.
+            awaiting_answer: Ids of streams that can receive no event now. They are skipped.
         """
         assert division.plan is not None
         recalled = []
@@ -405,7 +408,7 @@ class ClusterState:
         )
         for slot in sorted((m for m in usable if m.holder and not m.recalled), key=lambda m: m.spec.id):
             name, kind = slot.holder, kinds[slot.spec.id]
-            within = totals[name] <= self.tenants[StreamId(name)].share and name not in thinking
+            within = totals[name] <= self.tenants[StreamId(name)].share and name not in awaiting_answer
             if missing[kind] > 0 and within and division.surplus(name, kind, held[name, kind]):
                 missing[kind] -= 1
                 held[name, kind] -= 1

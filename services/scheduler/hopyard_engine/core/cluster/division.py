@@ -27,13 +27,13 @@ class SlotKind(NamedTuple):
     Attributes:
         cpus: Number of CPU threads.
         gpus: Number of GPUs.
-        wished: Names of the streams with node restrictions (`SlotRequest.picky`) that can use the slot. Slots of
+        eligible_streams: Names of the streams with node restrictions (`SlotRequest.node_restricted`) that can use the slot. Slots of
             different nodes may have different kinds for this reason.
     """
 
     cpus: int = 1
     gpus: int = 0
-    wished: frozenset[str] = frozenset()
+    eligible_streams: frozenset[str] = frozenset()
 
     def serves(self, need: SlotKind) -> bool:
         """Return whether a slot of this kind has at least the hardware `need`."""
@@ -57,18 +57,19 @@ class SlotRequest:
         need: Hardware that each slot must have.
         granted: Number of slots that are granted to the stream, by kind. The division prefers these kinds for the stream if no other
             stream loses by it.
-        picky: Whether the stream has a node restriction. Then it can use only slots whose kind names it in `SlotKind.wished`.
+        node_restricted: Whether the stream has a node restriction. Then it can use only slots whose kind names it in
+            `SlotKind.eligible_streams`.
     """
 
     claim: Claim
     gang: int = 1
     need: SlotKind = ANY
     granted: Mapping[SlotKind, int] = field(default_factory=dict)
-    picky: bool = False
+    node_restricted: bool = False
 
     def takes(self, kind: SlotKind) -> bool:
         """Return whether the stream can use slots of this kind."""
-        return kind.serves(self.need) and (not self.picky or self.claim.name in kind.wished)
+        return kind.serves(self.need) and (not self.node_restricted or self.claim.name in kind.eligible_streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Divis
     everything_serves = all(want.takes(kind) for kind in slots for want in wants)
     if everything_serves and all(want.gang == 1 for want in wants):
         return Division(water_fill(sum(slots.values()), [want.claim for want in wants]), None)
-    handing = _Handing(slots, wants)
+    handing = _DivisionInProgress(slots, wants)
     heap = [(handing.level(want), order) for order, want in enumerate(wants)]
     heapq.heapify(heap)
     while heap:  # The level of a want changes only when it gets slots.
@@ -121,7 +122,7 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Divis
     return Division({name: sum(kinds.values()) for name, kinds in plan.items()}, plan)
 
 
-class _Handing:
+class _DivisionInProgress:
     """A division in progress: the plan so far and the free slots.
 
     The size of the plan of each stream, and the number of slots of each kind that are granted and not planned yet, are maintained

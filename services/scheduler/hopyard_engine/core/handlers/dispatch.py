@@ -103,10 +103,10 @@ def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
         IllegalTransitionError: An error in the core. The stream's state may be inconsistent.
     """
     stream.effects = []
-    if _is_news(stream, event):
+    if _changes_state(stream, event):
         stream.now = event.at
         stream.emit(Record(stream.id, event))
-        rests = _rests(stream, event)
+        rests = _resets_answer_count(stream, event)
         _take(stream, event)
         if rests:
             stream.conversation.rest(event.at, CALLS_OF_AN_EVENT)
@@ -116,7 +116,7 @@ def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
     return effects
 
 
-def _rests(stream: Stream, event: StreamEvent) -> bool:
+def _resets_answer_count(stream: Stream, event: StreamEvent) -> bool:
     """Return whether the event resets the count of the policy's answers, which `CALL_LIMIT` limits.
 
     Answers of the policy, changes of its process, its slots and its share never do. An elapsed timer of the policy and an answer that
@@ -134,7 +134,7 @@ def _rests(stream: Stream, event: StreamEvent) -> bool:
     return not own or event.at >= stream.conversation.rested_at + REST_SECONDS
 
 
-def _is_news(stream: Stream, event: StreamEvent) -> bool:
+def _changes_state(stream: Stream, event: StreamEvent) -> bool:
     """Return whether the event is new. False: it repeats an earlier one, is outdated, or changes nothing."""
     match event:
         case RunMessage():
@@ -230,7 +230,7 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
     limit = CALL_LIMIT + 2 * len(stream.slots) + 2 * stream.generated
     if conversation.answers > limit:
         restless = Reason.of(ReasonCode.POLICY_RESTLESS, up_calls=limit, refusal=conversation.refusal)
-        _distrust(stream, event.at, restless)
+        _pause_all(stream, event.at, restless)
         return
     for command in answer.commands:
         try:
@@ -251,12 +251,12 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
     if isinstance(call, IterationFinish) and run is not None:
         if answer.decision is None:
             undecided = Reason.of(ReasonCode.POLICY_UNDECIDED, job=call.job, position=call.position)
-            _distrust(stream, event.at, undecided)
+            _pause_all(stream, event.at, undecided)
         else:
             try:
                 runs.decide(stream, run, call.position, call.at_until, answer.decision)
             except command_checks.RefusedError as refused:
-                _distrust(stream, event.at, refused.reason)
+                _pause_all(stream, event.at, refused.reason)
     elif answer.decision is not None:
         code, decision = ReasonCode.DECISION_IGNORED, answer.decision.kind.value
         stream.emit(Noted(stream.id, "", Reason.of(code, up_call=answer.number, decision=decision)))
@@ -270,7 +270,7 @@ def _policy_failed(stream: Stream, event: PolicyFailed) -> None:
         stream.conversation.give_up()
     else:
         stream.conversation.answered()
-    _distrust(stream, event.at, event.reason)
+    _pause_all(stream, event.at, event.reason)
 
 
 def _adopts(stream: Stream, command: AnswerJob | StartJob) -> bool:
@@ -279,7 +279,7 @@ def _adopts(stream: Stream, command: AnswerJob | StartJob) -> bool:
     return source in stream.earlier or group_results.is_one(stream, stream.jobs[command.job], source)
 
 
-def _distrust(stream: Stream, at: float, cause: Reason) -> None:
+def _pause_all(stream: Stream, at: float, cause: Reason) -> None:
     """Pause all RUNNING experiments, because the policy failed or gave an invalid answer. `cause` says how.
 
     `at` is the time of the event in seconds since the Unix epoch.

@@ -111,8 +111,8 @@ def advance(stream: Stream, at: float) -> None:
     elif stream.overdue:
         preemption.preempt(stream)
     _advance_experiments(stream, at)
-    while stream.tidied:
-        stream.tidied = False
+    while stream.snapshots_changed:
+        stream.snapshots_changed = False
         eviction.keep_within(stream)
         _advance_experiments(stream, at)  # A pause or an end may have waited for the dropped snapshots.
     if stream.state.ended:
@@ -120,8 +120,8 @@ def advance(stream: Stream, at: float) -> None:
     if (stream.claim, stream.gang, stream.nodes) != (stream.claimed, stream.claimed_gang, stream.claimed_nodes):
         stream.claimed, stream.claimed_gang, stream.claimed_nodes = stream.claim, stream.gang, stream.nodes
         stream.emit(DemandChanged(stream.id, stream.claimed, stream.claimed_gang, stream.claimed_nodes))
-    if stream.terms != stream.terms_told:
-        stream.terms_told = stream.terms
+    if stream.terms != stream.terms_sent:
+        stream.terms_sent = stream.terms
         stream.emit(TermsChanged(stream.id, *stream.terms))
 
 

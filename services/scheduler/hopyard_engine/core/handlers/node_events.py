@@ -68,7 +68,7 @@ def node_lost(stream: Stream, event: NodeLost) -> None:
     kept = frozenset(event.snapshots)  # The restarted agent announced these; `node_back` follows.
     stream.snapshots.not_shipping(event.node, lambda job, attempt: True, kept)
     lost_snapshots = stream.snapshots.node_lost(event.node, kept)
-    stream.tidied = True
+    stream.snapshots_changed = True
     gone = tuple(sorted(m.id for m in stream.slots.values() if m.node == event.node))
     for slot in gone:
         stream.give_up(slot)
@@ -141,7 +141,7 @@ def node_back(stream: Stream, event: NodeBack) -> None:
     """
     listed = set(event.runs)
     stream.snapshots.node_holds(event.node, frozenset(event.snapshots))
-    stream.tidied = True
+    stream.snapshots_changed = True
     stream.snapshots.not_shipping(event.node, lambda job, attempt: RunKey(stream.id, job, attempt) not in listed)
     failures.rewind_all(stream, stream.snapshots.node_lost(event.node, frozenset(event.snapshots)))
     for key in event.lost:
@@ -162,7 +162,7 @@ def node_back(stream: Stream, event: NodeBack) -> None:
 
 def copies_evicted(stream: Stream, event: CopiesEvicted) -> None:
     """Remove the snapshot copies that a node deleted. From now on runs load these snapshots from the store or from another node."""
-    stream.tidied = True
+    stream.snapshots_changed = True
     jobs, lost = stream.snapshots.evicted(event.node, frozenset(event.snapshots))
     failures.rewind_all(stream, lost)
     for job in dict.fromkeys(jobs):

@@ -129,7 +129,7 @@ def _started(stream: Stream, job: Job, run: Run, rank: Rank, body: Started) -> N
     stream.hops.arrived(body.fetched, from_store=body.from_store)
     if run.source is not None:
         stream.snapshots.fetched(*run.source, rank.node)
-        stream.tidied = True  # A snapshot on two nodes needs no older fallback.
+        stream.snapshots_changed = True  # A snapshot on two nodes needs no older fallback.
         if all(other.started for other in run.ranks):
             _let_source_go(stream, run)
     if rank is not run.ranks[0]:

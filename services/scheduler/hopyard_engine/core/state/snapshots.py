@@ -99,7 +99,7 @@ class SnapshotBook:
         return self._entries[job][positions[-1]] if positions else None
 
     @property
-    def loans(self) -> int:
+    def borrowed_count(self) -> int:
         """The number of snapshots that earlier experiments have lent to this stream."""
         return len(self._lent)
 
@@ -211,12 +211,12 @@ class SnapshotBook:
         self._note(own)
         return own if own.state is SnapshotState.LOCAL else None
 
-    def lend(self, hashes: Iterable[str]) -> None:
+    def add_borrowed(self, hashes: Iterable[str]) -> None:
         """Add snapshots that earlier experiments lend, given by their hashes: jobs may start from them, so the store must keep them."""
         for sha256 in hashes:
             self._lent.setdefault(sha256, set())
 
-    def end_loans(self, hashes: Iterable[str]) -> list[Dropped]:
+    def release_borrowed(self, hashes: Iterable[str]) -> list[Dropped]:
         """End the loan of the snapshots of earlier experiments with these hashes. Those registered by `take_over` remain.
 
         Returns:

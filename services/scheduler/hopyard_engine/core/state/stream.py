@@ -81,9 +81,9 @@ class Stream:
         busy: Number of occupied slots.
         snapshots: The snapshots of all jobs.
         hops: Counters of snapshot transfers.
-        tidied: Whether snapshots, or the need for them, changed in this event. Then the quota must be checked.
-        crowded: Bytes above the snapshot quota that cannot be deleted.
-        crowded_told: Highest value of `crowded` in a notice.
+        snapshots_changed: Whether snapshots, or the need for them, changed in this event. Then the quota must be checked.
+        quota_excess: Bytes above the snapshot quota that cannot be deleted.
+        quota_excess_noticed: Highest value of `quota_excess` in a notice.
         gave_up: Whether snapshots were deleted because of the store quota.
         share: Number of slots that the stream may use.
         demand: Number of slots that the policy can use; None: as many as possible.
@@ -99,7 +99,7 @@ class Stream:
         timers: Time at which each set timer elapses, in seconds since the Unix epoch, by ticket (see the module `timers`).
         requests: Ids of the applied `Updated` and `Imported` events.
         quarantined: Whether the stream was stopped after an error in the engine.
-        terms_told: The `terms` last sent to the cluster state.
+        terms_sent: The `terms` last sent to the cluster state.
         effects: Effects of the current event.
     """
 
@@ -126,9 +126,9 @@ class Stream:
             info.sha256 for trial in self.earlier.values() for info in trial.snapshots.values()
         )
         self.hops = HopCounts()
-        self.tidied = False
-        self.crowded = 0
-        self.crowded_told = 0
+        self.snapshots_changed = False
+        self.quota_excess = 0
+        self.quota_excess_noticed = 0
         self.gave_up = False
         self.share = 0
         self.demand: int | None = None
@@ -144,7 +144,7 @@ class Stream:
         self.timers: dict[str, float] = {}
         self.requests: set[str] = set()
         self.quarantined = False
-        self.terms_told: tuple[float, int | None] = self.terms
+        self.terms_sent: tuple[float, int | None] = self.terms
         self.effects: list[Effect] = []
 
     # ------------------------------------------------------------------------------------------------------- questions
@@ -309,7 +309,7 @@ class Stream:
                 self.earlier[name] = (
                     trial if known is None else replace(trial, snapshots={**known.snapshots, **trial.snapshots})
                 )
-                self.snapshots.lend(info.sha256 for info in trial.snapshots.values())
+                self.snapshots.add_borrowed(info.sha256 for info in trial.snapshots.values())
         experiment = self.experiments[event.experiment] = Experiment(
             event.experiment, event.settings, event.payload, event.at
         )
@@ -510,7 +510,7 @@ class Stream:
         """Drop the snapshots of a job that are needed neither by the job, nor by the policy, nor by other experiments."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.experiment.best or ("",))[0] == job.id
         wanted = wanted or (self.lends(job) and job.kept is None)
-        self.tidied = True
+        self.snapshots_changed = True
         if self.snapshots.least(job.id) and wanted:
             return
         before = self.snapshots.count(job.id)
@@ -537,7 +537,7 @@ class Stream:
 
     def drop(self, dropped: list[Dropped]) -> None:
         """Emit the effects that delete the contents of dropped snapshots from the nodes and from the store."""
-        self.tidied = True
+        self.snapshots_changed = True
         for item in dropped:
             self.emit(ForgetSnapshot(self.id, item.sha256, item.nodes, True))
 

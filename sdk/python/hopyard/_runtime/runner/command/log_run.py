@@ -84,7 +84,7 @@ class LoggedRun:
     def trouble(self, now: float) -> ProcessExit | None:
         """Return None: the run itself checks whether its program hangs."""
 
-    def forsake(self) -> None:
+    def end_children(self) -> None:
         """Kill the program, because this process is about to exit."""
         if self._body is not None:
             self._body.kill()
@@ -124,7 +124,7 @@ class LoggedRun:
             signal.signal(signal.SIGTERM, before)
 
     def _end(self, number: int, frame: object) -> None:
-        self.forsake()
+        self.end_children()
         os._exit(EXIT_AGENT_GONE)
 
     def _begin(self, body: ProgramProcesses) -> None:

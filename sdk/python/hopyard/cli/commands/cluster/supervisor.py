@@ -144,7 +144,7 @@ class Supervisor:
         while True:
             await self.process.wait()
             deaths = self._crashes.died(time.monotonic())
-            words = self.process.obituary()
+            words = self.process.exit_message()
             if self._crashes.too_many:
                 raise Unavailable(
                     f"{self.name} crashed {deaths} times within {CRASH_SECONDS:g} s and is not restarted again: {words}"

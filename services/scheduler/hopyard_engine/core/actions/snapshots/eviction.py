@@ -50,7 +50,8 @@ _TOLD_AGAIN = 1.1
 def keep_within(stream: Stream) -> None:
     """Drop snapshots that are not needed, the least valuable first, until the rest fits the quota.
 
-    To be called at the end of an event in which snapshots changed (`Stream.tidied`), because only then it is known which are needed.
+    To be called at the end of an event in which snapshots changed (`Stream.snapshots_changed`), because only then it is known which
+    are needed.
     """
     limit = stream.snapshot_quota
     if limit is None:
@@ -181,7 +182,7 @@ def _result(stream: Stream, job: Job) -> int | None:
 
 
 def _tell(stream: Stream, limit: int) -> None:
-    """Update `stream.crowded`, the number of bytes by which the snapshots exceed the quota.
+    """Update `stream.quota_excess`, the number of bytes by which the snapshots exceed the quota.
 
     Emit a notice when this number has grown by the factor `_TOLD_AGAIN` since the last notice.
 
@@ -189,21 +190,21 @@ def _tell(stream: Stream, limit: int) -> None:
         stream: The stream.
         limit: The quota in bytes.
     """
-    crowded = max(stream.snapshots.size - limit, 0)
-    if crowded == stream.crowded:
+    quota_excess = max(stream.snapshots.size - limit, 0)
+    if quota_excess == stream.quota_excess:
         return
-    stream.crowded = crowded
+    stream.quota_excess = quota_excess
     for experiment in stream.experiments.values():
         stream.emit(ExperimentChanged(experiment.id))
-    if crowded > stream.crowded_told * _TOLD_AGAIN:
-        stream.crowded_told = crowded
+    if quota_excess > stream.quota_excess_noticed * _TOLD_AGAIN:
+        stream.quota_excess_noticed = quota_excess
         stream.emit(Noted(stream.id, "", _exceeded(stream), aloud=True))
 
 
 def warning(stream: Stream) -> Reason | None:
     """Return the warning that the needed snapshots exceed the quota; None if they do not."""
-    return _exceeded(stream) if stream.crowded else None
+    return _exceeded(stream) if stream.quota_excess else None
 
 
 def _exceeded(stream: Stream) -> Reason:
-    return Reason.of(ReasonCode.QUOTA_EXCEEDED, bytes=stream.snapshots.size, excess=stream.crowded)
+    return Reason.of(ReasonCode.QUOTA_EXCEEDED, bytes=stream.snapshots.size, excess=stream.quota_excess)

@@ -50,7 +50,7 @@ class Result:
     Attributes:
         metrics: The metrics of its best report; empty if no report has a finite value of the experiment's metric.
         outcome: COMPLETED, TERMINATED (a policy or a user ended it), or FAILED.
-        position: The position of that report, in the experiment's unit.
+        position: The position of the report with these metrics, in the experiment's unit; 0 if there is none.
         hyperparameters: The job's configuration if the generator did not propose it (a policy created or forked the
             job), else None. It may be outside the space.
     """

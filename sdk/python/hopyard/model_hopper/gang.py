@@ -57,7 +57,10 @@ class Gang(ABC):
 
     @contextmanager
     def batch(self, share: float) -> Iterator[None]:
-        """The context of one batch in `train_fn`.
+        """Return a context manager for the training on one batch in `train_fn`.
+
+        On entry it sets the weight of this rank's gradients. On exit it checks that `train_fn` exchanged gradients, as all ranks
+        must in each batch.
 
         Args:
             share: Share (0 to 1) of the batch that this rank trains on.

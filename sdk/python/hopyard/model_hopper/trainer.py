@@ -128,9 +128,9 @@ class HoppingTrainer(Trainer):
 
     @property
     def evaluate_after_train(self) -> bool:  # type: ignore[override]  # it depends on the run
-        """Whether a training run evaluates after each unit: only if it has no partition and `evaluate_data` is set.
+        """Whether a training run evaluates after each unit: only if it has no partition and the class sets `evaluate_data`.
 
-        Otherwise evaluations are separate runs.
+        `evaluate_data` is the path of the data on which such runs evaluate. Otherwise evaluations are separate runs.
         """
         return self.context.inputs is None and self.evaluate_data is not None
 
@@ -139,6 +139,7 @@ class HoppingTrainer(Trainer):
 
         Raises:
             NotImplementedError: The run has several ranks but evaluates, or has no partition.
+            ValueError: The run has no partition, and the class does not set the path of its data (`train_data`, `evaluate_data`).
         """
         several, evaluates = self.context.world_size > 1, self.context.mode == "evaluate"
         if several and (evaluates or self.context.inputs is None):
@@ -194,7 +195,12 @@ class HoppingTrainer(Trainer):
         return time.perf_counter() - began
 
     def _together(self, seconds: float, left: float) -> tuple[float, float]:
-        """Return the mean of the ranks' seconds, and how many ranks have examples left (`left` is 1 for such a rank, else 0)."""
+        """Return the mean of a measured time over all ranks, and the number of ranks that have examples left to measure with.
+
+        Args:
+            seconds: The time that this rank measured, in seconds.
+            left: 1 if this rank has examples left, else 0.
+        """
         if self._gang is None:
             return seconds, left
         with self._gang.exchanging():
@@ -223,7 +229,13 @@ class HoppingTrainer(Trainer):
             return self._gang.mean(metrics, counted(data))
 
     def evaluate(self) -> Mapping[str, float]:
-        """Evaluate the model on this run's partition, or on `evaluate_data`, and return the metrics of `evaluate_fn`."""
+        """Evaluate the model and return the metrics of `evaluate_fn`.
+
+        The data are this run's partition or, if it has none, the data at the path `evaluate_data` of the class.
+
+        Raises:
+            ValueError: There is neither a partition nor `evaluate_data`.
+        """
         data = self._data
         if self.context.mode != "evaluate":
             data = self._read(self.evaluate_data, "evaluate")
@@ -314,7 +326,7 @@ def trainer(
         evaluate_fn: `(data, model, config) -> metrics` or `-> (metrics, examples)`: evaluates the model; None: the trainer cannot
             evaluate.
         handler: Saves and loads models; None: chosen by their type (`handler_for`).
-        train_data: Path of the training data of runs without partition.
+        train_data: Path of the training data of runs without partition; None: such runs fail.
         evaluate_data: Path of the data on which such runs evaluate after each unit; None: they do not evaluate.
         reshuffle: Whether each unit gets the examples of its partition in another order (`HoppingTrainer.reshuffle`).
         **unknown: Not accepted; the error names the valid arguments.

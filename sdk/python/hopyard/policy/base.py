@@ -43,8 +43,8 @@ from hopyard.predictor.wire import prediction_from_wire
 class Policy(abc.ABC):
     """Base class of policies: decides, during training, which jobs run where, and which wait, fork or end.
 
-    The core creates one instance for each stream and calls its methods one at a time (up-calls of HyperDrive, section
-    4.2, and others). Each method gets the view `cluster`, whose methods give commands (down-calls).
+    The engine (the scheduler's state machine) creates one instance for each stream and calls its methods one at a time
+    (up-calls of HyperDrive, section 4.2, and others). Each method gets the view `cluster`, whose methods give commands (down-calls).
 
     A policy must be deterministic given its up-calls. It takes the time only from `cluster.now` and random numbers only
     from `cluster.rng`. It keeps its state in ordinary attributes, stores nothing and does no I/O. Therefore the cluster
@@ -68,15 +68,15 @@ class Policy(abc.ABC):
         rebuilds: Whether the policy retrains requested snapshots that are missing when it needs to start from them. The
             quota may then also delete requested snapshots, starting with those that are the quickest to retrain.
         copies: Whether the policy, as a tuner of another policy, continues with changed copies of jobs (`fork_job`).
-            The jobs are then saved where it stops them.
+            The jobs are then saved where the policy stops them.
         evaluates: Whether a job that has trained to its end is evaluated at that position. The job waits in the state
             SUSPENDED until the policy completes it with its own results: `answer_job(job, job, position)`.
         shares: Whether the policy's jobs can continue from the results of other jobs with the same training. Its
             trainings are then recorded in the search plan.
         scales: Whether the policy chooses on how many slots a job trains. `Cluster.scaling` then contains earlier
             measurements, and the results of its profiling runs (`RunMode.PROFILE`) are stored for later experiments.
-            Only its `demand` then determines how many slots are useful for the jobs that may train at a time
-            (`ExperimentView.concurrency`).
+            `demand` must then not count slots for more jobs than may train at a time (`ExperimentView.concurrency`);
+            for other policies the engine applies this limit.
         generator: The name of the generator of experiments whose file names none; empty: the general default.
         needs_data: Whether the policy sends jobs to partitioned data. Experiments that name no data (`data: NAME`) or
             have no trainer are then rejected. If False, experiments that name data are rejected.
@@ -162,7 +162,7 @@ class Policy(abc.ABC):
         """Handle a new share: the number of slots that the experiment may hold.
 
         If `change.deadline` is set, the experiment holds more slots than its new share. The policy can suspend runs of
-        its choice before the deadline; after that, the core suspends runs.
+        its choice before the deadline; after that, the engine suspends runs.
         """
 
     def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
@@ -178,7 +178,7 @@ class Policy(abc.ABC):
         """Handle a timer: the time requested with `Cluster.wake_at` has come."""
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Handle a command of an earlier answer that the core refused, because the state had changed since the policy's view.
+        """Handle a command of an earlier answer that the engine refused, because the state had changed since the policy's view.
 
         It is called before the next up-call, and its commands are part of the answer to that up-call. The default does
         nothing.
@@ -347,7 +347,7 @@ def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | Non
 
 
 def _with_prediction(call: PredictionReady) -> PredictionReady:
-    """Return the up-call with its result as a `Prediction`, if the result is plain data from a journal."""
+    """Return the up-call with its result as a `Prediction`. Only a result that is plain data from a journal is converted."""
     if call.result is None or isinstance(call.result, Prediction):
         return call
     return replace(call, result=prediction_from_wire(call.result))

@@ -38,7 +38,7 @@ class Cluster(abc.ABC):
 
     The view shows the moment of the up-call. `idle_slots`, `idle_jobs`, `reserve_idle_machine` and `get_idle_job` also
     consider the commands given so far in the same up-call, so that a loop over them ends. Commands are proposals: the
-    core checks each one against its current state when the answer arrives, and reports a refused one to
+    engine checks each one against its current state when the answer arrives, and reports a refused one to
     `Policy.on_refused`.
     """
 
@@ -47,7 +47,7 @@ class Cluster(abc.ABC):
     @property
     @abc.abstractmethod
     def now(self) -> float:
-        """The time of the up-call by the core's clock, in seconds since the epoch. A policy must not use another clock."""
+        """The time of the up-call by the engine's clock, in seconds since the epoch. A policy must not use another clock."""
 
     @property
     @abc.abstractmethod
@@ -126,7 +126,7 @@ class Cluster(abc.ABC):
         """
 
     def waits(self, job: str) -> bool:
-        """Return whether the job with this id is in `idle_jobs`, without iterating over all idle jobs."""
+        """Return whether the job with this id is in `idle_jobs`, without iterating over all idle jobs; False for an unknown id."""
         return any(idle.id == job for idle in self.idle_jobs())
 
     def count(self, *states: JobState) -> int:
@@ -159,6 +159,9 @@ class Cluster(abc.ABC):
 
         Args:
             job: The id of a job, or "EXPERIMENT/JOB" from `earlier`.
+
+        Raises:
+            CommandError: There is no such job.
         """
 
     @abc.abstractmethod
@@ -167,6 +170,9 @@ class Cluster(abc.ABC):
 
         Args:
             job: The id of a job, or "EXPERIMENT/JOB" from `earlier`.
+
+        Raises:
+            CommandError: There is no such job.
         """
 
     @property
@@ -209,6 +215,9 @@ class Cluster(abc.ABC):
 
         Args:
             slot: The slot's id.
+
+        Raises:
+            CommandError: The experiment does not hold this slot.
         """
         self.submit(ReleaseSlot(slot))
 
@@ -285,17 +294,28 @@ class Cluster(abc.ABC):
 
         Returns:
             The ticket of the answer.
+
+        Raises:
+            CommandError: There is no such job. If the job has no run, the command is refused later (`on_refused`).
         """
         ticket = self.new_ticket()
         self.submit(AmendRun(job, ticket, until, tuple(sorted(set(snapshot_at)))))
         return ticket
 
     def suspend_job(self, job: str) -> None:
-        """Suspend a running job at its next boundary: it saves its state and releases its slots."""
+        """Suspend the job with the id `job` at the next boundary of its run: it saves its state and releases its slots.
+
+        Raises:
+            CommandError: There is no such job.
+        """
         self.submit(SuspendJob(job))
 
     def terminate_job(self, job: str) -> None:
-        """End a job for good: a running one at its next boundary, an idle one at once. Its state is not saved."""
+        """End the job with the id `job` for good: a running one at its next boundary, an idle one at once. It is not saved.
+
+        Raises:
+            CommandError: There is no such job.
+        """
         self.submit(TerminateJob(job))
 
     def fork_job(self, parent: str, position: int, hyperparameters: Hyperparameters, *, experiment: str = "") -> str:
@@ -306,6 +326,9 @@ class Cluster(abc.ABC):
             position: The position of the snapshot.
             hyperparameters: The configuration of the new job.
             experiment: In a group, the id of the new job's experiment; empty: the parent's.
+
+        Raises:
+            CommandError: There is no job `parent`.
         """
         job = self.new_job_id()
         self.submit(ForkJob(job, parent, position, hyperparameters, experiment))
@@ -320,11 +343,18 @@ class Cluster(abc.ABC):
             position: The last position of the results that the job gets.
             completes: Whether the job is then complete. If False, it gets the results and continues to wait; a run that
                 continues from `position` needs a snapshot there.
+
+        Raises:
+            CommandError: There is no such job or source.
         """
         self.submit(AnswerJob(job, source, position, completes))
 
     def label_job(self, job: str, priority: float) -> None:
-        """Set the priority of a job. Idle jobs are ordered by priority, highest first; a job without a priority has 0."""
+        """Set the priority of the job with the id `job`. Idle jobs are ordered by priority, highest first; the default is 0.
+
+        Raises:
+            CommandError: There is no such job.
+        """
         self.submit(LabelJob(job, priority))
 
     def predict(self, job: str, *, target: float | None = None, horizon: int | None = None) -> str:
@@ -338,6 +368,9 @@ class Cluster(abc.ABC):
 
         Returns:
             The ticket of the answer.
+
+        Raises:
+            CommandError: There is no such job.
         """
         ticket = self.new_ticket()
         given = {"target": target, "horizon": horizon}
@@ -382,6 +415,9 @@ class Cluster(abc.ABC):
         Args:
             job: The id of a job with a run.
             wanted: The ids of the experiments, each with the last position that it needs.
+
+        Raises:
+            CommandError: There is no such job.
         """
         self.submit(BillRun(job, tuple(wanted)))
 
@@ -390,12 +426,15 @@ class Cluster(abc.ABC):
 
         Args:
             job: The id of the job.
-            positions: The positions of the snapshots to keep.
+            positions: The positions of the snapshots to keep; empty: none.
+
+        Raises:
+            CommandError: There is no such job.
         """
         self.submit(KeepSnapshots(job, tuple(sorted(set(positions)))))
 
     def wake_at(self, at: float) -> str:
-        """Request a call of `on_timer` at the time `at` (seconds since the epoch, by the core's clock).
+        """Request a call of `on_timer` at the time `at` (seconds since the epoch, by the engine's clock).
 
         Returns:
             The ticket of the timer, which `on_timer` gets.

@@ -40,7 +40,7 @@ class UpCallResult:
 def ask(
     policy: Policy, look: Callable[[], CollectingView], number: int, verdicts: Iterable[Verdict], call: Call
 ) -> UpCallResult:
-    """Make one up-call on a policy.
+    """Make one up-call on a policy, and return its answer with its demand, gang and nodes after the up-call.
 
     Args:
         policy: The policy.
@@ -112,7 +112,7 @@ def brief(text: str) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of an exception from user code, shortened to 2,000 characters. It raises no exception."""
+    """Return the message of an exception from user code, cut to 2,000 characters. It raises nothing, even if `str(error)` does."""
     try:
         return brief(str(error))
     except Exception as another:  # noqa: BLE001 - user code

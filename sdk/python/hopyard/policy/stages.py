@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 
 class StageState(enum.Enum):
-    """The state of a stage; see `StageView.state`."""
+    """The state of a stage, a range of positions whose training several trials share.
+
+    DONE: its results exist. RUNNING: a run trains it or will train it. WAITING: it is needed, but no run trains it.
+    UNWANTED: no trial needs it, either not yet or no longer.
+    """
 
     DONE = "done"
     RUNNING = "running"

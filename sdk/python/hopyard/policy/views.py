@@ -24,7 +24,7 @@ class JobView:
         slots: Ids of the slots of its current run; empty without a run.
         priority: The job's priority (`label_job`); None if it was not set, which is equal to 0.
         parent: The id of the job from which it was forked; empty: it was not forked.
-        fork_position: The position at which it was forked.
+        fork_position: The position at which it was forked; 0 if it was not forked.
         parked: Whether its run waits in memory at its `until` position.
         ordinal: The number of the job in order of creation, starting with 1.
         experiment: The id of its experiment, which is one of `Cluster.experiments`.
@@ -129,7 +129,7 @@ class ExperimentView:
 class CurvePoint:
     """One point of a learning curve: the metrics of a job at a position.
 
-    If an evaluation has several parts, their metrics are averaged with the numbers of examples as weights.
+    If an evaluation is divided among several runs, their metrics are averaged with the numbers of examples as weights.
 
     Attributes:
         position: The position, in units.

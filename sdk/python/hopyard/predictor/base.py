@@ -80,8 +80,8 @@ class Prediction:
             curve, but not the noise of a single report (HyperDrive's prediction accuracy PA).
         reaches: The probability that the report at each position is at least as good as the target, in [0, 1],
             including noise; empty without a target.
-        final: The distribution of the report at the horizon, including noise: its quantiles at `LEVELS`, in ascending
-            order. Empty if the curve has reached its horizon.
+        final: The distribution of the report at the horizon, including noise: its 100 quantiles at the levels 0.005,
+            0.015, ..., 0.995 (`LEVELS`), in ascending order. Empty if the curve has reached its horizon.
     """
 
     positions: tuple[int, ...]

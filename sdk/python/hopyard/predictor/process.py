@@ -1,9 +1,12 @@
 """A process that answers questions with one predictor: `python -m hopyard.predictor.process PARENT [--priority NICE]`.
 
-`hopyard._runtime.worker_process` defines the command line, the frames and the end of the process. The first frame names
-the predictor: `name`, `parameters`, and `path`, a list of folders to search for modules first. Its answer is an object
-with `reads` or `error`. Each further frame is a question (`hopyard.predictor.wire`); its answer is an object with
-`result` or `error`.
+PARENT is the id of the process that starts this process; this process ends with it. NICE is the nice value of this process
+(default: 19, the lowest priority). Requests arrive on standard input and answers are written to standard output, each as a
+frame: four bytes of length, big-endian, then JSON (`hopyard._runtime.worker_process`).
+
+The first frame names the predictor: `name`, `parameters`, and `path`, a list of folders to search for modules first. Its
+answer is an object with `reads` or `error`. Each further frame is a question (`hopyard.predictor.wire`); its answer is an
+object with `result` or `error`.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], worker_process.Answer
         wanted: The first frame; `name` and `parameters` describe the predictor.
 
     Returns:
-        The answer to the first frame, and the function that answers each later frame.
+        The answer to the first frame (an object with the predictor's `reads`), and the function that answers each later frame.
 
     Raises:
         InvalidInput: The predictor cannot be created.

@@ -23,7 +23,8 @@ class CurveFamily:
 
     Attributes:
         name: The name of the family.
-        draw: Function that creates the reports of one curve, shape (EPOCHS,), all finite.
+        draw: Function that creates the reports of one curve from a random generator: shape (EPOCHS,), all finite. EPOCHS is a
+            constant of this module.
         mode: Whether larger (max) or smaller (min) values are better.
         low: The smallest possible value of the metric; None: not known.
         high: The largest possible value of the metric; None: not known.

@@ -1,11 +1,11 @@
-"""Script mode: the functions that an existing training script calls, on a cluster or alone.
+"""Script mode: the functions that an existing training script calls. They also work if no cluster started the script.
 
     import hopyard
 
     hopyard.report(accuracy=0.93)
 
-On a cluster, `report` sends the metrics to the run's agent, and returns when the script may continue to train. Alone, it prints a
-line.
+On a cluster, `report` sends the metrics to the run's agent, and returns when the script may continue to train. If a person started
+the script without Hopyard, `report` prints a line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FURTHEST: Final = 2**31 - 1
 _lock = threading.RLock()
 _session: ScriptSession | MailboxSession | None = None
 _alone_at = 0
-"""The last reported position of a script that runs alone."""
+"""The last reported position of a script that no cluster started."""
 
 
 def report(
@@ -44,6 +44,8 @@ def report(
     **more: float,
 ) -> None:
     """Report the metrics of an iteration that ended; returns when the script may continue to train.
+
+    If no cluster started the script, the metrics are printed and the checkpoint is ignored.
 
     If the run ends here (it reached its end position, or is suspended or terminated), SystemExit is raised after everything was
     reported and saved. Do not catch it, or clean up and raise it again.
@@ -88,7 +90,8 @@ def report(
 def checkpoint() -> Path | None:
     """Return the checkpoint from which the script must continue, as it was passed to `report`; None: it starts from scratch.
 
-    Call it before the first report, whose position then follows that of the checkpoint.
+    Call it before the first report, whose position then follows that of the checkpoint. Always None if no cluster started the
+    script.
 
     Raises:
         RuntimeError: The script has already reported, or another process makes the reports of this run.
@@ -100,7 +103,10 @@ def checkpoint() -> Path | None:
 
 
 def hyperparameters() -> dict[str, Any]:
-    """Return the job's hyperparameters by name; alone, those in $HOPYARD_HYPERPARAMETERS (a JSON object), else an empty dict.
+    """Return the job's hyperparameters by name.
+
+    They are the JSON object in the environment variable HOPYARD_HYPERPARAMETERS, which the cluster sets. A person who starts the
+    script without a cluster can set it too; if it is not set, the result is empty.
 
     Raises:
         ValueError: The variable does not contain a JSON object.
@@ -116,7 +122,10 @@ def hyperparameters() -> dict[str, Any]:
 
 
 def seed() -> int:
-    """Return the job's training seed, equal for equal configurations of an experiment; alone, $HOPYARD_SEED, else 0.
+    """Return the job's training seed, which is equal for equal configurations of an experiment.
+
+    It is the integer in the environment variable HOPYARD_SEED, which the cluster sets. A person who starts the script without a
+    cluster can set it too; if it is not set, the seed is 0.
 
     Raises:
         ValueError: The variable does not contain an integer.
@@ -134,13 +143,14 @@ def _is_state(checkpoint: str | os.PathLike[str]) -> bool:
 
 
 def _attached(*, resume: bool) -> ScriptSession | MailboxSession | None:
-    """Return the session with the run's agent, which the first call begins; None if this script runs alone.
+    """Return the session with the run's agent, which the first call begins; None if no cluster started this script.
 
     Args:
         resume: For the first call: whether the script continues from the checkpoint, if there is one; else positions begin at 0.
 
     Raises:
         RuntimeError: Another process makes the reports of this run.
+        SystemExit: In the first call: nothing is left to train, or the checkpoint could not be loaded.
     """
     global _session
     if _session is not None:
@@ -154,7 +164,7 @@ def _attached(*, resume: bool) -> ScriptSession | MailboxSession | None:
     if "HOPYARD_TOKEN" in os.environ or "HOPYARD_SPEAKER" in os.environ:
         # Without this, gRPC warns about each child that a script forks (data loaders), although they do not use gRPC.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-        # Imported here, because a script that runs alone needs no gRPC.
+        # Imported here, because a script that no cluster started needs no gRPC.
         from hopyard.script.session import ScriptSession
 
         _session = ScriptSession(os.environ, began=IMPORTED_AT, resume=resume)

@@ -20,13 +20,17 @@ _LOOK_SECONDS: Final = 0.003
 
 
 class MailboxSession:
-    """The script's side of a run that uses a mailbox. Only the process that creates it may report."""
+    """The connection of a script to its runner through a mailbox, for a script whose processes may be dumped.
+
+    A mailbox is a folder of files in which script and runner write messages to each other. `hopyard.script` creates one session
+    for the run and calls `report` for each report of the script. Only the process that creates the session may report.
+    """
 
     def __init__(self, folder: Path, *, began: float) -> None:
-        """Start a session with the files in a folder.
+        """Start a session, and record this process in the mailbox as the one that makes the reports.
 
         Args:
-            folder: The folder, which must exist.
+            folder: The folder of the mailbox, which must exist.
             began: Time at which the script began, in monotonic seconds.
 
         Raises:
@@ -79,7 +83,7 @@ class MailboxSession:
         self._began = time.monotonic()
 
     def checkpoint(self) -> None:
-        """Return None: such a script starts from scratch, or its restored processes continue."""
+        """Return None: a script with a mailbox never loads a checkpoint. It starts from scratch, or its restored processes continue."""
 
     def _may_go_on(self, said: Mapping[str, Any], *, waits: bool) -> bool:
         if said.get("leave"):

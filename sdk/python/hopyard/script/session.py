@@ -28,14 +28,23 @@ from hopyard.v1 import resource_manager_pb2
 
 
 class ScriptRun:
-    """The run of a script's process, as the connection to the agent needs it."""
+    """Represents the run of a script for `AgentConnection`, the connection of the script's process to its agent.
+
+    The connection passes the agent's messages to `boundary` and regularly calls `trouble`.
+    """
 
     def __init__(self, boundary: Boundary) -> None:
-        """Take the object that receives the agent's commands for the run."""
+        """Create the object for the run whose commands from the agent `boundary` receives."""
         self.boundary = boundary
 
     def trouble(self, now: float) -> ProcessExit | None:
-        """Return why the process must end immediately, or None if it need not. `now` is in monotonic seconds."""
+        """Return why the process must end immediately, or None if it need not.
+
+        It must if an iteration has taken longer than the experiment's iteration time-out.
+
+        Args:
+            now: The current time in monotonic seconds.
+        """
         if self.boundary.hung(now):
             return ProcessExit(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
         return None
@@ -45,7 +54,7 @@ class ScriptRun:
 
 
 class ScriptSession:
-    """The script's side of a run, with a connection to the agent.
+    """Makes the run of a script over a connection to its agent: sends the reports, saves checkpoints, waits for decisions.
 
     Only the process that creates it may report; its children may not. Unless `report` ended the run, the agent determines the end of
     the run from the exit code of the script.
@@ -155,7 +164,7 @@ class ScriptSession:
         self._arrived.put((start, boundary))
 
     def _go_on(self, checkpoint: Path | None) -> None:
-        """Execute the boundary's actions until the next iteration begins.
+        """Save, or wait for a decision, as the agent's commands require, until the next iteration may begin.
 
         Args:
             checkpoint: The checkpoint of the last report; None: there is none.

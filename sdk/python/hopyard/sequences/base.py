@@ -176,7 +176,7 @@ class Cursor:
             self._known.popleft()
 
     def _reads(self, index: int) -> bool:
-        """Read the sequence up to span number `index`, counted from the current span (0). Return False if it has no such span."""
+        """Read the sequence up to span number `index`, counted from the current span (0). Return whether it has such a span."""
         while len(self._known) <= index:
             following = next(self._rest, None)
             if following is None:

@@ -41,7 +41,10 @@ class Schedule:
 
         Args:
             position: The position in the experiment's unit, 0 or more.
-            step: The number of optimizer steps before, for sequences that count steps.
+            step: The number of optimizer steps since the start of the training; used by sequences that count steps.
+
+        Raises:
+            SequenceError: The position is negative, or a value is too large for a double.
         """
         return self._at(self._configuration, "", position, step)
 
@@ -73,10 +76,10 @@ def values_at(configuration: Mapping[str, Any], position: int, step: int = 0) ->
     Args:
         configuration: JSON values and written sequences by name, with nested groups.
         position: The position in the experiment's unit, 0 or more.
-        step: The number of optimizer steps before, for sequences that count steps.
+        step: The number of optimizer steps since the start of the training; used by sequences that count steps.
 
     Raises:
-        SequenceError: A sequence is invalid.
+        SequenceError: A sequence is invalid, the position is negative, or a value is too large for a double.
     """
     return Schedule(configuration).at(position, step)
 

@@ -224,7 +224,7 @@ class Root(Function):
 
     Attributes:
         zero: The position at which the value is `last`.
-        length: The number of positions before `zero` at which the value is `last + drop`.
+        length: The number of positions from the first one, where the value is `last + drop`, to `zero`.
         last: The value at `zero`.
         drop: The difference between the first and the last value.
         exponent: The exponent, greater than 0 and not 1.

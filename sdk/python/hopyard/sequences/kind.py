@@ -17,7 +17,10 @@ NEEDED: Final[Any] = None
 
 @dataclass(frozen=True, eq=False)
 class SequenceKind(Sequence):
-    """Base class of sequences that are dataclasses. The written form contains the fields, except those that are None."""
+    """Base class of the kinds of sequences (constant, linear, warm-up, ...), which are dataclasses with the kind's parameters.
+
+    The written form contains the fields of the dataclass, except those that are None.
+    """
 
     inherits: ClassVar[str | None] = None
     """The name of the field that is set to the target of a preceding warm-up if it is omitted; None: there is none."""

@@ -33,15 +33,18 @@ _DEEPEST: Final = 5
 
 
 def is_written(value: object) -> bool:
-    """Return True if `value` looks like a written sequence: a mapping with the key `sequence` and optionally the key `per`.
+    """Return True if `value` looks like a written sequence: a mapping with the key `sequence` and no other key except `per`.
 
-    The sequence itself may be invalid.
+    `per` changes the clock of the sequence (`read`). The values of the keys are not checked, so the sequence may be invalid.
     """
     return isinstance(value, Mapping) and "sequence" in value and not set(value) - {"sequence", "per"}
 
 
 def read(written: Mapping[str, Any]) -> Sequence:
-    """Parse the written form of a sequence: `{sequence: {kind: {field: value}}}`, optionally with the key `per`.
+    """Parse the written form of a sequence: `{sequence: {kind: {field: value}}}`.
+
+    An optional key `per` beside `sequence` sets the clock of the sequence: the number of units (1 or more) of one tick, or
+    `step` for one tick in each optimizer step. By default, a tick is one unit.
 
     Raises:
         SequenceError: The written form is invalid. The error names the field.
@@ -67,7 +70,7 @@ def read_kind(data: object, depth: int = 1) -> Sequence:
 
     Args:
         data: The JSON value.
-        depth: The nesting depth of the sequence, from 1; at most `_DEEPEST`.
+        depth: The nesting depth of the sequence: 1 for the outermost one. A depth above `_DEEPEST` is an error.
 
     Raises:
         SequenceError: The written form is invalid. The error names the field.

@@ -51,7 +51,7 @@ def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[
 
     Args:
         configuration: All hyperparameters: JSON values and written sequences by name, with nested groups.
-        until: The position, 1 or more. The path is empty if it is less than 1 or greater than `LONGEST`.
+        until: The position, 1 to `LONGEST`; for any other value the result is empty.
         root: All other inputs of the training (code, data, seed), as a text.
     """
     if not 1 <= until <= LONGEST:

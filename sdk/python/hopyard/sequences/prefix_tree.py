@@ -167,12 +167,12 @@ class PrefixTree:
             yield f"{group}{name}", self._read[text]
 
     def _parting(self, one: _Values, other: _Values, least: int, until: int) -> int:
-        """Return the position up to which two configurations have the same values.
+        """Return the first position at which two configurations have different values, at most `until`.
 
         Args:
             one: The sequences of one configuration by name.
             other: The sequences of the other configuration by name.
-            least: A position up to which the values are known to be the same.
+            least: A position before which the values are known to be equal; the result is not smaller.
             until: The maximum result.
         """
         for name, sequence in one.items():

@@ -1,9 +1,12 @@
 """A process that runs requests of policies to one solver: `python -m hopyard.solver.process PARENT [--priority NICE]`.
 
-`hopyard._runtime.worker_process` defines the command line, the frames and the end of the process. The first frame names
-the solver: `kind`, and `path`, a list of folders to search for modules first. The answer is an empty object, or an
-object with `error`. Each further frame is a request with `payload` and `seconds`; its answer is an object with `result`
-or `error`.
+PARENT is the id of the process that starts this process; this process ends with it. NICE is the nice value of this process
+(default: 19, the lowest priority). Requests arrive on standard input and answers are written to standard output, each as a
+frame: four bytes of length, big-endian, then JSON (`hopyard._runtime.worker_process`).
+
+The first frame names the solver: `kind`, and `path`, a list of folders to search for modules first. The answer is an empty
+object, or an object with `error`. Each further frame is a request with `payload` and `seconds`; its answer is an object with
+`result` or `error`.
 """
 
 from __future__ import annotations

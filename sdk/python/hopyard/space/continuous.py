@@ -125,13 +125,19 @@ class Uniform(Parameter):
         return round((cast(float, value) - self.low) / self.step)
 
     def from_unit(self, unit: float) -> float:
-        """Map `unit` in [0, 1] linearly to [low, high]. With a step, return the step in whose interval `unit` is."""
+        """Map `unit` in [0, 1] linearly to [low, high].
+
+        With a step, the values divide [0, 1] into intervals of equal length; return the value in whose interval `unit` is.
+        """
         if self.step is not None:
             return cast(float, super().from_unit(unit))
         return min(self.high, max(self.low, self.low + (self.high - self.low) * unit))
 
     def to_unit(self, value: object) -> float:
-        """Map `value` linearly from [low, high] to [0, 1]. With a step, return the middle of the step's interval."""
+        """Map `value` linearly from [low, high] to [0, 1].
+
+        With a step, the values divide [0, 1] into intervals of equal length; return the middle of the interval of `value`.
+        """
         if self.step is not None:
             return super().to_unit(value)
         return (cast(float, value) - self.low) / (self.high - self.low)

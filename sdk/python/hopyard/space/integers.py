@@ -97,7 +97,10 @@ class IntUniform(Parameter):
         return (int(cast(float, value)) - self.low) // self.step
 
     def grid(self) -> Sequence[int]:
-        """Return the values for a grid search, ascending: all values, or `count` evenly spaced ones without duplicates."""
+        """Return the values for a grid search, ascending and without duplicates.
+
+        They are all values if `count` is None, else `count` evenly spaced ones.
+        """
         if self.count is None:
             return range(self.low, self.high + 1, self.step)
         width, last = self.high - self.low, self.count - 1
@@ -190,7 +193,10 @@ class LogInt(Parameter):
         return int(cast(float, value)) - self.low
 
     def grid(self) -> Sequence[int]:
-        """Return the values for a grid search, ascending: all values, or at most `count` of them in geometric progression."""
+        """Return the values for a grid search, ascending and without duplicates.
+
+        They are all values if `count` is None, else at most `count` of them in geometric progression.
+        """
         if self.count is None:
             return range(self.low, self.high + 1)
         ratio, last = self.high / self.low, self.count - 1

@@ -49,7 +49,10 @@ class SpaceNode:
                 yield from node.leaves()
 
     def entry(self) -> Entry:
-        """Return an entry equal to that from which the node was created, to create another space."""
+        """Return this node as an entry, from which another space can be created.
+
+        An entry is a parameter, a mapping of names to entries (a group), or a `When` that adds conditions to either.
+        """
         inner = self.inner if isinstance(self.inner, Parameter) else {node.key: node.entry() for node in self.inner}
         return When(inner, {c.name: list(c.values) for c in self.own}) if self.own else inner
 

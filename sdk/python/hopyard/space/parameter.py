@@ -15,8 +15,8 @@ class Parameter(ABC):
     """The set of values that one hyperparameter can have, with a distribution and a grid.
 
     Parameters are immutable and comparable, and use no global state. Each kind of parameter is a subclass. The written
-    form of a parameter, as in an experiment file, is a mapping with the key `kind` and the options of that kind, such
-    as `{uniform: [0, 1], count: 5}`.
+    form of a parameter, as in an experiment file, is a mapping. One key is the name of the kind (the class attribute
+    `kind`), the other keys are options of that kind: in `{uniform: [0, 1], count: 5}`, `count` is an option.
     """
 
     kind: ClassVar[str]
@@ -31,7 +31,7 @@ class Parameter(ABC):
         """Create the parameter from its written form.
 
         Args:
-            value: The value of the key `kind`.
+            value: The value under the name of the kind, such as `[0, 1]` in `{uniform: [0, 1], count: 5}`.
             options: The other keys with their values; all are in the class attribute `options`.
 
         Raises:

@@ -54,7 +54,7 @@ class Sequences(Parameter):
     Attributes:
         templates: Written sequences, all equally likely. A field can be a parameter, such as `{loguniform: [0.01, 1]}`.
         per: Number of training units for each tick of the sequence's clock, or `step` for one tick in each optimizer
-            step; None: not written.
+            step; None: one tick in each unit.
     """
 
     templates: tuple[JsonValue, ...]
@@ -90,7 +90,10 @@ class Sequences(Parameter):
 
     @classmethod
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
-        """Create the parameter from `{sequence: {kind: {...}}}` or `{sequence: [{kind: {...}}, ...]}`, optionally with `per`.
+        """Create the parameter from `{sequence: {kind: {...}}}` or `{sequence: [{kind: {...}}, ...]}`.
+
+        The optional key `per` sets how many training units one tick of the sequence's clock takes, or is `step` for one
+        tick in each optimizer step.
 
         Args:
             value: One template or a list of templates.
@@ -105,7 +108,7 @@ class Sequences(Parameter):
         )
 
     def to_data(self) -> JsonValue:
-        """Return the written form, a mapping with the key `sequence` and, if set, `per`."""
+        """Return the written form, a mapping with the key `sequence` and, unless it is None, the attribute `per`."""
         templates = list(copy.deepcopy(self.templates))
         data: dict[str, JsonValue] = {self.kind: templates[0] if len(templates) == 1 else templates}
         return data if self.per is None else {**data, "per": self.per}

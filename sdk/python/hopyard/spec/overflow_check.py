@@ -45,7 +45,7 @@ def _written(parameter: Parameter) -> Iterable[dict[str, Any]]:
 
 
 def _beyond(sequence: Sequence, stop: int) -> int | None:
-    """Return a position before `stop` at which the sequence has no value, or None if none was found.
+    """Return a position before `stop` at which the sequence's value is too large for a double, or None if none was found.
 
     Only some positions are tested, because a sequence can have very many spans (ranges of positions with one formula).
     """

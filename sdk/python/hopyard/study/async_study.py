@@ -86,7 +86,7 @@ class AsyncStudy:
         interpreter: str = "",
         **terms: Any,
     ) -> Self:
-        """Create the study: an experiment under the policy `stage_tree` without configurations of its own.
+        """Create the study: an experiment under the policy `stage_tree` (unless `spec` names another) that trains only on request.
 
         Args:
             spec: The path of an experiment file, its text, or its contents as a mapping, as for `AsyncClient.create`. Its

@@ -43,7 +43,7 @@ def taken(value: Any) -> Any:
 
 
 class _Asked(NamedTuple):
-    """A request in a batch, with one future for each caller that waits for its job."""
+    """A request that is queued or in a batch, with one future for each caller that waits for its job."""
 
     wish: TrainingRequest
     futures: list[asyncio.Future[Job]]
@@ -57,7 +57,8 @@ class Batcher:
     """Collects requests and sends them in batches, one call at a time. Requests made during a call are sent with the next one.
 
     Args:
-        send: Sends a batch; see `Send`.
+        send: Sends requests with distinct keys in one call and returns their jobs in the same order. Either all requests are
+            accepted or none.
         pause: Awaited before each call, so that requests of other threads can join the batch; None: only requests of the
             same iteration of the event loop share a call.
         most: Maximum number of requests in one call, at least 1.

@@ -90,7 +90,11 @@ class Curves:
             return known
 
     async def _job(self, experiment: str, name: str) -> Job:
-        """Return the job `name` of the experiment, or of another experiment in its group. Job ids are unique within a group."""
+        """Return the job `name` of the experiment, or of another experiment in its group. Job ids are unique within a group.
+
+        Raises:
+            NotFound: No experiment of the group has such a job.
+        """
         try:
             return await self._reader.job(experiment, name)
         except NotFound:

@@ -128,7 +128,10 @@ class TorchTrainer(Trainer):
         return None
 
     def build_scaler(self, hyperparameters: Mapping[str, Any]) -> torch.amp.GradScaler | None:
-        """Return a gradient scaler, or None for training without one. By default there is one if `amp_dtype` is `float16`."""
+        """Return a gradient scaler, or None for training without one.
+
+        By default there is one if the class attribute `amp_dtype` (the type for mixed precision) is `float16`.
+        """
         return torch.amp.GradScaler(self.device.type) if self.amp_dtype is torch.float16 else None
 
     def eval_dataset(self) -> Data | None:
@@ -197,7 +200,7 @@ class TorchTrainer(Trainer):
         return values
 
     def autocast(self) -> torch.autocast:
-        """Return the context manager of the forward pass: autocast to `amp_dtype`, or no conversion."""
+        """Return the context manager of the forward pass: autocast to the type `amp_dtype`, or no conversion if it is None."""
         return torch.autocast(self.device.type, dtype=self.amp_dtype, enabled=self.amp_dtype is not None)
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
@@ -325,7 +328,10 @@ class TorchTrainer(Trainer):
             seed_everything(int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big"))
 
     def evaluate(self) -> dict[str, float]:
-        """Return `loss` and `metrics` on the evaluation data, or nothing if there is none. Random states are restored afterwards."""
+        """Return `loss` and the results of `metrics`, as means over the evaluation data; empty if there is no evaluation data.
+
+        The states of the random generators are restored afterwards.
+        """
         if self._eval_data is None:
             return {}
         count = length_of(self._eval_data)

@@ -188,7 +188,11 @@ class Trainer(ABC):
 
     @property
     def units(self) -> int:
-        """Number of units that the current `train()` must train: `unit_per_iteration`. It may be lower if `stops_anywhere` is True."""
+        """Number of units that the current `train()` must train: the class attribute `unit_per_iteration`.
+
+        It may be lower if the class attribute `stops_anywhere` is True: the iteration then ends early where the run stops or saves,
+        or where a sequence changes a value.
+        """
         return self._units
 
     @property
@@ -201,7 +205,7 @@ class Trainer(ABC):
         return dict(self._hyperparameters)
 
     def advance(self, units: int) -> None:
-        """Declare, during `train()`, that this iteration trained `units` units instead of `self.units`.
+        """Declare, during `train()`, that this iteration trained `units` units of the experiment instead of `self.units`.
 
         Raises:
             ValueError: `units` is not a whole number of at least 1.
@@ -217,8 +221,8 @@ class Trainer(ABC):
     def follow(self, position: int) -> frozenset[str]:
         """Apply the values that sequences have at a position, and return the names of the hyperparameters that changed.
 
-        The values are applied through `setup`. The driver calls this method at each boundary; a trainer with
-        `follows_sequences` also calls it in `train()`.
+        The values are applied through `setup`. The driver calls this method at each boundary; a trainer whose class sets
+        `follows_sequences` to True also calls it in `train()`, before each unit.
 
         Args:
             position: Number of units that are trained before the values apply.
@@ -254,14 +258,23 @@ class Trainer(ABC):
         """Train one iteration and return its metrics (may be empty)."""
 
     def evaluate(self) -> Mapping[str, float]:
-        """Measure the model without changing it, and return the metrics. It may set `self.examples`. By default it is not defined."""
+        """Measure the model without changing it, and return the metrics by name.
+
+        It may set `self.examples`, the number of examples behind the metrics, which weights the results of partial evaluations.
+
+        Raises:
+            NotImplementedError: The class does not override this method; it then has no evaluation.
+        """
         raise NotImplementedError(f"{type(self).__qualname__} does not define evaluate()")
 
     def profile(self) -> float:
-        """Return how many seconds `train()` would take now, measured with less work. By default it is not defined.
+        """Return how many seconds `train()` would take now, measured with less work.
 
         Only a run with mode `profile` calls it, for a policy that plans with the durations of iterations. The trainer is
         discarded afterwards.
+
+        Raises:
+            NotImplementedError: The class does not override this method.
         """
         raise NotImplementedError(f"{type(self).__qualname__} does not define profile()")
 

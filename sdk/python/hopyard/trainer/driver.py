@@ -178,11 +178,15 @@ class TrainerDriver:
         return self._report(trainer, metrics, self._clock() - began, examples)
 
     def committed(self, until: int | None) -> int | None:
-        """Return the position at which `step(until=until)` will end. None: the trainer guarantees none (see `stops_anywhere`)."""
+        """Return the position at which `step(until=until)` will end.
+
+        None: it is not known, because the trainer class does not set `stops_anywhere`: its `train()` may train another number of
+        units than planned.
+        """
         return self._position + self._planned(until) if self.trainer.stops_anywhere else None
 
     def _planned(self, until: int | None) -> int:
-        """Return the number of units that the next iteration must train. `until` is that of `step`."""
+        """Return the number of units that the next iteration must train if the run is to stop at `until` (None: nowhere)."""
         trainer = self.trainer
         self._check_interval()
         units = trainer.unit_per_iteration

@@ -86,12 +86,22 @@ def answer(
 
 
 def replay(policy: Policy, history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Repeat recorded up-calls on a new policy, and return the entries with its answers."""
+    """Repeat recorded up-calls on a new policy, and return the same entries with the answers of this policy.
+
+    Raises:
+        IllegalCommand: A command or a decision of the policy is illegal.
+    """
     return [answer(policy, entry.moment, entry.call, entry.refused)[0] for entry in history]
 
 
 def difference(recorded: list[HistoryEntry], again: list[HistoryEntry]) -> str:
-    """Describe the first up-call that has different answers in two histories of the same up-calls; empty if there is none."""
+    """Return a description of the first up-call that has different answers in two histories of the same up-calls.
+
+    The text is empty if all answers are equal.
+
+    Raises:
+        ValueError: No answer differs, but the histories have different lengths.
+    """
     for one, other in zip(recorded, again, strict=True):
         if one.answer != other.answer:
             return f"{describe(one.moment, one.call)} {one.call}: first {one.answer}, then {other.answer}"

@@ -85,7 +85,7 @@ class UpCallView(Cluster):
     """The `Cluster` of one up-call in the virtual cluster: it shows one moment and collects commands.
 
     The moment is exact here, so an impossible command is an error in the policy and raises `IllegalCommand`. In a real
-    cluster the view can be out of date, and the core refuses such commands.
+    cluster the view can be out of date, and the engine refuses such commands.
 
     Attributes:
         commands: The commands given so far, in order.

@@ -57,7 +57,7 @@ class SpinningError(AssertionError):
 class VirtualCluster(Commands):
     """A simulation, in virtual time, of one experiment with a policy and its slots. It is deterministic and does no I/O.
 
-    It makes the up-calls in the order of the real core: one at a time; `ApplicationStat` before the `IterationFinish`
+    It makes the up-calls in the order of the real engine: one at a time; `ApplicationStat` before the `IterationFinish`
     of the same report; and `AllocateJobs` last, only if a slot is idle and something relevant to allocation has
     changed. Every command is checked against the exact state. An illegal one raises `IllegalCommand`, which names the
     up-call.
@@ -93,7 +93,7 @@ class VirtualCluster(Commands):
         delays: Durations of all other operations; None: all are 0.
         respond: Function that returns the result of a `Predict` (a `hopyard.predictor.Prediction`) or an `Ask`. It may
             raise `Unanswered`. None: all requests fail.
-        refuse: Function that returns why the core refuses a command, as if its state had changed; an empty text accepts
+        refuse: Function that returns why the engine refuses a command, as if its state had changed; an empty text accepts
             it. None: all commands are accepted.
         data: The experiment's partitions; None: it names no data. Slot m01 is on the node "node-m01", which has its
             partitions while it exists.
@@ -190,7 +190,10 @@ class VirtualCluster(Commands):
         return self.history
 
     def rebuild(self, policy: Policy) -> None:
-        """Replace the policy, as after a crash: `policy` gets all recorded up-calls and then serves the experiment."""
+        """Replace the policy, as after a crash: `policy` gets all recorded up-calls and then serves the experiment.
+
+        The answers to the recorded up-calls are discarded, and not compared with the recorded answers.
+        """
         replay(policy, self.history)
         self.policy = policy
 
@@ -282,7 +285,7 @@ class VirtualCluster(Commands):
     def request(self, ticket: str, hyperparameters: Hyperparameters, position: int) -> None:
         """Request, as a client, a configuration trained to a position.
 
-        If the policy accepts requests, a job is created for it.
+        If the policy overrides `on_request`, a job is created for the request; otherwise the request has no effect.
 
         Args:
             ticket: Identifies the request.

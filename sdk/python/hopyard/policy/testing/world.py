@@ -24,7 +24,7 @@ class VirtualStep:
         metrics: The metrics that the job reports at its end.
         seconds: The duration in virtual seconds.
         finished: Whether the training process then has nothing left to train.
-        examples: In an evaluation in parts, the number of examples behind the metrics.
+        examples: In an evaluation that is divided among several runs, the number of examples behind the metrics.
     """
 
     metrics: Metrics
@@ -54,7 +54,7 @@ def steady(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
 
 
 def counting(made: int) -> Hyperparameters:
-    """Return the configuration {"x": made + 1}; a generator without end."""
+    """Return the configuration {"x": made + 1}, where `made` is the number of earlier configurations; a generator without end."""
     return {"x": made + 1}
 
 
@@ -183,10 +183,10 @@ class VirtualJob:
         failures: Number of its failed runs.
         losses: Number of successive lost runs without progress.
         limit: The position at which it is complete; None: that of the experiment.
-        queued: Its place in the order of idle jobs.
+        queued: A number that orders idle jobs of equal priority; the smallest one starts first.
         run: Its current run; None: none.
         points: Its learning curve.
-        parts: The reports of evaluations in parts, by position and partition.
+        parts: The reports of evaluations that are divided among several runs (parts), by position and partition.
         saves: Its snapshots by position: the virtual time at which each is in the store, and the slot that has it until
             then.
     """
@@ -250,8 +250,8 @@ class VirtualJob:
         Args:
             position: The position of the report.
             step: The iteration with the metrics.
-            part: The partition of an evaluation in parts; the parts at a position are averaged, weighted by their
-                examples.
+            part: For one of the runs (parts) among which an evaluation is divided, the name of its partition; the parts at
+                a position are averaged, weighted by their examples. Empty: any other report.
         """
         metrics = dict(step.metrics)
         if part:

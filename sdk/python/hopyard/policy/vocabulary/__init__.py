@@ -1,6 +1,6 @@
-"""The types that policies and the core exchange: up-calls, decisions, commands, and the values in them.
+"""The types that policies and the engine exchange: up-calls, decisions, commands, and the values in them.
 
-All types are frozen dataclasses or enumerations from the standard library. The deterministic core, the policy host, the
+All types are frozen dataclasses or enumerations from the standard library. The deterministic engine, the policy host, the
 simulator and tests of policies use them without conversion. The corresponding messages are in
 `hopyard/v1/policy.proto`.
 """

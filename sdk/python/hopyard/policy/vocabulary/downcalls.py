@@ -1,4 +1,4 @@
-"""Down-calls: the commands of a policy to the core, and their outcomes.
+"""Down-calls: the commands of a policy to the engine, and their outcomes.
 
 Fields named `job`, `slot` and `experiment` contain ids.
 """
@@ -18,7 +18,7 @@ MOST_SECONDS: Final = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class ReserveSlot:
-    """Reserve an idle slot: only commands of this policy that name the slot can use it until `ReleaseSlot`.
+    """The command to reserve an idle slot: only commands of this policy that name the slot can use it until `ReleaseSlot`.
 
     Attributes:
         slot: The id of the slot.
@@ -29,7 +29,7 @@ class ReserveSlot:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSlot:
-    """Make a reserved slot idle again.
+    """The command to make a reserved slot idle again.
 
     Attributes:
         slot: The id of the slot.
@@ -40,7 +40,7 @@ class ReleaseSlot:
 
 @dataclass(frozen=True, slots=True)
 class CreateJob:
-    """Create a job.
+    """The command to create a job.
 
     Attributes:
         job: The id of the new job (`Cluster.new_job_id`).
@@ -59,7 +59,7 @@ class CreateJob:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Start or resume an idle job on one slot, or on all slots of a gang.
+    """The command to start or resume an idle job on one slot, or on all slots of a gang.
 
     Attributes:
         job: The id of an idle job.
@@ -74,8 +74,9 @@ class StartJob:
         from_snapshot: The snapshot from which the run starts: (job, position); None: the job's newest snapshot, or the
             beginning if it has none.
         preemptible: If False, the run keeps its slots up to `until` even if the share decreases.
-        parts: For one part of an evaluation in parts, the number of all parts: their metrics are combined when all have
-            reported. 0: the run evaluates alone, and its report is used at once.
+        parts: With the mode EVALUATE, the number of runs (parts) among which the evaluation is divided, each on one
+            partition; their metrics are combined when all parts have reported. 0: only this run evaluates, and its report is
+            used at once.
     """
 
     job: str
@@ -92,7 +93,7 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class AmendRun:
-    """Change a job's current run. An `AnswerReady` follows; its result has `accepted` and the run's `position`.
+    """The command to change a job's current run. An `AnswerReady` follows; its result has `accepted` and the run's `position`.
 
     Attributes:
         job: The id of a job with a run.
@@ -109,7 +110,7 @@ class AmendRun:
 
 @dataclass(frozen=True, slots=True)
 class SuspendJob:
-    """Suspend a running job: at its next boundary the run saves its state and releases its slots.
+    """The command to suspend a running job: at its next boundary the run saves its state and releases its slots.
 
     Attributes:
         job: The id of a job with a run.
@@ -120,7 +121,7 @@ class SuspendJob:
 
 @dataclass(frozen=True, slots=True)
 class TerminateJob:
-    """End a job for good: a running one at its next boundary, an idle one at once.
+    """The command to end a job for good: a running one at its next boundary, an idle one at once.
 
     Attributes:
         job: The id of the job.
@@ -131,7 +132,7 @@ class TerminateJob:
 
 @dataclass(frozen=True, slots=True)
 class ForkJob:
-    """Create a job that starts from another job's snapshot. The snapshot is kept until the new job has its own.
+    """The command to create a job that starts from another job's snapshot. The snapshot is kept until the new job has its own.
 
     Attributes:
         job: The id of the new job (`Cluster.new_job_id`).
@@ -150,7 +151,7 @@ class ForkJob:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob:
-    """Give an idle job another job's results up to a position, without a run.
+    """The command to give an idle job another job's results up to a position, without a run.
 
     If `Policy.evaluates` is set, the policy uses it with `source` equal to `job` to complete a job that has trained to
     its end with the job's own results.
@@ -170,7 +171,7 @@ class AnswerJob:
 
 @dataclass(frozen=True, slots=True)
 class LabelJob:
-    """Set the priority of a job. Idle jobs are ordered by priority, highest first, then FIFO.
+    """The command to set the priority of a job. Idle jobs are ordered by priority, highest first, then FIFO.
 
     Attributes:
         job: The id of the job.
@@ -183,7 +184,7 @@ class LabelJob:
 
 @dataclass(frozen=True, slots=True)
 class Predict:
-    """Request the experiment's predictor to extrapolate a job's curve. Exactly one `PredictionReady` follows.
+    """The command that asks the experiment's predictor to extrapolate a job's curve. Exactly one `PredictionReady` follows.
 
     Attributes:
         ticket: Identifies the answer.
@@ -199,7 +200,7 @@ class Predict:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Send a request to a solver (`hopyard.solver`), such as a planner with a time limit. Exactly one `AnswerReady` follows.
+    """The command to send a request to a solver (`hopyard.solver`), such as a planner. Exactly one `AnswerReady` follows.
 
     Attributes:
         ticket: Identifies the request and its answer.
@@ -216,11 +217,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Request a `TimerFired` at a time.
+    """The command that requests a `TimerFired` at a time.
 
     Attributes:
         ticket: Identifies the timer; the `TimerFired` has the same ticket.
-        at: The time in seconds since the epoch, by the core's clock.
+        at: The time in seconds since the epoch, by the engine's clock.
     """
 
     ticket: str
@@ -229,7 +230,9 @@ class WakeAt:
 
 @dataclass(frozen=True, slots=True)
 class EndExperiment:
-    """End the experiment as if its target were reached. The winner is saved and completed; all other jobs are terminated.
+    """The command to end the experiment as if its target were reached.
+
+    The winner is saved and completed; all other jobs are terminated.
 
     Attributes:
         reason: The reason, a sentence for users.
@@ -244,9 +247,9 @@ class EndExperiment:
 
 @dataclass(frozen=True, slots=True)
 class BillRun:
-    """Declare which experiments of a group need the results of a job's run. They share the slot time of the run in equal parts.
+    """The command to declare which experiments of a group need the results of a job's run.
 
-    The declaration applies from the run's next report on.
+    They share the slot time of the run in equal parts. The declaration applies from the run's next report on.
 
     Attributes:
         job: The id of a job with a run.
@@ -260,11 +263,11 @@ class BillRun:
 
 @dataclass(frozen=True, slots=True)
 class KeepSnapshots:
-    """Declare from which snapshots of a job a run may still start. The policy must not start from any other one later.
+    """The command to declare from which snapshots of a job a run may still start.
 
-    The command replaces earlier `KeepSnapshots` for the job and earlier requests with `snapshot_at`; save points
-    requested later are kept as usual. Snapshots that the job retains in any case are not affected. An ended job whose
-    experiment has left its group retains only its result.
+    The policy must not start from any other one later. The command replaces earlier `KeepSnapshots` for the job and earlier
+    requests with `snapshot_at`; save points requested later are kept as usual. Snapshots that the job retains in any case are
+    not affected. An ended job whose experiment has left its group retains only its result.
 
     Attributes:
         job: The id of the job.
@@ -297,11 +300,11 @@ Command = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of one command that the core has checked.
+    """The outcome of one command that the engine has checked.
 
     Attributes:
         command: The command.
-        accepted: Whether the core carried it out.
+        accepted: Whether the engine carried it out.
         reason: Why it was refused; None if it was accepted.
     """
 
@@ -317,7 +320,7 @@ class Answer:
     Attributes:
         number: The number of the up-call.
         decision: The decision on the run; only for an `IterationFinish`, else None.
-        commands: The commands in the order in which the core carries them out, before the decision.
+        commands: The commands in the order in which the engine carries them out, before the decision.
     """
 
     number: int

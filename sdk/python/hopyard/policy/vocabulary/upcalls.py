@@ -15,12 +15,17 @@ from hopyard.policy.vocabulary.values import Hyperparameters, Report, RunEndReas
 
 @dataclass(frozen=True, slots=True)
 class AllocateJobs:
-    """Slots are idle within the experiment's share, or a requested snapshot is available (`Policy.forks`)."""
+    """The up-call to start jobs, made when slots are idle within the experiment's share.
+
+    If the policy sets `Policy.forks`, it is also made when a requested snapshot is available.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationStat:
-    """A job reported metrics at a position above its high-water mark, or a run with mode PROFILE reported its measurement.
+    """The up-call after a report of a job at a position above its high-water mark (the highest position reported before).
+
+    It also passes the measurement of a run with mode PROFILE.
 
     Attributes:
         job: The id of the job.
@@ -37,7 +42,7 @@ class ApplicationStat:
 
 @dataclass(frozen=True, slots=True)
 class IterationFinish:
-    """A run finished an iteration. The answer must contain a decision on the run.
+    """The up-call after an iteration of a run. The answer must contain a decision on the run.
 
     Attributes:
         job: The id of the job.
@@ -63,7 +68,7 @@ class IterationFinish:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """A run has ended. Its slots are idle or lost.
+    """The up-call after the end of a run. Its slots are idle or lost.
 
     Attributes:
         job: The id of the job.
@@ -86,7 +91,7 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class JobCreated:
-    """A created or forked job has its configuration and is idle.
+    """The up-call for a created or forked job that has its configuration and is idle.
 
     Attributes:
         job: The id of the job.
@@ -97,7 +102,7 @@ class JobCreated:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorExhausted:
-    """A job could not be created because the generator has no further configuration.
+    """The up-call for a job that could not be created, because the generator has no further configuration.
 
     Attributes:
         job: The id that `create_job` returned; the job does not exist.
@@ -108,7 +113,7 @@ class GeneratorExhausted:
 
 @dataclass(frozen=True, slots=True)
 class PredictionReady:
-    """A request with `Cluster.predict` was answered.
+    """The up-call with the answer to `Cluster.predict`.
 
     Attributes:
         ticket: The ticket of the request.
@@ -125,7 +130,7 @@ class PredictionReady:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReady:
-    """A request with `Cluster.ask` or `Cluster.amend_run` was answered.
+    """The up-call with the answer to `Cluster.ask` or `Cluster.amend_run`.
 
     Attributes:
         ticket: The ticket of the request.
@@ -141,7 +146,7 @@ class AnswerReady:
 
 @dataclass(frozen=True, slots=True)
 class RequestMade:
-    """A client requested a configuration trained to a position.
+    """The up-call for a client's request to train a configuration to a position.
 
     Attributes:
         ticket: Identifies the client's request.
@@ -162,11 +167,11 @@ class RequestMade:
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """The number of slots that the experiment may hold has changed.
+    """The up-call after a change of the number of slots that the experiment may hold.
 
     Attributes:
         slots: The new number.
-        deadline: If the experiment holds more slots than that, the time (seconds since the epoch) after which the core
+        deadline: If the experiment holds more slots than that, the time (seconds since the epoch) after which the engine
             suspends runs; None: it does not hold too many.
     """
 
@@ -176,7 +181,7 @@ class ShareChange:
 
 @dataclass(frozen=True, slots=True)
 class SlotsChange:
-    """The slots of the experiment changed, or other nodes than before have its partitions.
+    """The up-call after a change of the slots of the experiment, or of the nodes that have its partitions.
 
     Attributes:
         joined: The ids of the added slots.
@@ -189,7 +194,7 @@ class SlotsChange:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentChange:
-    """The experiment, or an experiment of the group, changed. Experiments join and end only in a group.
+    """The up-call after a change of the experiment, or of an experiment of the group. Experiments join and end only in a group.
 
     Attributes:
         change: What happened; "target" means that the target changed.
@@ -202,7 +207,7 @@ class ExperimentChange:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The time requested with `Cluster.wake_at` has come.
+    """The up-call at the time that was requested with `Cluster.wake_at`.
 
     Attributes:
         ticket: The ticket that `wake_at` returned.

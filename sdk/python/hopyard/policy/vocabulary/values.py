@@ -22,7 +22,7 @@ ExperimentId = NewType("ExperimentId", str)
 
 
 class ExperimentState(enum.Enum):
-    """The state of an experiment. The core has a table of the allowed transitions.
+    """The state of an experiment. The engine has a table of the allowed transitions.
 
     Attributes:
         ended: Whether the state is COMPLETED, STOPPED or FAILED: the experiment has no slots and no running jobs,
@@ -44,7 +44,7 @@ class ExperimentState(enum.Enum):
 
 
 class JobState(enum.Enum):
-    """The state of a job. The core has a table of the allowed transitions.
+    """The state of a job. The engine has a table of the allowed transitions.
 
     A job is HELD while a user has paused it. A policy must ignore it until it is idle again: commands to start or end
     it are refused.
@@ -116,7 +116,7 @@ class RunKey(NamedTuple):
 class RunEndReason(enum.Enum):
     """How a run ended.
 
-    UNTIL: it reached its `until` position and saved. SUSPENDED: the policy or a user suspended it. PREEMPTED: the core
+    UNTIL: it reached its `until` position and saved. SUSPENDED: the policy or a user suspended it. PREEMPTED: the engine
     took its slots. LOST: its node or process was lost. FAILED: the training failed. TERMINATED: its job was ended.
     """
 
@@ -180,7 +180,7 @@ class Report:
         position: The job's progress in units (>= 0).
         metrics: The values of the metrics by name. NaN and infinite values are allowed.
         seconds: Elapsed seconds of training since the run's previous report.
-        part: In an evaluation in parts, the name of the input partition; empty: all data.
+        part: In an evaluation that is divided among several runs (parts), the name of this run's partition; empty: all data.
         examples: Number of examples behind the metrics, the weight when parts are combined (0 has the weight 1).
         at_until: Whether the run has reached its `until` position and waits for a decision.
         finished: Whether the training process has nothing left to train. The job is then complete.

@@ -1,4 +1,4 @@
-"""Sentences of the reasons for which the core refuses a policy's command."""
+"""Sentences of the reasons for which the engine refuses a policy's command."""
 
 from __future__ import annotations
 

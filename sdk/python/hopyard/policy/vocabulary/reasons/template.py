@@ -41,7 +41,8 @@ class Sentence:
     """The template of the sentence of one reason code.
 
     Args:
-        template: The text with placeholders (see the module).
+        template: The text with placeholders for arguments, such as `{job}` or `{position:d}`, and optional parts in `[...]` (see
+            the module).
         meaning: When the engine uses this code, for the table of codes in docs/reasons.md.
     """
 
@@ -65,7 +66,7 @@ class Sentence:
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """The names of the arguments that every reason with this code must have: those outside `[...]`."""
+        """The names of the arguments that every reason with this code must have: those outside the optional parts `[...]`."""
         return frozenset(part.name for part in self._parts if isinstance(part, _Field))
 
     def text(self, arguments: Mapping[str, Any]) -> str:

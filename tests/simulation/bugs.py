@@ -290,9 +290,9 @@ BUGS: dict[str, Bug] = {
     "quota drops what a run loads": Bug(_quota_drops_what_is_loaded, first=14),
     "room taken of what is needed": Bug(_room_takes_what_is_needed, first=3),
     "snapshot dropped that the policy asked for": Bug(_asked_snapshots_not_kept, ("rungs", "tree")),
-    "something happens while a policy thinks": Bug(_thinking_disturbed),
-    "slot granted that a thinking experiment believes its own": Bug(_believed_slot_granted, first=34),
-    "commands sent to processes lost while a policy thought": Bug(_started_in_vain, first=87),
+    "an event is applied during a pending up-call": Bug(_thinking_disturbed),
+    "slot granted that an experiment with a pending up-call still holds": Bug(_believed_slot_granted, first=34),
+    "commands sent to processes lost during a pending up-call": Bug(_started_in_vain, first=87),
     "generator not told of reports": Bug(_generator_not_told),
     "predictions awaited of jobs that are over": Bug(_predictions_of_jobs_that_are_over, ("predict",)),
 }

@@ -107,7 +107,7 @@ def test_ctrl_c_suspends_and_says_how_to_go_on(
     assert run(["run", str(experiment_file), "--data", str(data)]) == 130
     out, err = capsys.readouterr()
     assert "PAUSED" in out
-    assert f"suspended; go on with: hopyard resume e1 --data {data}" in err
+    assert f"suspended; resume it with: hopyard resume e1 --data {data}" in err
     assert not is_locked(data)
 
 

@@ -91,7 +91,7 @@ def test_an_interrupted_run_leaves_what_there_is(
     assert reports >= InterruptedModel.after
     assert re.search(rf"traces of {len(traces)} jobs?, {reports} reports", err)
     assert bool(left) == bool(re.search(rf"; {left} jobs? without a report left out: {re.escape(str(file))}\n", err))
-    assert f"suspended; go on with: hopyard resume e1 --data {data}" in err
+    assert f"suspended; resume it with: hopyard resume e1 --data {data}" in err
 
 
 @pytest.mark.usefixtures("_interrupted")

@@ -269,7 +269,7 @@ async def test_a_generator_that_hangs_fails_its_experiment_with_the_reason_and_n
         assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
         failed = await client.wait(hangs.id, HANG_SECONDS)
         assert failed.state is ExperimentState.FAILED
-        assert "Hangs broke its promises" in failed.reason
+        assert "Hangs violated the generator contract" in failed.reason
         said = f"took longer than {GENERATOR_LIMIT:g} s"
         assert said in failed.reason
         jobs = await client.jobs(hangs.id)

@@ -170,7 +170,7 @@ async def test_a_generator_that_hangs_is_given_up_and_says_so(brief: GeneratorHo
     hanging = [asyncio.ensure_future(brief.create_job("hangs", job)) for job in "bc"]
     await asyncio.sleep(0)
     assert await brief.create_job("quick", "a") == first
-    reason = rf"the generator .*:Hangs broke its promises: create\('b'\) took longer than {LIMIT:g} s"
+    reason = rf"the generator .*:Hangs violated the generator contract: create\('b'\) took longer than {LIMIT:g} s"
     for call in hanging:  # The one that waited behind it too.
         with pytest.raises(GeneratorFailed, match=reason):
             await call

@@ -1,6 +1,6 @@
 """The kinds of parameters and the parser of their written forms (the forms in an experiment file).
 
-To add a kind, write a `Parameter` subclass and add it to `KINDS`. Parsing, errors, spaces and generators then support
+To add a kind, write a `Parameter` subclass and add it to `_ALL`. Parsing, errors, spaces and generators then support
 it.
 """
 

@@ -101,7 +101,7 @@ class Parameter(ABC):
 
     def _counted(self) -> int:
         if self.size is None:
-            raise ParameterError(f"{self.kind} is a continuum: it says itself where its values lie")
+            raise ParameterError(f"{self.kind} is continuous: its class must override `to_unit` and `from_unit`")
         return self.size
 
     @abstractmethod

@@ -296,7 +296,7 @@ class ExperimentCommands:
         stream, experiment = await self.loaded(name)
         if experiment.state.ended and action not in ("stop", "close"):
             raise Conflict(
-                f"experiment {name} is {experiment.state.value} ({experiment.reason}); hopyard extend goes on with it"
+                f"experiment {name} is {experiment.state.value} ({experiment.reason}); run `hopyard extend` to continue it"
             )
         await self._runtime.apply(Operated(self._runtime.clock(), stream.id, action, ExperimentId(name)))
 
@@ -388,7 +388,7 @@ class ExperimentCommands:
             new = [each for each in wanted if not known(stream, experiment, each)]
             if new and (experiment.state.ended or experiment.state is ExperimentState.ENDING):
                 raise Conflict(
-                    f"experiment {name} is {experiment.state.value} ({experiment.reason}); hopyard extend goes on with it"
+                    f"experiment {name} is {experiment.state.value} ({experiment.reason}); run `hopyard extend` to continue it"
                 )
             at = self._runtime.clock()
             asked = [

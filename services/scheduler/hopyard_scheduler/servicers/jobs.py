@@ -175,7 +175,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
             raise NotFound(f"experiment {name} has no job {job!r}; hopyard jobs {name} lists them")
         if experiment.state.ended:
             raise Conflict(
-                f"experiment {name} is {experiment.state.value}, and none of its jobs trains; hopyard extend goes on"
+                f"experiment {name} is {experiment.state.value}, and none of its jobs trains; run `hopyard extend` to continue it"
             )
         return stream
 

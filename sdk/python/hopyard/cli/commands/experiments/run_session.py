@@ -98,7 +98,7 @@ class RunSession:
                 else:
                     command = self.resume_command(self._experiment)
                     back = "; jobs go back to their last snapshot" if self._own is not None else ""
-                    say(f"interrupted{back}; go on with: {command}")
+                    say(f"interrupted{back}; resume it with: {command}")
                 return EXIT_INTERRUPTED
             finally:
                 if self._traces is not None and self._experiment is not None:
@@ -232,7 +232,7 @@ class RunSession:
             return EXIT_FAILED
         if trouble := await metric_error(client, present, jobs):
             say(f"warning: {trouble}")
-        say(f"suspended; go on with: {self.resume_command(present)}")
+        say(f"suspended; resume it with: {self.resume_command(present)}")
         return EXIT_INTERRUPTED
 
     async def _ended(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:

@@ -174,7 +174,9 @@ class ExperimentGenerator:
             raise self._fail(f"for job {job} it proposed {show(proposed)}, but {'; '.join(problems)}")
 
     def _fail(self, reason: str) -> GeneratorFailed:
-        self._failure = f"experiment {self.experiment}: the generator {self._spec.name} violated the generator contract: {reason}"
+        self._failure = (
+            f"experiment {self.experiment}: the generator {self._spec.name} violated the generator contract: {reason}"
+        )
         return GeneratorFailed(self._failure)
 
 

@@ -219,7 +219,9 @@ def give_up(work: Work[Any]) -> bool:
         if work.thread is None or not work.thread.is_alive():
             return
         if times == 0:
-            _log.warning("thread %s is still running after its work was abandoned; it ends with this process", work.thread.name)
+            _log.warning(
+                "thread %s is still running after its work was abandoned; it ends with this process", work.thread.name
+            )
             return
         work.insist()
         loop.call_later(INSIST_SECONDS, again, times - 1)

@@ -47,7 +47,9 @@ async def test_a_paused_job_stays_where_it_is_and_its_experiment_goes_on(
     again = await client.job(found, "1")
     assert (ended.state, again.state, again.position) == (ExperimentState.COMPLETED, JobState.COMPLETED, 30)
     assert again.attempt > job.attempt
-    with pytest.raises(Conflict, match="is COMPLETED, and none of its jobs trains; run `hopyard extend` to continue it"):
+    with pytest.raises(
+        Conflict, match="is COMPLETED, and none of its jobs trains; run `hopyard extend` to continue it"
+    ):
         await client.pause_job(found, "1")
     with pytest.raises(NotFound, match="has no job '9'; hopyard jobs"):
         await client.stop_job(found, "9")

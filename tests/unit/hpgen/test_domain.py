@@ -173,7 +173,9 @@ def test_exhaustion_is_remembered() -> None:
 def test_a_generator_that_raises_answers_no_more() -> None:
     made = ExperimentGenerator("e", spec(f"{HERE}:Crashes"))
     first = made.create_job("a")
-    message = r"the generator .*Crashes violated the generator contract: create\('b'\) raised RuntimeError: out of ideas"
+    message = (
+        r"the generator .*Crashes violated the generator contract: create\('b'\) raised RuntimeError: out of ideas"
+    )
     for _ in range(2):
         with pytest.raises(GeneratorFailed, match=message):
             made.create_job("b")

@@ -21,7 +21,7 @@ def _one_more(milestones: tuple[int, ...]) -> st.SearchStrategy[seq.Sequence]:
 
 
 _simple: st.SearchStrategy[seq.Sequence] = st.one_of(
-    st.builds(seq.Constant, _numbers),
+    st.builds(seq.ConstantSequence, _numbers),
     st.builds(seq.Linear, _numbers, _numbers, _counts),
     st.builds(seq.Exponential, _numbers, _gammas),
     st.builds(seq.Step, _numbers, _counts, _gammas),

@@ -49,7 +49,7 @@ class ScriptRun:
             return ProcessExit(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
         return None
 
-    def forsake(self) -> None:
+    def end_children(self) -> None:
         """Do nothing: the script itself must ensure that its child processes end with it."""
 
 

@@ -15,9 +15,9 @@ BOUNDS = {
     "crowded_packages": 1,
     "import_cycles": 0,
     "gerund_or_participle_modules": 0,
-    "class_names_used_twice": 6,
-    "class_names_used_twice_in_a_package": 2,
-    "small_modules_with_one_importer": 33,
+    "class_names_used_twice": 4,
+    "class_names_used_twice_in_a_package": 0,
+    "small_modules_with_one_importer": 25,
 }
 
 NO_REASONS = {

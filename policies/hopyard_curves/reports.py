@@ -49,7 +49,7 @@ def finite(curve: Curve) -> FiniteReports:
 def spacing(curve: Curve) -> int:
     """Return the usual distance between reports, in the experiment's unit, at least 1.
 
-    It is the median distance, or the first position if the curve has one report.
+    It is the median distance, or the first position if the curve has one report. The curve must have a report.
     """
     if len(curve.positions) < 2:
         return max(1, curve.positions[0])

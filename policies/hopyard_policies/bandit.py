@@ -65,7 +65,10 @@ class BanditPolicy(DefaultPolicy):
         self._passed: dict[str, int] = {}  # number of boundaries at which a job was judged
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """At a boundary, terminate the job if its best value is too far from the best; otherwise let it train to the next boundary."""
+        """At a boundary, terminate the job if its best value is too far from the best of the experiment.
+
+        Otherwise the job trains to the next boundary without a decision.
+        """
         job = cluster.jobs[event.job]
         # A run that is ending ignores decisions, so the boundary remains to be judged.
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:

@@ -210,8 +210,10 @@ class DefaultPolicy(ElasticPolicy):
         return next(open_groups, groups[-1] if len(groups[-1]) < self._width else [])
 
     def _target(self, cluster: Cluster, cohort: Sequence[JobView]) -> int:
-        """Return the position at which the present round ends.
+        """Return the position at which the present round ends: the end of the epoch that the slowest job has begun.
 
+        Jobs that have ended or are HELD are left out; a job yet to be created is at position 0. The result is at most the largest
+        maximum position in the cohort. If no job is left, it is the end of the first epoch.
         A job that lost its run is at the position that it had reached before, even if it must train up to it again.
         """
         top = max((job.max_position for job in cohort), default=cluster.experiment.max_position)
@@ -270,7 +272,12 @@ class DefaultPolicy(ElasticPolicy):
         return left
 
     def _fill_elastically(self, cluster: Cluster, elastic: Elastic) -> None:
-        """Start idle jobs on gangs and create jobs in advance. If no job waits or will wait, move running jobs to wider gangs."""
+        """Start idle jobs on gangs and create jobs in advance. If no job waits or will wait, move running jobs to wider gangs.
+
+        Args:
+            cluster: The view of the up-call.
+            elastic: Assigns gangs to the jobs.
+        """
         able = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         waiting = elastic.start(
             cluster,

@@ -75,7 +75,7 @@ class EarlyTermPolicy(DefaultPolicy):
         return Decision.proceed(self._undisturbed(job))
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Terminate the job if the predicted probability that it becomes as good as the best is below `delta`.
+        """Terminate the job if the predicted probability that it becomes as good as the best job so far is below `delta`.
 
         Answers that are not for the pending request of a job, errors, and predictions for ended jobs are ignored.
         """

@@ -67,7 +67,10 @@ class MedianPolicy(DefaultPolicy):
         self._averages: dict[int, list[float]] = {}  # by boundary, ascending; larger is better, minus infinity is worst
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """At a boundary, terminate the job if its best value is worse than the median; otherwise let it train to the next boundary."""
+        """At a boundary, terminate the job if its best value is worse than the median of the other jobs' averages.
+
+        Otherwise the job trains to the next boundary without a decision.
+        """
         job = cluster.jobs[event.job]
         # A run that is ending ignores decisions, so the boundary remains to be judged.
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:

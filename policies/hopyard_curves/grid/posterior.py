@@ -105,6 +105,13 @@ class _Line:
     """Posterior means and covariances of the terms level and rise of the curve model (see the module), in each mixture component.
 
     Each array has the axes (wanders, shapes, noises, scales of the rise).
+
+    Attributes:
+        level: Mean of the level.
+        rise: Mean of the rise.
+        level_level: Variance of the level.
+        level_rise: Covariance of level and rise.
+        rise_rise: Variance of the rise.
     """
 
     level: Floats
@@ -217,6 +224,12 @@ def _at_most(
 ) -> tuple[Floats, _Line]:
     """Condition level and rise on per_level * level + per_rise * rise <= bound, in each component.
 
+    Args:
+        line: Means and covariances of level and rise without the condition.
+        per_level: The factor of the level.
+        per_rise: The factor of the rise.
+        bound: The upper bound of the weighted sum.
+
     Returns:
         The log probability of the condition in each component, and the means and covariances of level and rise under
         it.
@@ -258,6 +271,10 @@ def _steady(values: Floats) -> NDArray[np.bool_]:
 
 def _grouped(abscissae: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
     """Average neighbouring reports, so that at most `MOST` points remain.
+
+    Args:
+        abscissae: Abscissae of the reports, ascending.
+        values: The normalized reports, in the same order.
 
     Returns:
         The mean abscissa, the mean value and the number of reports of each group of neighbours.

@@ -220,7 +220,12 @@ def log_density(theta: Floats, about: Posterior, curve: Floats) -> float:
 
 @compiled
 def log_densities(thetas: Floats, about: Posterior) -> Floats:
-    """Return the `log_density` of each row of `thetas`."""
+    """Return the log posterior density of each row of `thetas` up to a constant; see `log_density`.
+
+    Args:
+        thetas: Parameter vectors of the model, one in each row.
+        about: The curve and the kept families.
+    """
     found = np.empty(thetas.shape[0])
     curve = np.empty(max(2, about.values.size))
     for row in range(found.size):

@@ -60,6 +60,10 @@ def chances(samples: Samples, target: float) -> Floats:
     """Return, for each position, the probability that a report is at least `target`, a normalized value; noise is included.
 
     It is the function "posterior_prob_x_greater_than" of the code that Domhan et al. published.
+
+    Args:
+        samples: The samples, as normalized values.
+        target: The normalized value to reach.
     """
     counted = samples.usable & (samples.sigmas > 0)[:, None]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

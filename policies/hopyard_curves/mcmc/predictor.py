@@ -34,6 +34,21 @@ class McmcPredictor(Predictor):
 
     If no family fits a curve, the prediction is the mean of its last five reports, with a standard deviation of at
     least a quarter of the range between the worst and the best expected value (`Scale`).
+
+    The published settings are 100 walkers and 700 steps (HyperDrive; originally 2,500).
+
+    Args:
+        walkers: Minimum number of walkers. At least twice the number of model parameters are used (96 with all
+            families).
+        steps: Number of steps of each walker, including `burn_in`.
+        burn_in: Number of initial steps that are discarded.
+        thin: Of the steps after `burn_in`, every `thin`-th one is used.
+        sampler: `stretch` (compiled), or `emcee`: the same moves by the package emcee, several times slower.
+        **parameters: Not allowed; any other parameter raises `PredictorParameterError`.
+
+    Raises:
+        PredictorParameterError: A parameter is unknown, a value is invalid, or no step would be used.
+        Unsupported: A package is missing; the message says what to install.
     """
 
     def __init__(
@@ -46,21 +61,6 @@ class McmcPredictor(Predictor):
         sampler: str = "stretch",
         **parameters: Any,
     ) -> None:
-        """Set the parameters. The published settings are 100 walkers and 700 steps (HyperDrive; originally 2,500).
-
-        Args:
-            walkers: Minimum number of walkers. At least twice the number of model parameters are used (96 with all
-                families).
-            steps: Number of steps of each walker, including `burn_in`.
-            burn_in: Number of initial steps that are discarded.
-            thin: Of the steps after `burn_in`, every `thin`-th one is used.
-            sampler: `stretch` (compiled), or `emcee`: the same moves by the package emcee, several times slower.
-            **parameters: Not allowed; any other parameter raises `PredictorParameterError`.
-
-        Raises:
-            PredictorParameterError: A parameter is unknown, a value is invalid, or no step would be used.
-            Unsupported: A package is missing; the message says what to install.
-        """
         super().__init__(**parameters)
         for name, value, least in (
             ("walkers", walkers, 2),

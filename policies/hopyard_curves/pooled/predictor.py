@@ -46,12 +46,17 @@ class PooledPredictor(Predictor):
     Runs of earlier experiments, together with those of this one, give a second prediction. The two predictions are
     mixed by how well each predicts this experiment's runs from the others. If too few runs exist to compare them, both
     have the same weight.
+
+    Args:
+        **parameters: Not allowed: the predictor has no parameters.
+
+    Raises:
+        PredictorParameterError: Any parameter is given.
     """
 
     reads: ClassVar[Literal["nothing", "curves"]] = "curves"
 
     def __init__(self, **parameters: Any) -> None:
-        """Create the predictor. It has no parameters; any parameter raises `PredictorParameterError`."""
         super().__init__(**parameters)
         self._alone = GridPredictor()
 
@@ -83,7 +88,7 @@ class PooledPredictor(Predictor):
 
 
 def _usual(values: list[Floats]) -> Floats:
-    """Concatenate the values of runs and remove extreme outliers, such as those of diverged runs."""
+    """Concatenate the values of runs and remove extreme outliers, such as those of diverged runs. There must be a value."""
     together = np.concatenate(values)
     low, middle, high = np.quantile(together, (0.25, 0.5, 0.75))
     kept = np.abs(together - middle) <= _USUAL * (high - low)
@@ -109,7 +114,13 @@ def _faith(without: EnsembleScore, within: EnsembleScore) -> float:
 
 
 def _mixture(one: Prediction, other: Prediction, weight: float) -> Prediction:
-    """Return the mixture of two predictions with the same positions; `weight` is the probability of `other`."""
+    """Return the mixture of two predictions with the same positions; `weight` is the probability of `other`.
+
+    Args:
+        one: The first prediction.
+        other: The second prediction, with the same positions.
+        weight: The weight of `other`, in [0, 1]; that of `one` is 1 - `weight`.
+    """
     mean, deviation, reaches = (
         [np.array(getattr(each, name)) for each in (one, other)] for name in ("mean", "deviation", "reaches")
     )

@@ -19,7 +19,10 @@ class Amendments:
         return job in self._tickets
 
     def amend(self, cluster: Cluster, job: str, until: int) -> None:
-        """Request that the run of a job ends at the position `until` instead. Pass the answer to `heard` when it arrives."""
+        """Request that the run of a job ends at the position `until` instead. Pass the engine's answer to `heard` when it arrives.
+
+        The request replaces the record of an earlier one for this job.
+        """
         self._tickets[job] = cluster.amend_run(job, until=until)
 
     def forget(self, job: str) -> None:

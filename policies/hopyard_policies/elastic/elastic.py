@@ -35,15 +35,15 @@ class Elastic:
     waiting jobs, including jobs yet to be created, so that no job waits while others train on several slots. When no
     job waits, running jobs get the idle slots: if a wider gang saves more time than the move costs, the job is
     suspended at its next boundary and started on the wider gang. When the share shrinks, jobs move to narrower gangs
-    until they fit or have the smallest gang; the engine preempts the rest.
+    until they fit or have the smallest permitted gang; the engine preempts the rest.
 
     All slots of a gang belong to one kind of host. Each measured kind has its own profile: the seconds of a unit by number of
     slots. Slots are divided by the profile of the kind that the experiment has most of. A gang mixes kinds only if no kind
-    has enough slots for the smallest gang. A unit is one position of training.
+    has enough slots for the smallest permitted gang. A unit is one position of training.
 
     Args:
         option: The parameter `elastic` of a policy, a mapping with these optional keys. `profile`: seconds of a unit by
-            number of slots; the smallest number is the smallest gang. Without it the times of earlier experiments
+            number of slots; the smallest number is the smallest permitted gang. Without it the times of earlier experiments
             are used, and missing ones are measured (`hopyard_policies.elastic.profiling`). `anew`: measure all times, even if
             earlier experiments have measured them; False by default. `efficiency`: the least efficiency of a gang, in (0, 1],
             0.75 by default. `pause`: the seconds that moving a job costs, 10 by default. `most`: the most slots of a job, 16
@@ -86,7 +86,11 @@ class Elastic:
         self._begun = 0  # Number of jobs started in this up-call.
 
     def on_profile(self, stat: ApplicationStat) -> None:
-        """Record the time of a unit that a profiling run has measured."""
+        """Record the time of a unit that a profiling run has measured.
+
+        Args:
+            stat: The report of the profiling run. A report of any other job is ignored.
+        """
         if self._measuring is not None:
             self._measuring.took(stat)
             self._learn(self._measuring)
@@ -98,11 +102,14 @@ class Elastic:
 
     @property
     def least(self) -> int:
-        """The number of slots of the smallest gang."""
+        """The size, in slots, of the smallest gang that a job may train on: the smallest number in `profile`; 1 without a profile."""
         return self._given.sizes[0]
 
     def slots(self, cluster: Cluster) -> list[str]:
-        """Return the ids of idle slots, one for each job that can start now."""
+        """Return the ids of idle slots, one for each job that can start now on a gang of the smallest size (`least`).
+
+        The result is empty if too few slots are idle or the limit on concurrent jobs is reached.
+        """
         idle = cluster.idle_slots()
         return [slot.id for slot in idle[: min(len(idle) // self.least, self._places(cluster))]]
 
@@ -290,6 +297,10 @@ class Elastic:
     def _look(self, cluster: Cluster, left: Left) -> None:
         """Prepare an up-call: delete the records of jobs that are no longer moving to another gang.
 
+        Args:
+            cluster: The view of the up-call.
+            left: Returns the units of training (positions) that a job has left.
+
         These are the jobs that have started on their new gangs, did not suspend, ended while suspending, or are HELD.
         """
         self._know(cluster)
@@ -301,7 +312,7 @@ class Elastic:
                 del self._moving[name]
 
     def _places(self, cluster: Cluster) -> int:
-        """Return how many more jobs the limit on concurrent jobs allowed to train at the start of the up-call."""
+        """Return how many more jobs the limit on concurrent jobs allowed to train at the start of the up-call; `ENDLESS`: no limit."""
         limit = cluster.experiment.concurrency
         return ENDLESS if limit is None else max(limit - len(cluster.live_jobs()), 0)
 
@@ -310,7 +321,10 @@ class Elastic:
         return self._scalings.get(kind, self._given) if kind is not None else self._given
 
     def _main(self, cluster: Cluster) -> Scaling:
-        """Return the time of a unit by gang size on the kind of host of which the experiment has most slots."""
+        """Return the time of a unit by gang size on the kind of host of which the experiment has most slots.
+
+        Before any kind is measured, the result is the profile with which this object was created.
+        """
         if not self._scalings:
             return self._given
         counts = Counter(slot.hardware for slot in cluster.slots.values())

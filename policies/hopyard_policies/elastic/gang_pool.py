@@ -46,7 +46,7 @@ class GangPool:
         Args:
             wanted: The maximum size of the gang.
             kinds: For each kind of host, the time of a unit by gang size and the allowed sizes.
-            least: The size of the smallest gang.
+            least: The size of the smallest permitted gang.
 
         Returns:
             The ids of the slots.
@@ -73,7 +73,12 @@ class GangPool:
 
 
 def kind_of(slots: Mapping[str, SlotView], gang: Sequence[str]) -> str | None:
-    """Return the kind of host that all slots of a gang have; None: their kinds differ, or a slot does not exist any more."""
+    """Return the kind of host that all slots of a gang have; None: their kinds differ, or a slot does not exist any more.
+
+    Args:
+        slots: The present slots by id.
+        gang: The ids of the slots of the gang.
+    """
     kinds = {slots[name].hardware if name in slots else None for name in gang}
     return kinds.pop() if len(kinds) == 1 else None
 

@@ -24,12 +24,19 @@ class ElasticPolicy(Policy):
         self.scales = self._elastic is not None
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """Record the time of a unit that a profiling run has measured."""
+        """Record the time of a unit that a profiling run has measured; do nothing without elastic jobs.
+
+        A profiling run is a short run of a waiting job on some number of slots, whose training is discarded.
+
+        Args:
+            cluster: The view of the up-call.
+            stat: The report of the profiling run.
+        """
         if self._elastic is not None:
             self._elastic.on_profile(stat)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Record the end of a run if it was a profiling run."""
+        """Record the end of a run if it was a profiling run, which measures the time of a unit; ignore other runs."""
         if self._elastic is not None:
             self._elastic.on_run_end(run)
 
@@ -39,11 +46,16 @@ class ElasticPolicy(Policy):
             self._elastic.narrow(cluster, self._way)
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the number of slots of the smallest gang; 1 without elastic jobs."""
+        """Return the size, in slots, of the smallest gang that a job may train on; 1 without elastic jobs."""
         return self._elastic.least if self._elastic is not None else 1
 
     def _useful(self, cluster: Cluster, waiting: int) -> int:
-        """Return the number of slots that running jobs and `waiting` further jobs can use together."""
+        """Return the number of slots that running jobs and `waiting` further jobs can use together.
+
+        Args:
+            cluster: The view of the up-call.
+            waiting: The number of jobs that wait for slots.
+        """
         if self._elastic is not None:
             return self._elastic.demand(cluster, waiting, self._way)
         return cluster.busy_slots() + waiting

@@ -41,7 +41,11 @@ class ProfileBuilder:
         self._knows = anew
 
     def know(self, scaling: Mapping[str, Mapping[int, float]]) -> None:
-        """Load the measurements of earlier experiments, by kind of host and number of slots. Later calls have no effect."""
+        """Load the measurements of earlier experiments. Later calls have no effect, nor has any call if `anew` was given.
+
+        Args:
+            scaling: The seconds of a unit, by kind of host and number of slots. A kind without a time for one slot is ignored.
+        """
         if self._knows:
             return
         self._knows = True
@@ -58,10 +62,10 @@ class ProfileBuilder:
         return 0 if self._given_up or kind in self._over or wanted > self._most else wanted
 
     def room(self, kinds: Iterable[str]) -> int:
-        """Return how many slots a waiting job may use for profiling: the maximum while a kind must be measured, else 0.
+        """Return how many slots a waiting job may use for profiling: the parameter `most` while a kind must be measured, else 0.
 
         Args:
-            kinds: The kinds of host of the present slots. If there are none, the maximum is returned while nothing is measured.
+            kinds: The kinds of host of the present slots. If there are none, `most` is returned while nothing is measured.
         """
         there = set(kinds)
         trying = any(map(self.wanted, there)) if there else not self.profiles and not self._given_up
@@ -97,7 +101,7 @@ class ProfileBuilder:
         return ()
 
     def look(self, cluster: Cluster) -> None:
-        """Detect a refused profiling run: its job is neither starting, running nor suspending.
+        """Detect whether the engine refused to start the profiling run: its job is neither starting, running nor suspending.
 
         The profiling run is repeated later, up to `_TRIES` attempts; then profiling stops.
         """
@@ -109,7 +113,11 @@ class ProfileBuilder:
             self._again()
 
     def took(self, stat: ApplicationStat) -> None:
-        """Record the time that the profiling run has measured. If it is not positive and finite, no further profiling run starts."""
+        """Record the time that the profiling run has measured. If it is not positive and finite, no further profiling run starts.
+
+        Args:
+            stat: The report of the profiling run, with the metric `seconds`. A report of another job is ignored.
+        """
         if stat.job != self._job:
             return
         seconds, size = stat.report.metrics.get("seconds", math.nan), self.wanted(self._kind)
@@ -121,9 +129,9 @@ class ProfileBuilder:
             self._judge(self._kind)
 
     def ended(self, run: RunEnd) -> None:
-        """Record the end of a profiling run.
+        """Record the end of a profiling run; ignore other runs.
 
-        After a failure no further profiling run starts. A lost or preempted run is repeated, up to `_TRIES` attempts.
+        If the profiling run failed, no further profiling run starts. A lost or preempted run is repeated, up to `_TRIES` attempts.
         """
         if run.mode is not RunMode.PROFILE or run.job != self._job:
             return
@@ -134,7 +142,7 @@ class ProfileBuilder:
         self._job = ""
 
     def _judge(self, kind: str) -> None:
-        """Stop measuring a kind of host if its largest measured gang is less efficient than required."""
+        """Stop measuring a kind of host if the efficiency of its largest measured gang is below the parameter `efficiency`."""
         profile = self.profiles[kind]
         size, least = max(profile), min(profile)
         if least * profile[least] < self._efficiency * size * profile[size]:

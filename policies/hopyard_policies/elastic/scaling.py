@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 class Scaling:
     """The time of a unit of training by gang size (the number of slots), and the gang sizes that a job may use.
 
-    The efficiency of a gang is the slot time of a unit (seconds times slots) on the smallest gang divided by that on this gang.
+    The efficiency of a gang is the slot time of a unit (seconds times slots) on the smallest gang of the profile divided by
+    that on this gang.
 
     Args:
         profile: The seconds of a unit by number of slots; not empty.
@@ -35,7 +36,7 @@ class Scaling:
         return max((size for size in self.sizes if size <= slots), default=0)
 
     def saved(self, size: int, other: int, left: float) -> float:
-        """Return the seconds that training `left` units on `other` slots takes less than on `size` slots."""
+        """Return the seconds that training `left` units on `other` slots takes less than on `size` slots; negative if it takes more."""
         return left * (self._seconds[size] - self._seconds[other])
 
     def grow(self, sizes: list[int], weights: Sequence[float], spare: int) -> None:
@@ -67,7 +68,7 @@ class Scaling:
                 offer(index)
 
     def divide(self, weights: Sequence[float], slots: int) -> list[int]:
-        """Divide slots among jobs: first the smallest gang for each job, in order, then gangs are widened.
+        """Divide slots among jobs: first a gang of the smallest allowed size for each job, in order, then gangs are widened.
 
         Args:
             weights: For each job, the units that it has left, times the relative value of finishing it a second earlier.

@@ -119,7 +119,11 @@ class AshaPolicy(AsynchronousPolicy):
         return divided(self._configurations, self._ladder.lengths, self._ladder.eta, begun)
 
     def _growing(self, cluster: Cluster) -> int | None:
-        """Return the index of the bracket with the smallest (size + 1) / width, the first of several; None: all are full."""
+        """Return the index of the bracket for the next new configuration; None: all brackets are full.
+
+        It is the bracket with the smallest (size + 1) / width, the first of several. The size is the number of configurations that
+        the bracket has, the width is its part of all configurations.
+        """
         sizes = [bracket.size for bracket in self._ladder.brackets]
         room = [((sizes[i] + 1) / width, i) for i, width in enumerate(self._widths) if sizes[i] < width]
         return min(room)[1] if room else None

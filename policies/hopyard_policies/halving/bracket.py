@@ -91,7 +91,7 @@ class Bracket:
         return self._heading.get(job)
 
     def add(self, job: str) -> None:
-        """Add a configuration; its next rung is the bottom rung."""
+        """Add a configuration, given by the id of its job; its next rung is the bottom rung."""
         self.size += 1
         self._send(job, 0)
 
@@ -119,7 +119,12 @@ class Bracket:
                 yield job, number
 
     def promote(self, job: str, rung: int) -> None:
-        """Promote a job from the rung with the number `rung`, at which it has reported, to the next one."""
+        """Promote a job from the rung with the number `rung`, at which it has reported, to the next one.
+
+        Args:
+            job: The job; it must be in `able` at the rung.
+            rung: The number of the rung, which is not the top rung.
+        """
         here = self.rungs[rung]
         del here.able[next(index for index, result in enumerate(here.able) if result[2] == job)]
         here.promoted[job] = None

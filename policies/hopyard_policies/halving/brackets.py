@@ -89,7 +89,12 @@ def divided(n: int, rungs: Sequence[int], eta: int, begun: Sequence[int]) -> tup
 
 
 def needed(rungs: int, eta: int) -> int:
-    """Return the number of configurations with which a bracket of `rungs` rungs certainly trains one to its top rung."""
+    """Return the least number of configurations with which a bracket of `rungs` rungs certainly trains one to its top rung.
+
+    Args:
+        rungs: The number of rungs of the bracket.
+        eta: The reduction factor.
+    """
     return int(eta ** (rungs - 1))
 
 

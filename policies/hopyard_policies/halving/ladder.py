@@ -91,7 +91,10 @@ class Ladder:
         self._begins.append(s)
 
     def enter(self, job: str, bracket: int) -> None:
-        """Add a new configuration to the bracket with the index `bracket`; its next rung is the bottom rung."""
+        """Add a new configuration, given by the id of its job, to the bracket with the index `bracket`.
+
+        The configuration's next rung is the bottom rung of the bracket.
+        """
         self._home[job] = bracket
         self.brackets[bracket].add(job)
 

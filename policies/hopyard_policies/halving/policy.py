@@ -203,6 +203,9 @@ class HalvingPolicy(ElasticPolicy):
     def review(self, terms: ExperimentView) -> str:
         """Return a warning if there are too few configurations to train one to the top rung of a bracket; empty: no warning.
 
+        Args:
+            terms: The experiment, with its number of jobs and its maximum position.
+
         Raises:
             ValueError: No rungs or brackets with the given parameters exist for this maximum position.
         """
@@ -216,7 +219,7 @@ class HalvingPolicy(ElasticPolicy):
         return shortage(*self._beginnings(), self._ladder.eta)
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
-        """Return the rungs with their jobs for display, by bracket, from the bottom."""
+        """Return the rungs with their jobs for display, by bracket, from the bottom; empty before the first bracket exists."""
         return self._ladder.shown(self._width)
 
     def _width(self, bracket: int, rung: int) -> int | None:
@@ -226,7 +229,10 @@ class HalvingPolicy(ElasticPolicy):
     # ------------------------------------------------------------------------------------------------------------- rungs
 
     def _look(self, cluster: Cluster) -> None:
-        """Prepare an up-call: apply the present terms, decide rungs, and record queued jobs that reached their rungs or have ended."""
+        """Prepare an up-call: update brackets, decide rungs, and record queued jobs that reached their rungs or have ended.
+
+        The brackets follow from the experiment's present maximum position and number of jobs.
+        """
         self._started = {}
         terms = cluster.experiment
         if terms.running:
@@ -406,7 +412,12 @@ class HalvingPolicy(ElasticPolicy):
         cluster.start_job(job.id, slots, until=until, allowed=until)
 
     def _begin(self, cluster: Cluster, elastic: Elastic) -> None:
-        """Start the collected elastic jobs on gangs; queue those for which no gang is free."""
+        """Start the collected elastic jobs on gangs; queue those for which no gang is free.
+
+        Args:
+            cluster: The view of the up-call.
+            elastic: Assigns gangs to the jobs.
+        """
         jobs, self._gangs = self._gangs, []
         coming = self._others(cluster)
         for job in elastic.start(

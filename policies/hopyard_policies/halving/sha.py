@@ -75,7 +75,7 @@ class SynchronousPolicy(HalvingPolicy):
         self._open_ones = tuple(bracket for bracket in self._open_ones if not bracket.decided)
 
     def _end(self, cluster: Cluster, job: str) -> None:
-        """Terminate a job. A job that is HELD or about to be is terminated after a person has resumed it."""
+        """Terminate a job. A job that is HELD (paused by a person) or about to be is terminated after a person has resumed it."""
         state = cluster.jobs[job].state
         others = tuple(other for other in self._spared if other != job)
         # If the command was refused while the job is suspending, the job will be HELD.

@@ -105,7 +105,7 @@ class TunerState:
     # ------------------------------------------------------------------------------------------------------------- queries
 
     def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
-        """Yield the trials that the tuner wants trained beyond the position that it knows, with their errands (virtual runs)."""
+        """Yield the trials that the tuner wants trained beyond the position that it knows, with their virtual runs."""
         for state in self.states.values():
             if state.virtual_run is not None and not state.virtual_run.parked:
                 yield state, state.virtual_run
@@ -177,18 +177,21 @@ class TunerState:
         )
 
     def rests(self, cluster: Cluster) -> bool:
-        """Return whether the tuner trains nothing and will not train again under the present terms. Call it after a turn."""
+        """Return whether the tuner trains nothing and will not train again unless its experiment is changed, for example extended.
+
+        Call it after `turn`.
+        """
         waits = self._busy or self._calls or self.jobs_left or self._created or self._forks
         if waits or cluster.count(JobState.CREATING, JobState.HELD):
             return False
         return not self.demand(cluster)
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Return how many trials the tuner could train at a time, including running ones; None: no limit. Call it after a turn."""
+        """Return how many trials the tuner could train at a time, including running ones; None: no limit. Call it after `turn`."""
         return self.tuner.demand(self._bench(cluster, None))
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
-        """Return the tuner's rungs; None: the tuner has no rungs."""
+        """Return the tuner's rungs for display; None: the tuner does not compare trials at rungs."""
         return self.tuner.rungs(self._bench(cluster, None))
 
     # -------------------------------------------------------------------------------------------------------- up-calls
@@ -329,7 +332,15 @@ class TunerState:
                     virtual_run.parked = virtual_run.held = False
 
     def _end(self, cluster: Cluster, state: TrialState, reason: RunEndReason) -> None:
-        """End the errand of a trial, if it has one, and queue the `RunEnd`; the trial then waits or has ended for the tuner."""
+        """End the virtual run of a trial, if it has one, and queue a `RunEnd` for the tuner.
+
+        For the tuner the trial has then ended, if it was terminated or is fully trained; otherwise it waits.
+
+        Args:
+            cluster: The cluster in which the tuner's trials are jobs.
+            state: The tuner's knowledge of the trial.
+            reason: Why the virtual run ends; TERMINATED ends the trial.
+        """
         virtual_run = state.virtual_run
         if virtual_run is None:
             return
@@ -382,6 +393,10 @@ class TunerState:
 
         The best reports come first, so that a tuner that promotes while results arrive decides as if it had known all
         results.
+
+        Args:
+            cluster: The cluster in which the tuner's trials are jobs.
+            progress: The known progress of trials.
         """
         found: list[tuple[float, list[Call]]] = []
         before, self._looked = self._looked, progress.moves
@@ -447,5 +462,5 @@ class TunerState:
 
 
 def _running(cluster: Cluster) -> set[str]:
-    """Return the ids of the running experiments of a group."""
+    """Return the ids of the cluster's experiments that are running, without paused and ended ones."""
     return {name for name, terms in cluster.experiments.items() if terms.running}

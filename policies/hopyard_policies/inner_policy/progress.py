@@ -23,11 +23,11 @@ class Progress(Protocol):
         ...
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """Return the position up to which a trial is trained, by any job, and whether its training has finished."""
+        """Return the position up to which a trial is trained, by any job (0: not at all), and whether its training has finished."""
         ...
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """Return a trial's curve, at least up to the reached position.
+        """Return a trial's curve, at least up to the reached position; empty before the first report.
 
         The curve may contain reports beyond the trial's maximum position, but only of the same training.
         """
@@ -39,7 +39,15 @@ class Progress(Protocol):
 
 
 def value(call: Call, cluster: Cluster) -> float:
-    """Return the metric value of the report in an up-call, so that larger is better; minus infinity if it has no report or value."""
+    """Return the metric value of the report in an up-call, so that larger is better.
+
+    Args:
+        call: The up-call.
+        cluster: The view whose experiment gives the metric and its mode.
+
+    Returns:
+        The value; minus infinity if the up-call has no report, or the report no value of the metric.
+    """
     if not isinstance(call, ApplicationStat | IterationFinish):
         return -math.inf
     return cluster.experiment.rated(call.report.metrics.get(cluster.experiment.metric, math.nan))

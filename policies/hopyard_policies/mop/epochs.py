@@ -71,7 +71,10 @@ class EpochView(PassingCluster):
 
     @override
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        """Return a job's learning curve with one point for each epoch: the metrics at its end and the sum of its seconds."""
+        """Return a job's learning curve with one point for each epoch: the metrics at its end and the sum of its seconds.
+
+        An unfinished epoch has the metrics of its last report. The result is empty before the first report.
+        """
         ends: dict[int, CurvePoint] = {}
         seconds: dict[int, list[float]] = {}
         for point in self._cluster.curve(job):
@@ -109,7 +112,10 @@ class EpochView(PassingCluster):
 
 
 def prediction_in_epochs(prediction: PredictionReady, epoch: int) -> PredictionReady:
-    """Convert a prediction from units to epochs of `epoch` units by taking the points at the ends of epochs."""
+    """Convert a prediction from units to epochs of `epoch` units by taking the points at the ends of epochs.
+
+    A failed prediction is returned unchanged.
+    """
     found = prediction.result
     if found is None:
         return prediction

@@ -23,6 +23,11 @@ class Visit:
     """A run to start: the partitions on which a job is trained at the same time, and their slots in the order of ranks.
 
     A run on several slots is a gang; with a single partition it is one training unit on one slot.
+
+    Attributes:
+        job: The id of the job.
+        partitions: The names of the partitions, one for each rank.
+        slots: The ids of the slots, in the order of `partitions`.
     """
 
     job: str
@@ -114,12 +119,21 @@ class Gangs:
         return self._trial is not None and self._trial[0] == job
 
     def told(self, stat: ApplicationStat) -> None:
-        """Record the report of the test run. A program that trains on several partitions reports the metric `partitions`."""
+        """Record whether the program can train on a gang, by a report of the pending test run; without a pending one, do nothing.
+
+        A program that can train on several partitions reports the metric `partitions`.
+
+        Args:
+            stat: The report of the test run.
+        """
         if self._trial is not None:
             self._able[self._trial[1]] = "partitions" in stat.report.metrics
 
     def ended(self, run: RunEnd) -> None:
-        """Record the end of the test run. A program that failed, or whose test run was lost `LOSSES` times, trains on no gang."""
+        """Record the end of the pending test run; without a pending one, do nothing.
+
+        A program that failed before a report, or whose test runs were lost `LOSSES` times, trains on no gang.
+        """
         if self._trial is None:
             return
         (_, experiment), self._trial = self._trial, None

@@ -100,7 +100,7 @@ class MilpPlans:
         self._asked = _Asked(ticket, ahead.jobs, ahead.slots, ahead.partitions, epoch)
 
     def heard(self, answer: AnswerReady) -> None:
-        """Store the plan in an answer of the solver. Ignore answers to other requests and errors of the solver."""
+        """Store the plan (a schedule of units) in the solver's answer to the latest request. Ignore other answers and errors."""
         asked = self._asked
         if asked is None or answer.ticket != asked.ticket:
             return

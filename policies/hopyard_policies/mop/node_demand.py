@@ -30,6 +30,10 @@ class NodeDemand:
 
         The restriction starts when some available partition is on no node of the present slots. It ends when the nodes with remaining
         work are all nodes with data.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
         """
         there = {slot.node for slot in cluster.slots.values()}
         if not all(there.intersection(each.nodes) for each in (*data.train, *data.evaluate) if each.nodes):
@@ -38,14 +42,22 @@ class NodeDemand:
             self._narrow = False
 
     def nodes(self, cluster: Cluster) -> set[str] | None:
-        """Return the names of the nodes on which slots are useful; None: any node."""
+        """Return the names of the nodes on which slots are useful; None: any node.
+
+        None is returned if the data are not known, are available everywhere, or are on no known node.
+        """
         data = cluster.data
         if data is None or any(each.anywhere for each in (*data.train, *data.evaluate)):
             return None
         return (self._awaited(cluster, data) if self._narrow else _holders(data)) or None
 
     def _awaited(self, cluster: Cluster, data: Data) -> set[str]:
-        """Return the nodes with partitions that jobs must still be trained or evaluated on; if none, all nodes with data."""
+        """Return the nodes with partitions that jobs must still be trained or evaluated on; if none, all nodes with data.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+        """
         nodes = {each.name: each.nodes for each in (*data.train, *data.evaluate)}
         every, found = _holders(data), set[str]()
         for job in self._jobs(cluster):
@@ -56,5 +68,9 @@ class NodeDemand:
 
 
 def _holders(data: Data) -> set[str]:
-    """Return the names of the nodes that hold at least one partition."""
+    """Return the names of the nodes that hold at least one partition.
+
+    Args:
+        data: The partitions and their nodes.
+    """
     return {node for each in (*data.train, *data.evaluate) for node in each.nodes}

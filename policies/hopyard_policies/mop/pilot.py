@@ -67,7 +67,9 @@ class Pilot:
     def told(self, data: Data, stat: ApplicationStat) -> None:
         """Add the training time that a pilot run has reported to the estimates.
 
-        The time is the metric `seconds` of the report, for one unit on the partition `stat.input`.
+        Args:
+            data: The partitions, whose sizes relate the times of different partitions.
+            stat: The report of a pilot run. Its metric `seconds` is the time of one unit on the partition `stat.input`.
         """
         sizes = {each.name: size(each, data.train) for each in data.train}
         mean = sum(sizes.values()) / len(sizes)
@@ -76,7 +78,7 @@ class Pilot:
             self._estimates.learn(stat.job, slot, sizes[stat.input] / mean, stat.report.metrics.get("seconds", 0.0))
 
     def ended(self, run: RunEnd) -> None:
-        """Record the end of a pilot run. After a failure or more than `LOSSES` lost runs, no further pilot run starts."""
+        """Record the end of a pilot run. If it failed or more than `LOSSES` pilot runs were lost, no further one starts."""
         slot = self._under_way.pop(run.job, "")
         if run.job == self._everywhere:
             self._visited.add(slot)
@@ -92,7 +94,12 @@ class Pilot:
             self._everywhere = ""
 
     def _chosen(self, slot: str, waiting: list[JobView]) -> JobView | None:
-        """Return the job of which a pilot run should start on the idle slot with the id `slot`; None: no job."""
+        """Return the job of which a pilot run should start on the idle slot with the id `slot`; None: no job.
+
+        Args:
+            slot: The id of the slot.
+            waiting: Idle jobs that the tuner wants trained beyond their present positions.
+        """
         for job in waiting:
             if job.id == self._everywhere and slot not in self._visited:
                 return job

@@ -170,9 +170,10 @@ class MopPolicy(Policy):
         self._hear_and_begin(cluster, prediction)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Pass the answer to the tuner if the tuner made the request, otherwise store the plan that the solver has found.
+        """Pass the answer to the tuner if the tuner made the request, otherwise store the schedule that the solver has found.
 
-        After an answer to the tuner, start the work that the tuner then requests.
+        The solver is used with the scheduler `milp` only. An answer of the solver without a schedule, or to an outdated request, is
+        ignored. After an answer to the tuner, start the work that the tuner then requests.
         """
         if self._search.owns(answer.ticket):
             self._hear_and_begin(cluster, answer)
@@ -180,7 +181,15 @@ class MopPolicy(Policy):
             self._exact.heard(answer)
 
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """Record the training time that a pilot run measured, or whether the program trained on a gang in its test run."""
+        """Record the training time that a pilot run measured, or whether the program trained on a gang in its test run.
+
+        A pilot run trains a configuration on a few examples; a test run is the first run of a program on a gang. The training of
+        both is discarded.
+
+        Args:
+            cluster: The view of the up-call.
+            stat: The report of the pilot run or test run.
+        """
         if self._gangs.trying(stat.job):
             self._gangs.told(stat)
         elif self._pilot is not None and cluster.data is not None:
@@ -191,7 +200,11 @@ class MopPolicy(Policy):
         self._hear_and_begin(cluster, timer)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Record the end of a unit, an evaluation, a pilot run or a test run. If the run was lost, its work remains to be done."""
+        """Record the end of a unit, an evaluation, a pilot run or a test run. If the run was lost, its work remains to be done.
+
+        A pilot run measures the training time of a configuration on a few examples. A test run finds out whether the program can
+        train on a gang. The training of both is discarded.
+        """
         if run.mode is RunMode.EVALUATE:
             part = self._evaluating.pop(run.job, "")
             if run.reason is RunEndReason.UNTIL:
@@ -253,7 +266,8 @@ class MopPolicy(Policy):
         """Return the nodes on which slots are useful, or None for any node.
 
         These are the nodes that hold data. If the present slots do not cover all partitions, these are only the nodes whose partitions
-        jobs must still be trained or evaluated on in their present epochs.
+        jobs must still be trained or evaluated on in their present epochs. None is returned if the data are not known, are available
+        everywhere, or are on no known node.
         """
         return self._places.nodes(cluster)
 
@@ -296,14 +310,24 @@ class MopPolicy(Policy):
         self.allocate_jobs(cluster)
 
     def _turn(self, cluster: Cluster, data: Data) -> None:
-        """Let the tuner process its queued up-calls and decide. With a barrier, do nothing while any job has work left in its epoch."""
+        """Let the tuner process its queued up-calls and decide. With a barrier, do nothing while any job has work left in its epoch.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+        """
         if not (self._barrier and self._under_way):
             told: set[str] = set()
             # End jobs before the tuner creates new ones, so that a generator that learns from results has theirs.
             self._search.turn(cluster, data, lambda: self._end(cluster, data, told))
 
     def _idles(self, cluster: Cluster, data: Data) -> bool:
-        """Return whether the policy has no work now, and neither jobs in creation nor the tuner can lead to further work."""
+        """Return whether the policy has no work now, and neither jobs in creation nor the tuner can lead to further work.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+        """
         if cluster.count(JobState.CREATING) or any(self._busy(job, data) for job in self._open(cluster)):
             return False
         waits = (job for job in cluster.idle_jobs() if self._search.wanted(job, len(data.train)) > job.position)
@@ -313,6 +337,10 @@ class MopPolicy(Policy):
 
     def _look(self, cluster: Cluster, data: Data) -> bool:
         """Update whether some jobs have work left in their epochs, and record finished epochs for the tuner.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
 
         Returns:
             True if any job has finished an epoch, including its evaluation, since the last call.
@@ -329,7 +357,12 @@ class MopPolicy(Policy):
         return new
 
     def _busy(self, job: JobView, data: Data) -> bool:
-        """Return whether a job has work left in its present epoch: training that the tuner wants, a run, or an evaluation."""
+        """Return whether a job has work left in its present epoch: training that the tuner wants, a run, or an evaluation.
+
+        Args:
+            job: The job.
+            data: The partitions and their nodes.
+        """
         goal = self._goals.get(job.id, 0)
         trains = job.position < min(goal, self._search.wanted(job, len(data.train)))
         return trains or job.state.live or bool(self._parts_left(job, data))
@@ -362,6 +395,10 @@ class MopPolicy(Policy):
         """Set the end of the next epoch for each job that the tuner wants trained further, so that units start.
 
         With a barrier, do nothing while any job has work left in its epoch.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
         """
         if self._barrier and (self._under_way or cluster.count(JobState.CREATING)):
             return
@@ -390,11 +427,21 @@ class MopPolicy(Policy):
             self._pilot.forget(job)
 
     def _waiting(self, cluster: Cluster, data: Data) -> list[JobView]:
-        """Return the idle jobs that the tuner wants trained beyond their present positions."""
+        """Return the idle jobs that the tuner wants trained beyond their present positions.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+        """
         return [job for job in cluster.idle_jobs() if self._search.wanted(job, len(data.train)) > job.position]
 
     def _left(self, job: JobView, data: Data) -> Collection[str]:
-        """Return the names of the partitions that a job must still be trained on in its epoch; after training, be evaluated on."""
+        """Return the names of the partitions that a job must still be trained on in its epoch; after training, be evaluated on.
+
+        Args:
+            job: The job.
+            data: The partitions and their nodes.
+        """
         names, epoch = {each.name for each in data.train if each.nodes}, len(data.train)
         if job.position >= min(self._goals.get(job.id, 0), self._search.wanted(job, epoch)):
             return self._parts_left(job, data)
@@ -406,7 +453,12 @@ class MopPolicy(Policy):
     # -------------------------------------------------------------------------------------------------------- evaluation
 
     def _parts_left(self, job: JobView, data: Data) -> list[str]:
-        """Return the names of the partitions on which a job must still be evaluated; empty unless it is at the end of its epoch."""
+        """Return the names of the partitions on which a job must still be evaluated; empty unless it is at the end of its epoch.
+
+        Args:
+            job: The job.
+            data: The partitions and their nodes.
+        """
         if job.position == 0 or job.position != self._goals.get(job.id):
             return []
         done = self._visits.evaluated(job)
@@ -416,6 +468,10 @@ class MopPolicy(Policy):
         """Start an evaluation on each idle slot whose node holds a partition that an idle job must be evaluated on.
 
         The caller does this before it starts training units, because evaluations are short and the tuner waits for their results.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
         """
         if not data.evaluate:
             return
@@ -434,7 +490,12 @@ class MopPolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- training
 
     def _train(self, cluster: Cluster, data: Data) -> None:
-        """Start training units on idle slots: on gangs if few configurations train, otherwise by the scheduler's rule."""
+        """Start training units on idle slots: on gangs if few configurations train, otherwise by the scheduler's rule.
+
+        Args:
+            cluster: The view of the up-call.
+            data: The partitions and their nodes.
+        """
         wanted = {job.id: self._search.wanted(job, len(data.train)) for job in self._open(cluster)}
         jobs = [job for job in self._open(cluster) if job.position < min(self._goals.get(job.id, 0), wanted[job.id])]
 

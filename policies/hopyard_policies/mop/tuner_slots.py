@@ -76,7 +76,12 @@ class TunerSlots:
         return new
 
     def hear(self, call: Call | Verdict, data: Data) -> None:
-        """Queue an up-call, or the refusal of a command, for the tuner's next turn. Positions in it are converted to epochs."""
+        """Queue an up-call, or the refusal of a command, for the tuner's next turn. Positions in it are converted to epochs.
+
+        Args:
+            call: The up-call or refusal, with positions in training units.
+            data: The partitions and their nodes.
+        """
         epoch = len(data.train)
         if isinstance(call, PredictionReady):
             call = prediction_in_epochs(call, epoch)
@@ -142,12 +147,22 @@ class TunerSlots:
     # ------------------------------------------------------------------------------------------------------------ queries
 
     def idles(self, cluster: Cluster, data: Data) -> bool:
-        """Return whether the tuner has had its first turn and does not want more configurations trained than it trains now."""
+        """Return whether the tuner has had its first turn and does not want more configurations trained than it trains now.
+
+        Args:
+            cluster: The view of the up-call, with positions in training units.
+            data: The partitions and their nodes.
+        """
         wanted = self._tuning.demand(self._view(cluster, data))
         return self._turned and wanted is not None and wanted <= self.busy
 
     def rungs(self, cluster: Cluster, data: Data) -> tuple[Rung, ...] | None:
-        """Return the tuner's rungs, with positions in units; None: the tuner has no rungs."""
+        """Return the tuner's rungs, with positions in units; None: the tuner has no rungs.
+
+        Args:
+            cluster: The view of the up-call, with positions in training units.
+            data: The partitions and their nodes.
+        """
         found = self._tuning.rungs(self._view(cluster, data))
         return found and tuple(replace(rung, position=rung.position * len(data.train)) for rung in found)
 

@@ -43,7 +43,7 @@ class VisitHistory:
         self._evaluated: dict[str, dict[int, set[str]]] = {}
 
     def start(self, job: str, unit: RunningUnit) -> None:
-        """Record the start of a unit."""
+        """Record that a job, given by its id, has started a unit, or several units on a gang."""
         self.running[job] = unit
 
     def end(self, run: RunEnd) -> RunningUnit | None:
@@ -95,13 +95,21 @@ class VisitHistory:
         return self._trained.get(job.id, {}).get(job.position, ()) if job.position < job.high_water else ()
 
     def order(self, job: str) -> Sequence[str]:
-        """Return the names of the partitions that a job was trained on, ordered by position. A repeated training uses this order."""
+        """Return the names of the partitions that a job was trained on, ordered by position; empty: none.
+
+        A repeated training uses this order.
+        """
         trained = self._trained.get(job, {})
         return [name for position in sorted(trained) for name in trained[position]]
 
 
 def size(partition: Partition, partitions: Sequence[Partition]) -> float:
-    """Return the size of a partition for planning: its examples, or its bytes if some partitions have no number of examples."""
+    """Return the size of a partition for planning: its examples, or its bytes if some partitions have no number of examples.
+
+    Args:
+        partition: The partition.
+        partitions: All partitions of the same data, which decide between examples and bytes.
+    """
     if all(each.examples for each in partitions):
         return float(partition.examples or 1)
     return float(max(partition.bytes, 1))

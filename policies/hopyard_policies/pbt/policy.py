@@ -165,7 +165,7 @@ class PbtPolicy(Policy):
             self._leave(job.id)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Remove the member from its population, because the generator has no configuration for it."""
+        """Remove the member that was to be created from its population, because the generator has no configuration for it."""
         self._leave(exhausted.job)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
@@ -282,7 +282,7 @@ class PbtPolicy(Policy):
     def _slowest(self, cluster: Cluster, population: Population) -> int:
         """Return the position of the last boundary that the slowest member has passed, perhaps with a run that was lost.
 
-        Members that have ended or are HELD are left out.
+        Members that have ended or are HELD are left out. The result is 0 if no member remains or one has passed no boundary.
         """
         reached = [
             job.high_water

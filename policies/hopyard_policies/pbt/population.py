@@ -39,7 +39,7 @@ class Population:
     poor: set[str] = field(default_factory=set)
 
     def leave(self, job: str) -> None:
-        """Remove a member and its results."""
+        """Remove a member, given by the id of its job, and its results; do nothing if it is not a member."""
         self.members.pop(job, None)
         self.results.pop(job, None)
         self.inherited.pop(job, None)
@@ -60,7 +60,7 @@ class Population:
         self.results[child], self.inherited[child] = results, history
 
     def history(self, job: str) -> list[float]:
-        """Return the results of a member at each boundary, including those of its parents before it was forked."""
+        """Return the results of a member at each boundary, including those of its parents before it was forked; empty: none."""
         return self.inherited.get(job, self.results.get(job, []))
 
     def passes(self, job: str, position: int, value: float) -> bool:
@@ -80,17 +80,23 @@ class Population:
         return True
 
     def is_better(self, one: str, other: str) -> bool:
-        """Return whether the member `one` was strictly better than the member `other` at the last boundary that both have passed."""
+        """Return whether the member `one` was strictly better than the member `other` at the last boundary that both have passed.
+
+        Both must have results.
+        """
         mine, theirs = self.results[one], self.results[other]
         both = min(len(mine), len(theirs)) - 1
         return mine[both] > theirs[both]
 
     def best(self, part: float) -> list[str]:
-        """Return the best fraction `part` of the population, best first; the number of members is rounded down."""
+        """Return the best fraction `part` of the population among members with results, best first; the count is rounded down."""
         return self._ranked()[: self._share(part)]
 
     def is_last(self, job: str, part: float) -> bool:
-        """Return whether a member is in the worst fraction `part` of the population. Members without results are ranked last."""
+        """Return whether a member is in the worst fraction `part` (0..1) of the population.
+
+        Members without results are counted as the worst, but the result for them is False.
+        """
         return job in self._ranked()[len(self.members) - self._share(part) :]
 
     def _share(self, part: float) -> int:

@@ -184,7 +184,13 @@ class BoundaryPolicy(ElasticPolicy):
         cluster.start_job(job.id, slots, until=job.max_position, allowed=self._allowed(cluster, job))
 
     def _start_elastically(self, cluster: Cluster, elastic: Elastic, waiting: list[JobView]) -> None:
-        """Start as many jobs on gangs as there are slots; if no job waits, move running jobs to wider gangs."""
+        """Start as many jobs on gangs as there are slots; if no job waits, move running jobs to wider gangs.
+
+        Args:
+            cluster: The view of the up-call.
+            elastic: Assigns gangs to the jobs.
+            waiting: The waiting jobs, in the order in which they get slots.
+        """
         unmade = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         able = elastic.first(waiting)
         now = able[: len(elastic.slots(cluster))]

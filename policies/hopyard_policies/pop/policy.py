@@ -81,7 +81,7 @@ class PopPolicy(BoundaryPolicy):
         super().allocate_jobs(cluster)
 
     def confidences(self, cluster: Cluster) -> dict[str, float]:
-        """Return the confidence p of each open job for which it is known, by job id."""
+        """Return the confidence p of each job that has not ended and has had a prediction, by job id."""
         return {job.id: self._outlooks[job.id].confidence for job in cluster.open_jobs() if job.id in self._outlooks}
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
@@ -112,7 +112,7 @@ class PopPolicy(BoundaryPolicy):
         return *super()._books(), self._outlooks
 
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
-        """Update a job's confidence and expected remaining time; terminate the job if its confidence is too low."""
+        """Update a job's confidence and expected remaining time; terminate the job if its confidence is below `least_confidence`."""
         outlook = self._outlooks[job.id] = self.outlook(cluster, job, prediction.reaches)
         if outlook.confidence < self._least:
             cluster.terminate_job(job.id)

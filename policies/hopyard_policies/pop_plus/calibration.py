@@ -75,7 +75,7 @@ class PredictionHistory:
         self._fresh = None
 
     def end(self, job: str) -> None:
-        """Record that a job ended without reaching the target."""
+        """Record that a job ended without reaching the target; do nothing if no prediction for it is stored."""
         track = self.tracks.get(job)
         if track is None or track.ended:
             return

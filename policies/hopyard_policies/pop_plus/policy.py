@@ -85,7 +85,7 @@ class PopPlusPolicy(BoundaryPolicy):
         return decision
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Measure the seconds from the command to suspend a run to its end."""
+        """Measure the seconds from the command to suspend a run to its end; runs that end otherwise are not measured."""
         super().on_run_end(cluster, run)
         self._began.pop(run.job, None)
         left_at = self._left.pop(run.job, None)

@@ -407,6 +407,9 @@ class Dispatch:
         """Return the run that trains a stage and what follows; None: no job can train it.
 
         Of the trials that need the stage and whose jobs are idle, the one with the most seconds of training is chosen.
+
+        Args:
+            ready: The stage, which can start now.
         """
         stage = ready.stage
         best: tuple[float, int] | None = None
@@ -424,7 +427,12 @@ class Dispatch:
         return found
 
     def _nearest(self, slots: list[SlotView], start: _Start) -> SlotView:
-        """Return the slot that last ran the job whose state is loaded, else a slot on its node, else the first of `slots`."""
+        """Return the slot that last ran the job whose state is loaded, else a slot on its node, else the first of `slots`.
+
+        Args:
+            slots: The idle slots, at least one.
+            start: The run to start.
+        """
         maker = start.stage.start.save or start.trial
         last = self._books.slots.get(maker, "")
         held = self._cluster.slots.get(last)

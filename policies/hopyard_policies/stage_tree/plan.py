@@ -198,7 +198,7 @@ class SearchPlan:
         return upper
 
     def leaf(self, trial: str) -> StageNode:
-        """Return the last node on a trial's path."""
+        """Return the last node on a trial's path; a trial that is not in the plan raises `KeyError`."""
         return self._leaves[trial]
 
     def node(self, trial: str, position: int) -> StageNode:
@@ -286,7 +286,12 @@ class SearchPlan:
         return 0, ""
 
     def saves(self, node: StageNode, available: Available) -> Iterator[tuple[int, str]]:
-        """Yield the snapshots in a node that can be loaded: position and first job that has one. Delete lost ones from the node."""
+        """Yield the snapshots in a node that can be loaded: position and first job that has one. Delete lost ones from the node.
+
+        Args:
+            node: The node.
+            available: Returns whether a snapshot can be loaded.
+        """
         for position, owners in list(node.saves.items()) if node.saves else ():
             for owner in [owner for owner in owners if not available(owner, position)]:
                 owners.remove(owner)

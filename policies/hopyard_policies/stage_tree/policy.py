@@ -369,6 +369,8 @@ class StageTreePolicy(Policy):
     def _train_further(self, cluster: Cluster, progress: Progress, terms: ExperimentView) -> None:
         """Create a job that continues the best completed trial of an experiment beyond its end, if any trial is completed.
 
+        The best trial is the one with the best last value of the metric. Trials without a finite value are left out.
+
         Args:
             cluster: The view of the up-call; receives the command.
             progress: The known progress of trials.
@@ -401,7 +403,7 @@ class _Progress:
 
     @property
     def moves(self) -> int:
-        """A counter, increased when any trial is trained further."""
+        """A counter, increased when any trial is trained further or is marked as changed."""
         return self._plan.moves
 
     def moved(self, trial: str, since: int) -> bool:

@@ -22,6 +22,11 @@ class PrefixEquality(Protocol):
         """Return the largest position in 0..until up to which two configurations train the same.
 
         For the result p, the hyperparameter values used at the positions 0..p-1 are equal, so the states at p are equal.
+
+        Args:
+            one: A configuration.
+            other: Another configuration.
+            until: The last position that is compared.
         """
         ...
 
@@ -29,6 +34,10 @@ class PrefixEquality(Protocol):
         """Return a key for the hyperparameter values that a configuration uses at a position.
 
         Two configurations that train the same beyond the position have equal keys.
+
+        Args:
+            given: The configuration.
+            position: The position.
         """
         ...
 

@@ -21,7 +21,7 @@ class Requests:
         self._experiments: dict[str, str] = {}
 
     def add(self, job: JobView) -> None:
-        """Request that a job is trained to its maximum position."""
+        """Request that a job is trained to its maximum position. A job that has ended is recorded, but not trained."""
         self.states[job.id] = TrialState(job.id)
         self._experiments[job.id] = job.experiment
         self._look(self.states[job.id], job)
@@ -38,7 +38,7 @@ class Requests:
         return found
 
     def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
-        """Yield the states of the additional trials that are not fully trained yet, with their errands (virtual runs)."""
+        """Yield the states of the additional trials that are not fully trained yet, with their virtual runs."""
         for state in self.states.values():
             if state.virtual_run is not None:
                 yield state, state.virtual_run

@@ -26,7 +26,7 @@ class RequestedRun:
         until: The position at which it parks.
         saves: The positions at which it has been requested to save.
         leaving: Whether this policy has decided to end it.
-        late: Save points that the run had already passed when they were requested.
+        late: Positions at which it was requested to save after it had already passed them.
         wanted: The experiments that pay for it, each with the position up to which it wants the training.
         firm: Whether the run had already passed the `until` of an amendment; then it is not shortened again.
     """
@@ -51,7 +51,7 @@ class PolicyState:
         plan: The search plan.
         tuners: The tuners of the group.
         requests: Additional trials, which no tuner sees.
-        save_every: The number of units between save points; None: save only where trials branch off.
+        save_every: The number of units between the positions at which runs save; None: save only where trials branch off.
         keeping: Decides which snapshots of ended jobs are kept.
         times: Measured costs of training and of runs.
         runs: Current runs by trial.
@@ -112,7 +112,7 @@ class PolicyState:
         return self.tuners.state(trial) or self.requests.states.get(trial)
 
     def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
-        """Yield all trials that tuners or clients want trained further, with their errands (virtual runs)."""
+        """Yield all trials that tuners or clients want trained further, with their virtual runs."""
         yield from self.tuners.virtual_runs()
         yield from self.requests.virtual_runs()
 

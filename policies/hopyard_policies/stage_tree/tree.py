@@ -84,7 +84,12 @@ class TreePoint:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A piece of training from the state `start` to the state `end`, done by one run without a stop."""
+    """A piece of training from the state `start` to the state `end`, done by one run without a stop.
+
+    Attributes:
+        start: The state from which the training starts.
+        end: The state with which it ends; later than `start` on the same path.
+    """
 
     start: TreePoint
     end: TreePoint

@@ -48,7 +48,10 @@ class Tuners:
     # ---------------------------------------------------------------------------------------------------------- trials
 
     def changes(self, experiment: str) -> int:
-        """Return a counter, increased when the state of any trial of an experiment changes."""
+        """Return a counter, increased when the state of any trial of an experiment changes.
+
+        An experiment without a tuner raises `KeyError`.
+        """
         return self._all[experiment].changes
 
     @property
@@ -65,12 +68,12 @@ class Tuners:
         return next((tuning.states[job] for tuning in self._all.values() if job in tuning.states), None)
 
     def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
-        """Yield the trials that tuners want trained beyond the position that they know, with their errands (virtual runs)."""
+        """Yield the trials that tuners want trained beyond the position that they know, with their virtual runs."""
         for tuning in self._all.values():
             yield from tuning.virtual_runs()
 
     def coming(self, cluster: Cluster) -> int:
-        """Return the number of trials that tuners could train in addition to the present ones. Call it after a turn."""
+        """Return the number of trials that tuners could train in addition to the present ones; 0: none. Call it after `turn`."""
         found = 0
         for name, tuning in self._all.items():
             if len(self._all) == 1 or cluster.experiments[name].running:
@@ -79,9 +82,9 @@ class Tuners:
         return found
 
     def rest(self, cluster: Cluster, experiment: str) -> bool:
-        """Return whether an experiment's tuner trains nothing and will not train again under the present terms.
+        """Return whether an experiment's tuner trains nothing and will not train again unless the experiment is changed.
 
-        Call it after a turn.
+        Call it after `turn`. A change is, for example, an extension. An experiment without a tuner raises `KeyError`.
         """
         return self._all[experiment].rests(self._view(cluster, experiment))
 
@@ -99,7 +102,12 @@ class Tuners:
     # ------------------------------------------------------------------------------------------------------- up-calls
 
     def turn(self, cluster: Cluster, progress: Progress) -> None:
-        """Let each tuner process its pending up-calls until it makes no further request."""
+        """Let each tuner process its pending up-calls until it makes no further request.
+
+        Args:
+            cluster: The view of the up-call.
+            progress: The known progress of trials.
+        """
         for name in self._known(cluster):
             self._all[name].turn(self._view(cluster, name), progress)
 

@@ -23,7 +23,11 @@ class Rule(Protocol):
     """Decides which unit each idle slot starts. A rule is created for one problem and keeps track of its remaining units."""
 
     def free(self, config: int) -> None:
-        """Mark a configuration as idle, so that it may start a unit. Initially none is idle."""
+        """Mark a configuration as idle, so that it may start a unit. Initially none is idle.
+
+        Args:
+            config: The index of the configuration.
+        """
 
     def start(self, slots: Sequence[int]) -> list[tuple[int, TrainingUnit]]:
         """Decide which idle slots start a unit now.
@@ -234,7 +238,13 @@ class LongestFirst:
         return False
 
     def _take(self, slot: int, host: int, config: int) -> TrainingUnit:
-        """Remove a unit of a configuration from the units assigned to the slot `host`, so that `slot` trains it; return the unit."""
+        """Remove a unit of a configuration from the units assigned to the slot `host`, so that `slot` trains it; return the unit.
+
+        Args:
+            slot: The slot that trains the unit.
+            host: The slot to which the unit was assigned.
+            config: The configuration.
+        """
         partitions = self._todo[host][config]
         problem = self._problem
         held = partitions if slot == host else [q for q in partitions if slot in problem.holders[q]]
@@ -249,7 +259,7 @@ class LongestFirst:
         return TrainingUnit(config, partition)
 
     def _steal(self, slot: int) -> list[tuple[int, TrainingUnit]]:
-        """Take over a unit of the most loaded slot that an idle slot can help.
+        """Take over a unit for the idle slot `slot` from another slot: the one with the most remaining load that it can help.
 
         Returns:
             The idle slot and the unit, as the only item of a list; empty if there is no such unit.

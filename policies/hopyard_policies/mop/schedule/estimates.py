@@ -49,7 +49,10 @@ class Estimates:
         return all(each in self._costs for each in configs) and all(each in self._speeds for each in slots)
 
     def of(self, configs: Iterable[Hashable], slots: Iterable[Hashable]) -> tuple[list[float], list[float]]:
-        """Return the costs of the configurations (seconds for size 1 and speed 1) and the speeds of the slots, in the given orders."""
+        """Return the costs of the configurations (seconds for size 1 and speed 1) and the speeds of the slots, in the given orders.
+
+        Without any measurement all costs and speeds are 1.
+        """
         seen = [math.exp(cost) for cost in self._costs.values()]
         usual = math.fsum(seen) / len(seen) if seen else 1.0
         costs = [math.exp(self._costs[config]) if config in self._costs else usual for config in configs]

@@ -64,7 +64,12 @@ def _best(
 
 
 def randomized(problem: VisitProblem, rng: random.Random) -> VisitSchedule:
-    """Return one random schedule by Cerebro's Algorithm 1."""
+    """Return one random schedule by Cerebro's Algorithm 1.
+
+    Args:
+        problem: The scheduling problem.
+        rng: The source of random numbers.
+    """
     return carry_out(problem, Randomized(problem, rng))
 
 

@@ -59,7 +59,13 @@ class VisitProblem:
     config_after: Sequence[float] = ()
 
     def time(self, config: int, partition: int, slot: int) -> float:
-        """Return the seconds that a unit of a configuration and a partition takes on a slot."""
+        """Return the seconds that a unit of a configuration and a partition takes on a slot.
+
+        Args:
+            config: The index of the configuration.
+            partition: The index of the partition.
+            slot: The index of the slot.
+        """
         return self.costs[config] * self.sizes[partition] / self.speeds[slot]
 
     @cached_property

@@ -85,7 +85,12 @@ class Online:
         return started
 
     def ended(self, slot: int, seconds: float) -> None:
-        """Record that the unit on a slot has finished, and the seconds that it took. Discard the rule if the estimates changed much."""
+        """Record that the unit on a slot has finished. Discard the present rule if the estimates changed much.
+
+        Args:
+            slot: The index of the slot; a slot without a running unit raises `KeyError`.
+            seconds: The duration of the unit.
+        """
         unit = self.running.pop(slot)
         if self._estimates is not None:
             config, size = self._configs[unit.config], self._problem.sizes[unit.partition]

@@ -70,7 +70,7 @@ class DataLoss(HopyardError):
 
 
 class PermissionDenied(HopyardError):
-    """Raised when the caller is known, but not allowed to do this."""
+    """Raised when the caller is known, but not allowed to perform the operation."""
 
 
 class Unauthenticated(PermissionDenied):

@@ -106,9 +106,9 @@ def build(arguments: list[str]) -> Callable[..., Any]:
 
 
 def _know_options(group: TyperGroup) -> None:
-    """Add the plugin command on the command line to `group`, so that shell completion offers its options.
+    """Add the plugin command named on the command line that is being completed to `group`, so that its options are offered.
 
-    A command that cannot be loaded is ignored.
+    Nothing is added if the line names no plugin command, or one that cannot be loaded.
     """
     words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
     name = next((word for word in words if not word.startswith("-")), "")

@@ -54,8 +54,8 @@ def where(server: str | None, data: Path | None) -> str:
     """Return the options for another command to use the same cluster, with a leading blank; empty: it needs no options.
 
     Args:
-        server: The value of --server.
-        data: The value of --data.
+        server: The value of --server; None: not given.
+        data: The value of --data; None: not given.
     """
     server, folder = choose(server, data)
     if server is not None:
@@ -170,7 +170,19 @@ def with_client(
     agent: bool = False,
     fresh: bool = False,
 ) -> T:
-    """Call `work` with a client in a new event loop and return its result. The other arguments are those of `connected`."""
+    """Call `work` with a client in a new event loop and return its result.
+
+    Args:
+        server: The value of --server; None: not given.
+        data: The value of --data; None: not given.
+        purpose: Description of the command; see `connected`.
+        work: Coroutine function that receives the client. The client is closed when it returns.
+        agent: Whether a node agent runs during the command; see `connected`.
+        fresh: Whether to create a data directory in which no cluster has run.
+
+    Raises:
+        NotFound: No cluster has run in the data directory, and `fresh` is False.
+    """
 
     async def main() -> T:
         async with connected(server, data, purpose=purpose, agent=agent, fresh=fresh) as client:

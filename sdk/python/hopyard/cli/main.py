@@ -11,6 +11,8 @@ from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interru
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with 0 (done), 1 (failed), 2 (wrong use) or 130 (interrupted).
 
+    `arguments` are the words after `hopyard` on the command line; None: those of this process.
+
     The working directory is added to the import path, so that policies named `module:Class` are found, as in the services
     that `hopyard run` starts.
     """

@@ -44,7 +44,7 @@ STARTS_OVER: Final = (
 
 
 def incomplete_search_note(experiment: Experiment, jobs: Sequence[Job]) -> str:
-    """Return a remark if a search completed and no job reached `max_iterations`; empty if one did, or if there is no limit.
+    """Return a remark if a search completed before any job reached `max_iterations`; empty otherwise, also without this limit.
 
     Args:
         experiment: The ended experiment.

@@ -199,7 +199,14 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
 
 
 def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[Point]) -> RenderableType:
-    """Format the learning curve of a job as a text plot. `metric` is the name of the plotted metric."""
+    """Format the learning curve of a job as a text plot. Without points, a line says that nothing was reported.
+
+    Args:
+        experiment: The experiment, whose name is in the title.
+        job: The job.
+        metric: Name of the plotted metric.
+        points: The learning curve, ordered by position.
+    """
     origin = f" (from job {job.parent} at {job.fork_position})" if job.parent else ""
     title = f"{experiment.name}, job {job.id}{origin}: {metric}"
     if not points:
@@ -210,7 +217,7 @@ def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[P
 
 
 def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) -> RenderableType:
-    """Format the result of an experiment: its state, its jobs, and the best job with its hyperparameters.
+    """Format the result of an experiment: its state, its jobs, and the best job with its hyperparameters, if there is one.
 
     Args:
         experiment: The experiment.

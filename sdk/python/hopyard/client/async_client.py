@@ -234,6 +234,7 @@ class AsyncClient(ClientQueries):
             seconds: Seconds to add to the time limit `stop.max_time`; 0: none.
 
         Raises:
+            NotFound: There is no such experiment.
             InvalidInput: No extension is given, `max_iterations` is below the current one, or a number is out of range.
         """
         if max(jobs, max_iterations) > _MOST:
@@ -272,6 +273,7 @@ class AsyncClient(ClientQueries):
             clear: Settings to remove: "target", "slots", "concurrency".
 
         Raises:
+            NotFound: There is no such experiment.
             InvalidInput: No change is given, or a value is out of range.
         """
         if max(slots or 0, concurrency or 0) > _MOST:

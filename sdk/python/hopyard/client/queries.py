@@ -325,8 +325,8 @@ class ClientQueries:
     async def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
         """Return the learning curve of a job, ordered by position. That of a forked job begins with its ancestor's, up to the fork.
 
-        If a job was forked from a job of another experiment of its group, the curve begins at the fork. Query that
-        experiment for the earlier part.
+        The list is empty if the metric was never reported. If a job was forked from a job of another experiment of its group, the
+        curve begins at the fork. Query that experiment for the earlier part.
 
         Args:
             experiment: The experiment or its id.
@@ -352,7 +352,10 @@ class ClientQueries:
         return found
 
     async def _parent(self, experiment: str, parent: str | None) -> Job | None:
-        """Return the job with the id `parent`. None if `parent` is None, or if it belongs to another experiment of the group."""
+        """Return the job with the id `parent`. None if `parent` is None, or if the experiment has no such job.
+
+        The parent of a forked job may belong to another experiment of the group.
+        """
         if parent is None:
             return None
         try:
@@ -372,7 +375,8 @@ class ClientQueries:
             rank: The rank of the job's gang whose output is read; 0 without a gang.
 
         Raises:
-            NotFound: There is no such job, it has not run yet, or a node on which it may have run is not reachable.
+            NotFound: There is no such job. Without `follow` also: no reachable node has its output, because it has not run yet,
+                or its node is not reachable.
         """
         connection = await self._connection()
         group = (await self.job(experiment, job)).group or id_of(experiment)

@@ -208,7 +208,7 @@ class Client:
         return self._loop.run(self._client.job(experiment, job))
 
     def best(self, experiment: str | Experiment) -> Job | None:
-        """Return the job with the best value of the metric so far, or None before the first report; see `AsyncClient.best`."""
+        """Return the job with the best value of the metric so far, or None without a finite value; see `AsyncClient.best`."""
         return self._loop.run(self._client.best(experiment))
 
     def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:

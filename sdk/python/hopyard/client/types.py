@@ -234,7 +234,7 @@ class Job:
 
     @property
     def reached(self) -> int:
-        """The highest position for which the job has results, from its own training or from jobs with the same training."""
+        """The highest position for which the job has results, from its own training or from jobs with the same training; 0: none."""
         return max(self.position, self.shared_position)
 
 

@@ -110,8 +110,9 @@ def gather(searches: Sequence[Search], kind: str | None = None, over: str | None
         over: Quantity on the x axis, "position" or "time"; None: the default of the kind.
 
     Raises:
-        InvalidInput: The kind does not exist or does not suit the searches; the message says why.
-        NotFound: There is nothing to show yet.
+        InvalidInput: The kind does not exist, it does not support `over`, it needs a single search, a search lacks a field that the
+            kind shows (the field is None), or all searches are equal in the quantity that the kind compares.
+        NotFound: The searches have the fields, but these are still empty, for example because no job has reported.
     """
     name = kind or default_kind(searches)
     if name not in KINDS:

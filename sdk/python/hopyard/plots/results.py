@@ -81,7 +81,11 @@ def _entries(path: Path, text: str) -> list[tuple[str, Any]]:
 
 
 def _one_by_one(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the JSON documents of a text, each as (path and line where it begins, document). A document may span several lines."""
+    """Yield the JSON documents of a text, each as (path and line where it begins, document). A document may span several lines.
+
+    Raises:
+        InvalidInput: The text contains something that is not JSON. The message names the line.
+    """
     decoder, at, number, passed = json.JSONDecoder(), 0, 1, 0
     while rest := text[at:].lstrip():
         at = len(text) - len(rest)

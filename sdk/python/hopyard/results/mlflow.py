@@ -119,7 +119,11 @@ class MlflowSink:
     def _known(self, job: Job, run: Any) -> set[tuple[str, int]]:
         """Return the points that the run has, as pairs of metric name and position. They are queried from MLflow once per job.
 
-        That first call also writes parameters that the run does not have.
+        The first call for a job also adds its hyperparameters to the parameters of the run, unless the run has them.
+
+        Args:
+            job: The job.
+            run: Its MLflow run.
         """
         if job.id not in self._there:
             # Also for an existing run: an earlier export may have been interrupted before all parameters were written.

@@ -67,7 +67,7 @@ class Published:
 async def publish(
     client: AsyncClient, experiment: Experiment, sink: Sink, *, follow: bool = False, poll: float = POLL_SECONDS
 ) -> Published:
-    """Publish the curves of an experiment to a sink.
+    """Publish the curves of an experiment to a sink. Errors of the client and of the sink end the call.
 
     Args:
         client: The client of the cluster.

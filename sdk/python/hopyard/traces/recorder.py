@@ -51,7 +51,12 @@ class Recorder:
             self._pending.append(one)
 
     def traces(self, experiment: Experiment, jobs: Sequence[Job]) -> list[Trace]:
-        """Return the traces of the jobs that have reports, in the order of `jobs`."""
+        """Return the traces of the jobs that have reports, in the order of `jobs`; empty: none has reports.
+
+        Args:
+            experiment: The experiment, which names the metric and its mode.
+            jobs: All jobs of the experiment, including those from which others were forked.
+        """
         self._finish_job()
         known = {job.id: job for job in jobs}
         return [trace for job in jobs if (trace := self._trace(experiment, job, known)) is not None]

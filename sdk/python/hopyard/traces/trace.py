@@ -93,6 +93,13 @@ def _values(name: str, given: object) -> tuple[float, ...]:
     """Convert the values of a metric to floats. All values that are not finite become the object `math.nan`.
 
     With one NaN object, tuples compare equal, since Python compares identical items as equal.
+
+    Args:
+        name: Name of the field in error messages.
+        given: The values, a sequence of numbers and None.
+
+    Raises:
+        InvalidInput: `given` is something else.
     """
     numbers = _numbers(name, given, (int, float, _NOTHING), "numbers and null")
     return tuple([number if math.isfinite(number) else math.nan for number in numbers])
@@ -124,6 +131,9 @@ def _positions(given: object, reports: int) -> Sequence[int]:
     Args:
         given: The positions; empty: 1, 2, 3, ...
         reports: The number of reports.
+
+    Raises:
+        InvalidInput: A position is not a whole number of 1 or more, or not above the one before it.
     """
     allowed = "whole numbers from 1 on, each above the one before"
     if isinstance(given, range) and given == range(1, reports + 1):

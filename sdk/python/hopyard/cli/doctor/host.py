@@ -87,7 +87,7 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - n
 
 
 def gpus() -> Finding:
-    """List the NVIDIA GPUs that `nvidia-smi` reports."""
+    """List the NVIDIA GPUs that `nvidia-smi` reports. Without any GPU or without this tool, the outcome is MISSING."""
     tool = shutil.which("nvidia-smi")
     advice = "only experiments with resources.per_job.gpus need one: install NVIDIA's driver"
     if tool is None:

@@ -22,6 +22,8 @@ _BRACES: Final = re.compile(r"\{[^{}]*\}")
 def patterns_of(tree: ast.Module) -> dict[str, str]:
     """Return the metrics that a script prints, by name, each with a regular expression that finds its value in the output.
 
+    Empty: none was found.
+
     Args:
         tree: The syntax tree of the script.
     """

@@ -119,7 +119,7 @@ class _Reader:
         return [node for name, node in found.items() if name not in bases]
 
     def _returned(self, trainers: list[ast.ClassDef]) -> list[str]:
-        """Return the names of the metrics that the methods of the last of `trainers` return."""
+        """Return the names of the metrics that the methods of the last one in the list `trainers` return; empty: none are known."""
         names: list[str] = []
         for trainer in trainers[-1:]:
             methods = {one.name: one for one in trainer.body if isinstance(one, ast.FunctionDef)}

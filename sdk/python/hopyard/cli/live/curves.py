@@ -34,7 +34,8 @@ def scale(rows: Iterable[Sequence[float]]) -> tuple[float, float]:
 def sparkline(values: Sequence[float], low: float, high: float, *, ascii_only: bool = False) -> str:
     """Return a line of block characters, one for each value, whose height shows the value between `low` and `high`.
 
-    Values outside this range get the lowest or highest character. A value that is not finite is a cross.
+    Values outside this range get the lowest or highest character. A value that is not finite is a cross. With
+    `ascii_only`, the line consists of ASCII characters.
     """
     levels = _ASCII if ascii_only else _BLOCKS
     # Halves, because the difference of two finite floats may overflow.
@@ -50,7 +51,10 @@ def sparkline(values: Sequence[float], low: float, high: float, *, ascii_only: b
 
 
 def bar(part: float, width: int, *, ascii_only: bool = False) -> str:
-    """Return a bar of `width` characters, filled to the fraction `part` (0 to 1) in steps of an eighth of a character."""
+    """Return a bar of `width` characters, filled to the fraction `part` (0 to 1) in steps of an eighth of a character.
+
+    With `ascii_only`, the bar consists of "#" and ".", in steps of a whole character.
+    """
     part = min(1.0, max(0.0, part))
     if ascii_only:
         filled = round(part * width)

@@ -56,7 +56,10 @@ def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
 
 
 def mark(job: Job, *, ascii_only: bool = False) -> Text:
-    """Return the symbol of a job's pool, with the priority of a promising job, for a table. Empty: the job has ended or has no pool."""
+    """Return the symbol of a job's pool, with the priority of a promising job, for a table. Empty: the job has ended or has no pool.
+
+    With `ascii_only`, the symbol is an ASCII character.
+    """
     pool = pool_of(job)
     if pool is None or pool is Pool.ENDED:
         return Text("")

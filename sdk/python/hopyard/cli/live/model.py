@@ -88,11 +88,15 @@ class LiveModel:
             self._add(job, point.position, point.value)
 
     def curve(self, job: str) -> Sequence[float]:
-        """Return the values of the learning curve of the job `job`, ordered by position."""
+        """Return the values of the learning curve of the job `job`, ordered by position; empty: none was received."""
         return [value for _, value in self._curves.get(job, ())]
 
     def rate(self, now: float) -> float:
-        """Return the number of reports per second over the `RATE_SECONDS` before `now` (monotonic seconds)."""
+        """Return the number of reports per second over the `RATE_SECONDS` before `now` (monotonic seconds).
+
+        If the model received its first change later than that, the time since then is used, but at least a second; before the
+        first change the rate is 0.
+        """
         while self._reports and self._reports[0] <= now - RATE_SECONDS:
             self._reports.popleft()
         if self._since is None:
@@ -100,7 +104,7 @@ class LiveModel:
         return len(self._reports) / min(RATE_SECONDS, max(1.0, now - self._since))
 
     def elapsed(self, now: float) -> float:
-        """Return the seconds for which the experiment has run until `now` (monotonic seconds), without pauses."""
+        """Return the seconds for which the experiment has run until `now` (monotonic seconds), without pauses; 0 while unknown."""
         if self.experiment is None:
             return 0.0
         running = self.experiment.running_seconds
@@ -158,7 +162,7 @@ class LiveModel:
         return f"at most {formatting.duration(budget)} left" if budget is not None else ""
 
     def budget_left(self, now: float) -> float | None:
-        """Return the seconds from `now` (monotonic seconds) until `max_time` ends the experiment, or None without such a limit."""
+        """Return the seconds from `now` (monotonic seconds) until `max_time` ends the experiment, at least 0; None: no limit."""
         limit = self._stop.get("max_time")
         return max(0.0, limit - self.elapsed(now)) if isinstance(limit, int | float) else None
 

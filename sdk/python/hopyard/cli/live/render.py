@@ -181,7 +181,10 @@ def _best(model: LiveModel, width: int) -> list[Text]:
 
 
 def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
-    """Return a line, cut to `width` characters, with the number of jobs in each pool (see `job_pools`)."""
+    """Return a line, cut to `width` characters, with the number of jobs in each pool (see `job_pools`).
+
+    With `ascii_only`, the symbols of the pools are ASCII characters.
+    """
     parts: list[tuple[str, str]] = [("policy", "")]
     for pool, amount in job_pools.counts(model.jobs.values()).items():
         symbol, plain, look = job_pools.LOOKS[pool]
@@ -190,7 +193,10 @@ def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
 
 
 def _waits(model: LiveModel, width: int, ascii_only: bool) -> list[Text]:
-    """Return the most frequent reasons why jobs wait, one line each, at most two lines. Lines are cut to `width` characters."""
+    """Return the most frequent reasons why jobs wait, one line each, at most two lines; empty: no job waits.
+
+    Lines are cut to `width` characters. With `ascii_only`, the symbols of the job states are ASCII characters.
+    """
     lines = []
     for state, amount, reason in model.waits()[:_MOST_REASONS]:
         look = style.JOB[state]

@@ -104,7 +104,12 @@ def plain_line(model: LiveModel, now: float) -> str:
 def _waits(model: LiveModel, experiment: Experiment) -> str:
     """Return the reason why the experiment waits; empty if it does not wait.
 
-    If all its jobs on slots are STARTING, return what one of them does, else the most frequent reason why jobs wait.
+    An experiment without a reason also waits while none of its jobs has progressed beyond STARTING. The result is then the reason of
+    one STARTING job, else the most frequent reason why jobs wait. A short wait for the policy (see `is_asked`) is ignored.
+
+    Args:
+        model: The model, which has the jobs.
+        experiment: The experiment in its current state.
     """
     if is_asked(experiment):
         return ""  # This reason is frequent and short; a longer wait has a reason with its duration.

@@ -104,7 +104,7 @@ async def acquire_when_free(
 
 
 def lock_holder(data: Path) -> tuple[int, str] | None:
-    """Return process id and purpose of the last process that acquired the lock, which may have exited.
+    """Return id and purpose of the last process that acquired the lock of the data directory `data`. It may have exited.
 
     None: the lock file is missing or unreadable.
     """

@@ -91,7 +91,8 @@ class EmbeddedCluster:
 
         Raises:
             Conflict: Another cluster holds the lock of the directory. The message names its process.
-            Unavailable, TimedOut: A service failed to start. The message ends with the last lines of its log.
+            Unavailable: A process exited before it served requests. The message ends with the last lines of its log.
+            TimedOut: A process did not serve requests in time. The message ends in the same way.
         """
         self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
         try:

@@ -87,7 +87,7 @@ class ServiceProcess:
         return self._process is not None and self._process.returncode is None
 
     async def start(self, extra: Sequence[str] = ()) -> None:
-        """Start the process. `extra` is appended to its arguments."""
+        """Start the process without waiting until it serves requests. `extra` is appended to its arguments."""
         service = self.service
         self.log.parent.mkdir(parents=True, exist_ok=True)
         # A stale address file would name a port that another process may use now.
@@ -127,7 +127,11 @@ class ServiceProcess:
         raise TimedOut(f"{self.service.name} did not serve within {limit:g} s{self._last_words()}")
 
     async def wait(self) -> int:
-        """Wait until the process has exited, and return its exit code (negative: the number of the signal that killed it)."""
+        """Wait until the process has exited, and return its exit code (negative: the number of the signal that killed it).
+
+        Raises:
+            RuntimeError: The process was never started.
+        """
         if self._process is None:
             raise RuntimeError(f"{self.service.name} was not started")
         return await self._process.wait()

@@ -65,7 +65,8 @@ async def download(
     Raises:
         Unsupported: The snapshot contains processes, which only a node can restore.
         AlreadyExists: `target` already exists.
-        NotFound, Unavailable: Neither the store nor a reachable node has it.
+        NotFound: Neither the store nor a node has it.
+        Unavailable: The store, or the last node that may have it, is not reachable.
         DataLoss: The bytes do not match the hash.
     """
     if snapshot.provider == PROVIDER:
@@ -94,8 +95,9 @@ async def fetch(connection: Connection, snapshot: Snapshot, nodes: Sequence[Node
     """Write the packed bytes of a snapshot to `file`: from the store, else from one of `nodes` that has it.
 
     Raises:
-        NotFound, Unavailable: Neither the store nor a reachable node has it.
-        DataLoss: The bytes do not match the hash.
+        Unavailable: The store is not reachable. Or it does not have the snapshot, and the node tried last is not reachable.
+        NotFound: The store does not have the snapshot, and no node should have it or the node tried last does not have it.
+        DataLoss: The bytes from the store, or from the node tried last, do not match the hash.
     """
     missed: NotFound | Unavailable | DataLoss
     try:

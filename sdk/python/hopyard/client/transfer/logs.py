@@ -54,7 +54,7 @@ class LogReader:
         """Yield the output that the nodes have now and that was not read before, node by node.
 
         Raises:
-            NotFound: The job has not run yet, or a node on which it may have run is not reachable.
+            NotFound: No reachable node has a log of the job or rank, because the job has not run yet, or its node is not reachable.
         """
         found, missed = False, []
         nodes = await self._nodes()

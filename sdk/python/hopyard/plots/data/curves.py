@@ -58,15 +58,15 @@ class CurvePlot:
 
 
 def gather(searches: Sequence[Search], over: ProgressAxis = ProgressAxis.POSITION) -> CurvePlot:
-    """Return the data of the plot `curves` for one search.
+    """Return the data of the plot `curves` for one search: the metric of each job over its positions or over time.
 
     Args:
         searches: Exactly one search.
         over: The quantity on the x axis.
 
     Raises:
-        InvalidInput: There are several searches, or the search contains no curves.
-        NotFound: No job has reported a finite value of the metric yet.
+        InvalidInput: There are several searches, or the source of the search does not provide curves (`Search.curves` is None).
+        NotFound: The source provides curves, but no job has reported a finite value of the metric yet.
     """
     search = one(searches, "curves")
     curves: tuple[JobCurve, ...] = need(search, "curves", "curves", "curves")

@@ -44,15 +44,16 @@ class Durations:
 
 
 def gather(searches: Sequence[Search], over: ProgressAxis = ProgressAxis.TIME) -> Durations:
-    """Return the data of the plot `durations`. The jobs of searches with the same label form one distribution.
+    """Return the data of the plot `durations`: how long the jobs have trained, as one distribution for each label (see `labels`).
 
     Args:
         searches: At least one search.
         over: Whether to measure durations in seconds (TIME) or positions (POSITION).
 
     Raises:
-        InvalidInput: A search contains no data from which durations follow.
-        NotFound: No job has trained yet.
+        InvalidInput: The source of a search provides no durations: for POSITION, `Search.curves` is None; for TIME, both
+            `Search.durations` and `Search.runs` are None.
+        NotFound: All sources provide durations, but no job has trained yet.
     """
     policies = []
     for label, group in grouped(labels(searches), searches).items():

@@ -58,14 +58,14 @@ class GangPlot:
 
 
 def gather(searches: Sequence[Search]) -> GangPlot:
-    """Return the data of the plot `gangs` for one search.
+    """Return the data of the plot `gangs` for one search: the number of slots of each job, and of all jobs, over time.
 
     Args:
         searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or the search contains no runs.
-        NotFound: No run has started yet.
+        InvalidInput: There are several searches, or the source of the search does not provide runs (`Search.runs` is None).
+        NotFound: The source provides runs, but none has started yet.
     """
     shown = gantt(searches)
     by_run: dict[tuple[str, int], list[PlottedRun]] = {}

@@ -53,10 +53,10 @@ def one(searches: Sequence[Search], kind: str) -> Search:
 
 
 def labels(searches: Sequence[Search]) -> list[str]:
-    """Return a label for each search, in order: the name of its policy.
+    """Return a label for each search, in order: the name of its policy, or its source (live, simulated, traces) if it has none.
 
-    The predictor is added if the searches have several predictors, and the source (live, simulated, traces) if they have several
-    sources. Searches that agree in all of these have the same label.
+    The predictor is added if the searches have several predictors, and the source if they have several sources. Searches that agree in
+    all of these have the same label.
     """
     predictors = {search.predictor for search in searches if search.predictor is not None}
     sources = {search.source for search in searches}

@@ -66,14 +66,14 @@ class HopPlot:
 
 
 def gather(searches: Sequence[Search]) -> HopPlot:
-    """Return the data of the plot `hops` (runs of jobs on partitions of the data) for one search.
+    """Return the data of the plot `hops` for one search: its visits, which are runs of a job on one partition of the data.
 
     Args:
         searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or the search contains no visits.
-        NotFound: The search has no partitioned data, or nothing has run on them yet.
+        InvalidInput: There are several searches, or the source of the search does not provide visits (`Search.visits` is None).
+        NotFound: The source provides visits, but the search has no partitioned data, or there was no visit yet.
     """
     search = one(searches, "hops")
     visits: tuple[PlottedVisit, ...] = need(search, "visits", "hops", "visits of partitioned data")

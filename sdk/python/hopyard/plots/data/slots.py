@@ -54,16 +54,17 @@ class Slots:
 
 
 def gather(searches: Sequence[Search]) -> Slots:
-    """Return the data of the plot `slots` for one search.
+    """Return the data of the plot `slots` for one search: desired and deserved slots (see this module) at two moments.
 
-    Of all moments for which the search records confidences, the plot shows the one after a fifth of them and the one after four fifths.
+    The moments for which the search records confidences are ordered by time. The plot shows the one after the first fifth of them,
+    and the one after the first four fifths; if both are the same, it shows one.
 
     Args:
         searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or the search contains no confidences.
-        NotFound: The policy of the search does not estimate confidences.
+        InvalidInput: There are several searches, or the source of the search provides no confidences (`Search.confidences` is None).
+        NotFound: The source provides them, but the policy of the search has estimated none.
     """
     search = one(searches, "slots")
     known = need(search, "confidences", "slots", '"confidences"')

@@ -20,7 +20,7 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class TargetTimes:
-    """The times to the target of the searches of one policy.
+    """The times to the target of the searches of one policy: each from the start of a search until a job reaches the target.
 
     Attributes:
         label: The label of these searches: their policy, and their predictor or source if other searches of the plot have different
@@ -133,17 +133,17 @@ class Capacity:
 
 
 def boxes(searches: Sequence[Search]) -> Boxes:
-    """Return the data of the plot `boxes`: the times to the target of each policy.
+    """Return the data of the plot `boxes`: the times to the target of each policy (see `times_of`).
 
     Raises:
-        InvalidInput: A search has no target, or the searches have different targets.
+        InvalidInput: A search has no target, or the searches have different targets. Searches that never reached it are allowed.
     """
     metric, target, longest = _target(searches, "boxes")
     return Boxes(metric, target, longest, _over_policies(searches))
 
 
 def orders(searches: Sequence[Search]) -> TargetOrders:
-    """Return the data of the plot `orders`: the times to the target of each policy over orders of the configurations.
+    """Return the data of the plot `orders`: the times to the target of each policy (see `times_of`) over orders of the configurations.
 
     Raises:
         InvalidInput: A search has no target or no order seed, the searches have different targets, or all have the same order seed.
@@ -159,7 +159,7 @@ def orders(searches: Sequence[Search]) -> TargetOrders:
 
 
 def capacity(searches: Sequence[Search]) -> Capacity:
-    """Return the data of the plot `capacity`: the times to the target of each policy over numbers of slots.
+    """Return the data of the plot `capacity`: the times to the target of each policy (see `times_of`) over numbers of slots.
 
     Raises:
         InvalidInput: A search has no target or no number of slots, the searches have different targets, or all have the same number of
@@ -184,7 +184,14 @@ def capacity(searches: Sequence[Search]) -> Capacity:
 
 
 def times_of(label: str, searches: Sequence[Search]) -> TargetTimes:
-    """Return the times to the target of the searches of one policy. `label` becomes the label of the result."""
+    """Return the times to the target of the searches of one policy.
+
+    The time to the target is the time from the start of a search until its first job reaches the target value of the metric.
+
+    Args:
+        label: The label of the result.
+        searches: At least one search.
+    """
     reached = sorted(search.time_to_target for search in searches if search.time_to_target is not None)
     never = len(searches) - len(reached)
     lower, median, upper = (quantile(reached, never, q) for q in QUARTILES)

@@ -74,14 +74,14 @@ class CompletedJobs:
 
 
 def gantt(searches: Sequence[Search]) -> Gantt:
-    """Return the data of the plot `gantt` for one search.
+    """Return the data of the plot `gantt` for one search: which run was on which slot, and when.
 
     Args:
         searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or the search contains no runs.
-        NotFound: No run has started yet.
+        InvalidInput: There are several searches, or the source of the search does not provide runs (`Search.runs` is None).
+        NotFound: The source provides runs, but none has started yet.
     """
     search = one(searches, "gantt")
     runs: tuple[PlottedRun, ...] = need(search, "runs", "gantt", "runs")
@@ -97,14 +97,14 @@ def gantt(searches: Sequence[Search]) -> Gantt:
 
 
 def pools(searches: Sequence[Search]) -> Pools:
-    """Return the data of the plot `pools` for one search.
+    """Return the data of the plot `pools` for one search: how many promising and opportunistic jobs had a run, over time.
 
     Args:
         searches: Exactly one search.
 
     Raises:
-        InvalidInput: There are several searches, or the search contains no pools.
-        NotFound: The policy of the search has no pools, or no job was ever promising.
+        InvalidInput: There are several searches, or the source of the search does not provide pools (`Search.pools` is None).
+        NotFound: The source provides pools, but the policy of the search has none, or no job was ever promising.
     """
     search = one(searches, "pools")
     points: tuple[tuple[float, float, float], ...] = need(search, "pools", "pools", '"pools"')
@@ -121,7 +121,7 @@ def at_full(searches: Sequence[Search]) -> CompletedJobs:
     """Return the data of the plot `jobs_at_R`: the number of completed jobs of each search over time.
 
     Raises:
-        InvalidInput: A search does not contain these numbers.
+        InvalidInput: The source of a search does not provide these numbers (`Search.completed_jobs` is None).
     """
     found = []
     for label, search in zip(labels(searches), searches, strict=True):

@@ -19,7 +19,8 @@ _HALF = 0.26
 def draw(data: Boxes) -> Figure:
     """Draw a box plot of the times to the target, with one box per policy.
 
-    A box shows quartiles and median. Whiskers extend to the fastest and the slowest search, and each search has a ring.
+    A box shows quartiles and median. Whiskers extend to the fastest and the slowest search, and each search has a ring. Searches that
+    never reached the target are triangles at the mark "never" above the scale.
     """
     most = max(len(panel.policies) for panel in data.panels)
     several = len(data.panels) > 1

@@ -172,7 +172,7 @@ def _handles(curves: list[JobCurve], plain: bool) -> list[Line2D]:
 
 
 def _legend(axes: Axes, handles: list[Line2D], beyond: int) -> None:
-    """Draw the legend: the entries `handles`, and the number `beyond` of curves that leave the axis limits."""
+    """Draw the legend: the entries `handles`, and the number `beyond` of curves that leave the axis limits, if there are any."""
     if beyond:
         handles.append(Line2D([], [], linestyle="none", label=f"({beyond} beyond the axis)"))
     axes.legend(

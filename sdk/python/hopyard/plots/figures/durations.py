@@ -11,7 +11,7 @@ from hopyard.plots.figures import theme
 
 
 def draw(data: Durations) -> Figure:
-    """Draw the cumulative distribution of the durations of each policy: the share of jobs that trained at most as long as x."""
+    """Draw, for each policy, the share of jobs whose training time (or last position) is at most x."""
     figure, axes = theme.new()
     longest = max(float(policy.durations[-1]) for policy in data.policies)
     unit = theme.time_unit(longest)

@@ -97,7 +97,7 @@ def _ends(data: Gantt) -> list[str | None]:
     """Return the key of `_LOOKS` for each run of the plot.
 
     It is the reason of the run's end, except for runs that ended as planned: _MEASURED for a PROFILE run, _PART for a run after which
-    its job had another run or did not complete.
+    its job had another run or did not complete. None: the run has not ended, or the reason is unknown.
     """
     last: dict[str, int] = {}
     for run in data.runs:

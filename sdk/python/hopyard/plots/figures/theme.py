@@ -88,7 +88,7 @@ _STYLES: Final = (
 
 
 def style_of(number: int) -> Style:
-    """Return the style of the thing with an index, from 0. Styles repeat after seven."""
+    """Return the style of the compared thing (such as a policy) with the index `number`, from 0. Styles repeat after seven."""
     return _STYLES[number % len(_STYLES)]
 
 
@@ -141,7 +141,7 @@ def time_unit(longest: float) -> TimeUnit:
 
 
 def span(seconds: float) -> str:
-    """Format a duration with three significant digits, in the unit that suits its length."""
+    """Format a duration in `seconds` with three significant digits, in the unit that `time_unit` selects."""
     unit = time_unit(seconds)
     return f"{seconds / unit.seconds:.3g} {unit.name}"
 
@@ -200,9 +200,10 @@ def end_labels(axes: Axes, labels: Sequence[EndLabel]) -> None:
 
 
 def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Return positions of labels, moved as little as possible so that neighbours are at least `gap` apart, in the same order.
+    """Return the positions `places` of labels, moved as little as possible so that neighbours are at least `gap` apart.
 
-    Positions and `gap` are fractions of the height of the axes. All results are from 0 to 1, unless there are too many for that.
+    Neighbours keep their order, and the results are in the order of `places`. Positions and `gap` are fractions of the height of the
+    axes. All results are from 0 to 1, unless there are too many labels for that.
     """
     order = sorted(range(len(places)), key=lambda index: places[index])
     # Neighbouring labels that touch form a block, which is centred on the mean of their places.

@@ -118,7 +118,8 @@ class Supervisor:
             host: The address on which the service listens.
 
         Raises:
-            Unavailable, TimedOut: The service failed to start. The message ends with the last lines of its log.
+            Unavailable: The service exited before it served requests. The message ends with the last lines of its log.
+            TimedOut: The service did not serve requests in time. The message ends in the same way.
         """
         self._reserved = reserved_port(host, port)
         if self._reserved is not None:
@@ -209,7 +210,8 @@ class ClusterServices:
 
         Raises:
             Conflict: Another cluster holds the lock of the data directory.
-            Unavailable, TimedOut: A service failed to start. The message ends with the last lines of its log.
+            Unavailable: A service exited before it served requests. The message ends with the last lines of its log.
+            TimedOut: A service did not serve requests in time. The message ends in the same way.
         """
         self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
         where = ["--host", host, *(["--insecure"] if insecure else [])]
@@ -265,7 +267,7 @@ class ClusterServices:
             one.process.kill()
 
     def status(self) -> Sequence[tuple[str, str, str, str]]:
-        """Return name, HOST:PORT, process id and log file of each service as texts."""
+        """Return name, HOST:PORT, process id and log file of each service as texts, in the order of their start."""
         return [
             (one.name, one.process.address or formatting.NOTHING, str(one.process.pid), str(one.process.log))
             for one in self.supervisors

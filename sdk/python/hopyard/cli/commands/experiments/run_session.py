@@ -186,7 +186,11 @@ class RunSession:
     ) -> None:
         """Pause the experiment, and wait until its runs have saved their state. After `SUSPEND_SECONDS`, print a message instead.
 
-        `feeding` is the task that updates the model until the experiment ends.
+        Args:
+            client: Pauses the experiment.
+            experiment: The experiment.
+            model: The model of the live view, which shows when the experiment is paused.
+            feeding: The task that updates the model until the experiment ends.
 
         Raises:
             Interrupted: A second signal was received.
@@ -223,7 +227,13 @@ class RunSession:
         return code if traced else code or EXIT_FAILED
 
     async def _outcome(self, client: AsyncClient, present: Experiment, jobs: Sequence[Job]) -> int:
-        """Print how the experiment ended, or how to continue it if it was suspended, and return the exit code."""
+        """Print how the experiment ended, or how to continue it if it was suspended, and return the exit code of the command.
+
+        Args:
+            client: Queries reports for the messages.
+            present: The experiment in its current state, ended or suspended.
+            jobs: Its jobs.
+        """
         if present.state.ended:
             return await self._verdict(client, present, jobs)
         if present.reason_code is ReasonCode.POLICY_ERROR:
@@ -236,7 +246,13 @@ class RunSession:
         return EXIT_INTERRUPTED
 
     async def _ended(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
-        """Print that the experiment had ended before this command started, and return the exit code."""
+        """Print that the experiment had ended before this command started, and return the exit code of the command.
+
+        Args:
+            client: Queries jobs and reports.
+            experiment: The ended experiment.
+            json: Whether to print its result as JSON, too.
+        """
         jobs = await client.jobs(experiment)
         if json:
             emit_json(_document(experiment, jobs))
@@ -248,7 +264,16 @@ class RunSession:
         return EXIT_FAILED if await ended_error(client, experiment, jobs) else EXIT_DONE
 
     async def _verdict(self, client: AsyncClient, experiment: Experiment, jobs: Sequence[Job]) -> int:
-        """Print the error or the remark on an ended experiment, if there is one, and return the exit code."""
+        """Print why an ended experiment failed (see `ended_error`), or a remark on its result if there is one.
+
+        Args:
+            client: Queries reports.
+            experiment: The ended experiment.
+            jobs: Its jobs.
+
+        Returns:
+            The exit code of the command: 1 if the experiment failed, else 0.
+        """
         error = await ended_error(client, experiment, jobs)
         if not error:
             if note := incomplete_search_note(experiment, jobs):
@@ -270,7 +295,7 @@ class RunSession:
 
 
 def _refuse_somebody_else_s(data: Path) -> None:
-    """Raise Conflict if the cluster in the data directory was started by another command than `hopyard up`.
+    """Raise Conflict if the cluster in the data directory was started by another command than `hopyard up`, such as `hopyard run`.
 
     Such a cluster ends with the command that started it, so experiments of this command would not be trained to their end.
     """
@@ -283,7 +308,7 @@ def _refuse_somebody_else_s(data: Path) -> None:
 
 
 async def _given_up(model: LiveModel) -> None:
-    """Wait until the experiment is paused because its policy failed."""
+    """Wait until the experiment in the model is paused because its policy failed. It does not return if this never happens."""
     while True:
         present = model.experiment
         failed = present is not None and present.reason_code is ReasonCode.POLICY_ERROR
@@ -331,7 +356,7 @@ def default_slots(asked: int | None, cpus: int) -> int:
     """Return the number of slots of a new cluster on this computer.
 
     Args:
-        asked: The number that the experiment sets; None: one slot for each `cpus` CPUs of this computer.
+        asked: The number that the experiment sets; None: one slot for each `cpus` CPUs of this computer, at least one slot.
         cpus: CPU threads that each job needs.
     """
     return asked or max(1, len(os.sched_getaffinity(0)) // max(1, cpus))

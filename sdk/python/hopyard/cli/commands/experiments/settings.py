@@ -96,7 +96,7 @@ def set_terms(
 
 
 def terms_of(experiment: ExperimentValue) -> str:
-    """Return the current values of the settings that `hopyard set` changes, as text."""
+    """Return the settings of an experiment that `hopyard set` changes, as text: "slots 4, concurrency none, ...". none: not set."""
     resources = experiment.spec.get("resources", {})
     target = experiment.metric.target
     shown = {

@@ -40,7 +40,7 @@ class Recording:
         return bool(self.traces) and write_traces(path, self.traces) > 0
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of jobs with traces, of their reports, and of jobs without a trace, for --json."""
+        """Return the numbers of jobs with traces ("jobs"), of their reports ("reports"), and of jobs without a trace ("left_out")."""
         reports = sum(len(trace.metrics) for trace in self.traces)
         return {"jobs": len(self.traces), "reports": reports, "left_out": self.left_out}
 
@@ -102,7 +102,7 @@ class TraceFile:
 
 
 async def record(client: AsyncClient, experiment: Experiment) -> Recording:
-    """Query the reports of an experiment, and return its current traces."""
+    """Query the reports of an experiment with `client`, and return its current traces; none before the first report."""
     traces = await client.traces(experiment)
     jobs = await client.jobs(experiment)
     return Recording(experiment, traces, len(jobs) - len(traces))

@@ -174,7 +174,7 @@ class Plugin:
 
 
 def catalog(name: str | None = None) -> list[Plugin]:
-    """Return the descriptions of all plugins, or of those with the name `name`, ordered by kind and name."""
+    """Return the descriptions of all plugins, or of those with the name `name`, ordered by kind and name. Empty: there are none."""
     return [
         described(kind, entry)
         for kind, group in KINDS.items()
@@ -184,7 +184,10 @@ def catalog(name: str | None = None) -> list[Plugin]:
 
 
 def described(kind: str, entry: EntryPoint) -> Plugin:
-    """Load the plugin at an entry point and return its description. If it cannot be loaded, the description has the error."""
+    """Load the plugin at an entry point and return its description. If it cannot be loaded, the description has the error.
+
+    `kind` is a key of `KINDS`: "policy", "generator", "predictor", "solver" or "command".
+    """
     known = Plugin(
         kind=kind,
         name=entry.name,

@@ -30,7 +30,7 @@ class Histories:
         """Return the curves of the other jobs of the experiment that `job` belongs to, as a JSON list in order of the jobs' creation.
 
         Each curve is an object with `positions`, `values` (of the experiment's metric), `hyperparameters` and `ended` (whether
-        the job has ended). The function `others` selects the jobs.
+        the job has ended). The function `others` selects the jobs. Without such jobs the list is empty (`[]`).
         """
         written = self._written.setdefault(job.experiment.id, {})
         return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"
@@ -43,8 +43,8 @@ class Histories:
 def others(stream: Stream, job: Job) -> list[Job]:
     """Select the other jobs of an experiment whose curves are sent with a question about `job`.
 
-    These are the jobs with the longest curves, at most `MAX_CURVES` with `MAX_POINTS` points in total. The result is in order of the
-    jobs' creation.
+    These are the jobs of the same experiment with the highest positions with results, at most `MAX_CURVES` with `MAX_POINTS` points in
+    total. Jobs without results are left out. The result is in order of the jobs' creation.
     """
     candidates = (
         one for one in stream.jobs.values() if one.experiment is job.experiment and one is not job and one.high_water

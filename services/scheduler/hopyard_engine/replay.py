@@ -161,7 +161,7 @@ class Replay:
             host: The host to use; None: the one with the replayed policy.
 
         Returns:
-            None if there is no such up-call or the policy runs elsewhere.
+            The answer or failure; None if there is no such up-call, or if the policy runs elsewhere and no host is given.
         """
         call, stream = self.unmade, self.experiment
         if call is None or stream is None:
@@ -184,7 +184,7 @@ class Replay:
         return host.answer(stream, call) if host is not None else None
 
     def _answer(self, number: int) -> tuple[UpCall, PolicyAnswered | PolicyFailed] | None:
-        """Make the pending up-call if it has this number.
+        """Make the last up-call that the core made and that has no answer yet, if it has this number.
 
         Returns:
             The up-call and the policy's answer; None: there is no such up-call, or the policy runs elsewhere.
@@ -234,7 +234,7 @@ def of_experiment(event: Event, number: int) -> StreamEvent:
 
 
 def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> bool:
-    """Return whether two answers are equal in their journal format, apart from their times.
+    """Return whether two answers are equal in their journal format, apart from their times. False if `computed` is a failure.
 
     There NaN equals NaN, and a tuple equals a list.
     """
@@ -280,7 +280,10 @@ class DivergenceGuard:
         self._reason: Reason | None = objection(difference)
 
     def answer(self, stream: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Return the failure once, at the first up-call while the experiment is RUNNING; else the policy's answer."""
+        """Return a failure that reports the difference, or the answer of the policy's own host.
+
+        The failure is returned once, for the first up-call while the experiment is RUNNING; the policy does not get that up-call.
+        """
         if self._reason is not None and stream.state is ExperimentState.RUNNING:
             reason, self._reason = self._reason, None
             return PolicyFailed(call.at, call.stream, call.number, reason)
@@ -408,7 +411,10 @@ class ReplayState:
 
 
 def _told(reason: Reason | None) -> dict[str, Any]:
-    """Return the reason fields of `JobLine` and `ReplayState`: text, code and arguments."""
+    """Return the reason fields of `JobLine` and `ReplayState`, by field name: text, code and arguments.
+
+    `reason` None gives an empty text, no code and no arguments.
+    """
     code, args = (reason.code, reason.args) if reason is not None else (None, {})
     return {"reason": explain(reason), "reason_code": code, "reason_args": args}
 

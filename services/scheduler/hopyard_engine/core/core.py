@@ -179,11 +179,14 @@ class Core:
         self._thinking.begin(name)
 
     def awaits_answer(self, name: StreamId) -> bool:
-        """Return whether a stream's policy has received an up-call and has not answered yet (see `begin_up_call`)."""
+        """Return whether a stream's policy has received an up-call and has not answered yet (see `begin_up_call`).
+
+        False for an unknown stream.
+        """
         return name in self._thinking
 
     def forget_pending(self, name: StreamId) -> None:
-        """Drop the waiting events of a stream and all collected effects, after an event could not be handled."""
+        """Drop the waiting events of a stream, and the collected effects of all streams, after an event could not be handled."""
         self._thinking.end(name)
         self._inbox = deque(event for event in self._inbox if event.stream != name)
         self._effects = []

@@ -430,7 +430,7 @@ class PolicyAnswered:
         answer: The answer, with the number of the up-call.
         demand: Number of slots that the policy can use now; None: as many as possible.
         gang: Number of slots that it takes at once (>= 1).
-        nodes: Names of the only nodes whose slots it can use, in order; empty: any node.
+        nodes: Names of the only nodes whose slots it can use, sorted; empty: any node.
     """
 
     at: float

@@ -33,7 +33,10 @@ class PendingAnswers:
         return iter(self._waiting)
 
     def begin(self, stream: StreamId) -> None:
-        """Mark that a stream waits for its policy's answer. From now on `keep` holds back its events."""
+        """Mark that a stream waits for its policy's answer. From now on `keep` holds back its events.
+
+        Does nothing if the stream already waits.
+        """
         self._waiting.setdefault(stream, [])
 
     def end(self, stream: StreamId) -> list[StreamEvent]:
@@ -99,7 +102,7 @@ def unsent(stream: Stream, node: str, effects: Iterable[Effect]) -> tuple[RunKey
 
 
 def in_vain(stream: Stream, send: Send) -> bool:
-    """Return whether a command is for a process that no longer exists."""
+    """Return whether the command in `send` is for a process that no longer exists, so that it need not be sent."""
     job = stream.jobs.get(send.run.job)
     run = run_messages.current_run(job, send.run.attempt) if job is not None else None
     return run is None or run.ranks[send.run.rank].gone

@@ -22,7 +22,11 @@ def quarantine(core: Core, name: StreamId, reason: Reason, at: float) -> list[Ef
         at: Time of the end in seconds since the Unix epoch.
 
     Returns:
-        The effects that cancel the stream's timers and questions and update its experiments' rows.
+        The effects that cancel the stream's timers and questions and update its experiments' rows. Experiments that have ended
+        before do not change.
+
+    Raises:
+        KeyError: The core does not have the stream.
     """
     stream = core.streams[name]
     core.forget_pending(name)

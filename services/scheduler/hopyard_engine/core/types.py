@@ -31,7 +31,7 @@ class PolicyVersion:
 
     Attributes:
         name: Name of the policy.
-        version: Version of its decisions.
+        version: Version of its decisions, which changes when the same up-calls lead to other decisions.
     """
 
     name: str

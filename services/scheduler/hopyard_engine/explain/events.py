@@ -116,7 +116,10 @@ def name_of(stream: Stream, experiment: ExperimentId) -> str:
 
 
 def before_event(stream: Stream | None, event: Event) -> EventContext:
-    """Return the state that the description of `event` needs, before `event` is applied. `stream` is None for the first event."""
+    """Return the state that the description of `event` needs, before `event` is applied. `stream` is None for the first event.
+
+    Then the result has only empty and zero values.
+    """
     if stream is None:
         return EventContext({}, {}, {}, 0, "", "", 0, "", "", {})
     call = stream.conversation.in_flight.call if stream.conversation.in_flight is not None else None
@@ -259,7 +262,7 @@ def of_cluster(
 
 
 def _process(event: PolicyProcess) -> str:
-    """Return a text that a policy process connected or disconnected."""
+    """Return a text that a policy process connected, with the number of repeated up-calls if there were any, or disconnected."""
     if not event.here:
         return "the process of the policy disconnected"
     again = f", and got {count(event.again, 'up-call')} again" if event.again else ""

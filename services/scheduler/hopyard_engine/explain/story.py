@@ -72,7 +72,10 @@ class Story:
         self.experiment: Stream | None = None
 
     def tell(self, event: Event) -> StoryLine:
-        """Apply the next event of the stream (or of the cluster's stream) and return its description."""
+        """Apply the next event of the stream (or of the cluster's stream) and return its description.
+
+        A stream event that is only a repetition is described as ignored.
+        """
         self._number += 1
         kind = type(event).__name__
         if isinstance(event, ClusterEvent):
@@ -99,7 +102,13 @@ class Story:
         return StoryLine(self._number, event.at, kind, tuple(parts), routine)
 
     def _states_changed(self, stream: Stream, before: EventContext, effects: Sequence[Effect]) -> list[EventPart]:
-        """Return a statement for each state change of a job that the other statements about the event do not contain."""
+        """Return a statement for each state change of a job that the other statements about the event do not contain.
+
+        Args:
+            stream: The stream after the event.
+            before: The state before the event.
+            effects: The effects of the event.
+        """
         parts = []
         for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):
             job = stream.jobs.get(name)

@@ -61,7 +61,7 @@ class WaitingReasons:
     # ------------------------------------------------------------------------------------------------------------- jobs
 
     def job(self, job: Job) -> Reason | None:
-        """Return why a job waits, or how it ended; None while it trains. A waiting job always has a reason."""
+        """Return why a job waits, or how it ended; None while it trains or its run is ending. A waiting job always has a reason."""
         match job.state:
             case JobState.CREATING:
                 return Reason(ReasonCode.WAITS_FOR_GENERATOR)
@@ -197,7 +197,10 @@ class WaitingReasons:
     # ------------------------------------------------------------------------------------------------------ experiments
 
     def experiment(self, experiment: Experiment) -> Reason | None:
-        """Return the reason of an experiment's state and what the experiment waits for; None while its jobs train within its share."""
+        """Return the reason of an experiment's state and what the experiment waits for; None while its jobs train within its share.
+
+        For a PAUSED or ended experiment this is the recorded reason of its state.
+        """
         if experiment.state in (ExperimentState.PAUSING, ExperimentState.ENDING):
             leaving = self._leaving(experiment)
             return experiment.reason.plus(waits=leaving) if experiment.reason is not None else leaving

@@ -102,7 +102,7 @@ def event_of(record: StoredRecord) -> Event:
     """Return the event of a stored record, which may have an older version of the format.
 
     Raises:
-        RecordError: The version is not supported, or the payload does not match the kind.
+        RecordError: The version of the format is not supported, the kind is unknown, or the payload does not match the kind.
     """
     present = upgrade(record)
     try:

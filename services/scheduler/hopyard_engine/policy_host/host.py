@@ -39,11 +39,15 @@ class Host(Protocol):
     """Makes up-calls on the policy of one stream, wherever the policy runs."""
 
     def answer(self, stream: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
-        """Make one up-call on the policy. Return its answer, or its failure.
+        """Make one up-call on the policy.
 
         Args:
             stream: The stream in the state that the policy sees.
             call: The up-call.
+
+        Returns:
+            The answer of the policy, or a failure if the policy raised an error, returned an invalid answer, exceeded its time or
+            cannot be reached.
         """
 
 
@@ -82,7 +86,7 @@ class PolicyHost:
 
     @property
     def version(self) -> str:
-        """The version of the policy's decisions."""
+        """The version of the policy's decisions, which changes when the same up-calls lead to other decisions."""
         return self._policy.version
 
     def answer(self, stream: Stream, call: UpCall) -> PolicyAnswered | PolicyFailed:
@@ -164,8 +168,9 @@ def as_recorded(answered: PolicyAnswered) -> RecordedAnswer:
     """Convert an answer to its journal format and back, so that the core uses only values that a replay will have too.
 
     Raises:
-        TypeError, ValueError: A command contains a value that a record or a message to an agent cannot contain.
-        InvalidInput: As above, or the answer is too large for a record.
+        TypeError, ValueError, InvalidInput: A command contains a value that a record or a message to an agent cannot contain. The
+            class depends on the value.
+        InvalidInput: The answer is too large for a record.
     """
     for command in answered.answer.commands:
         if isinstance(command, CreateJob | ForkJob) and command.hyperparameters is not None:
@@ -186,7 +191,7 @@ def took_too_long(policy: str, seconds: float, call: UpCall | None, *, again: bo
         policy: Name of the policy.
         seconds: The time limit in seconds.
         call: The up-call that took too long; None: the creation of the policy did.
-        again: Whether the up-call was repeated from the journal.
+        again: Whether it is an earlier up-call of the journal, repeated to rebuild the state of a new policy process.
     """
     source = "the journal" if again else None
     if call is None:

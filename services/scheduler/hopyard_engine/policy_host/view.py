@@ -132,7 +132,7 @@ class JobViews:
         self._live = frozenset(stream.live)
 
     def saved(self, stream: Stream, job: str) -> list[int]:
-        """Return the positions of a job's available snapshots, ascending."""
+        """Return the positions of the available snapshots of the job with the id `job`, ascending; empty if the job is unknown."""
         found = self._saved.get(job)
         if found is None:
             found = self._saved[job] = stream.snapshots.positions(job)
@@ -172,7 +172,12 @@ class JobViews:
 
 
 class _Jobs(Mapping[str, JobView]):
-    """A read-only mapping of job ids to views. Each view is created on first access, so unread jobs cost nothing."""
+    """A read-only mapping of job ids to views. Each view is created on first access, so unread jobs cost nothing.
+
+    Args:
+        jobs: The jobs of the stream by id.
+        views: The cache that creates the views.
+    """
 
     def __init__(self, jobs: Mapping[str, Job], views: JobViews) -> None:
         self._jobs = jobs
@@ -196,12 +201,16 @@ class _Jobs(Mapping[str, JobView]):
         return _Values(self)
 
     def all(self) -> Iterator[JobView]:
-        """Iterate over the views of all jobs, in the order of the jobs."""
+        """Iterate over the views of all jobs, in the order of the jobs' creation."""
         return map(self._views.of, self._jobs.values())
 
 
 class _Values(ValuesView[JobView]):
-    """The values of a `_Jobs` mapping. Iteration needs no lookup by id."""
+    """The values of a `_Jobs` mapping. Iteration needs no lookup by id.
+
+    Args:
+        jobs: The mapping.
+    """
 
     def __init__(self, jobs: _Jobs) -> None:
         super().__init__(jobs)

@@ -60,8 +60,8 @@ def idle(stream: Stream, job: str) -> Job:
     """Return the job with the id `job`, which must be idle and free to start now.
 
     Raises:
-        RefusedError: The job is unknown or not idle.
-        NotYetError: A person has paused the job, or it is in backoff after losses or failures.
+        RefusedError: The job is unknown, or it is not idle although no person has paused it.
+        NotYetError: A person has paused the job, whatever its state, or it is idle and in backoff after losses or failures.
     """
     found = free(find_job(stream, job))
     if not found.state.idle:
@@ -136,7 +136,7 @@ def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
             is a temporary entry, which is not registered.
 
     Raises:
-        RefusedError: There is no such snapshot.
+        RefusedError: There is no such snapshot, or no copy of it can be loaded.
     """
     name, position = source
     if name not in stream.earlier:

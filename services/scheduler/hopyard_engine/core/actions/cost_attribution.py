@@ -19,6 +19,11 @@ from hopyard_engine.core.state.stream import Stream
 def bill(stream: Stream, command: BillRun) -> None:
     """Set the experiments that are billed for a run from its next report on.
 
+    Args:
+        stream: The stream of the run.
+        command: The id of the job whose current run is billed, and the experiments, each with the position up to which it needs
+            the run. Without experiments, the run is billed to the experiment of its job.
+
     Raises:
         RefusedError: The job has no live run, or an experiment is unknown.
     """

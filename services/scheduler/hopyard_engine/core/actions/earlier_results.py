@@ -21,7 +21,8 @@ from hopyard_engine.core.state.stream import Stream
 def adopt(stream: Stream, job: Job, reports: Iterable[Report], position: int) -> None:
     """Copy the reports of an earlier training into a job: those above `job.high_water`, up to and including `position`.
 
-    `job.high_water` is the highest position at which the job has a result.
+    `reports` are all reports of the earlier training, by position, ascending. `job.high_water` is the highest position at which the
+    job has a result.
     """
     for report in reports:
         if job.high_water < report.position <= position:
@@ -39,10 +40,11 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
     Args:
         stream: The stream of the job.
         job: The job.
-        source: (name of the earlier training as in `EarlierTrial.name`, position).
+        source: (name of the earlier training as in `EarlierTrial.name`, position up to which it is copied). The stream must have
+            this training.
 
     Returns:
-        The id that the snapshot has as a snapshot of the job: (job id, position).
+        (job id, position): the id of the copied snapshot. It is returned even if there was no snapshot to copy.
     """
     name, position = source
     trial = stream.earlier[name]

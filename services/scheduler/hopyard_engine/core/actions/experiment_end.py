@@ -28,7 +28,7 @@ def check_target(stream: Stream, job: Job, position: int, value: float, at: floa
 
 
 def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
-    """End a RUNNING experiment if any recorded report reaches its target.
+    """End a RUNNING experiment if any recorded report reaches its target. Does nothing in other states or without a target.
 
     To be called when the target has changed, when the experiment is resumed, and when a job got results of another experiment.
     `at` is the time of the event in seconds since the Unix epoch.
@@ -67,7 +67,8 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
     `at` is the time of the event in seconds since the Unix epoch.
 
     Raises:
-        RefusedError: The reason is empty, the winner is invalid, or the experiments are unknown, ENDING or ended.
+        RefusedError: The reason is empty, the winner is unknown or cannot win (`_not_won`), the named experiment is unknown, ENDING
+            or ended, or no experiment is named and all are ENDING or ended.
     """
     if not command.reason.strip():
         raise command_checks.RefusedError(Reason(ReasonCode.END_REASON_MISSING))
@@ -91,7 +92,10 @@ def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
 
 
 def _not_won(winner: Job, experiment: ExperimentId) -> Reason | None:
-    """Return why a job cannot be the winner of `experiment` (empty: of the job's own experiment), or None if it can."""
+    """Return why a job cannot be the winner of `experiment` (empty: of the job's own experiment), or None if it can.
+
+    It cannot if it has no results, is or will be TERMINATED, is FAILED, or belongs to another experiment.
+    """
     if winner.high_water == 0:
         return Reason.of(ReasonCode.WINNER_UNREPORTED, job=winner.id)
     if winner.state in (JobState.TERMINATED, JobState.FAILED):

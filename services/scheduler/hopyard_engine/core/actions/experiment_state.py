@@ -15,6 +15,8 @@ from hopyard_engine.core.state_machines.experiment_states import change_experime
 def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason: Reason | None) -> None:
     """Change the state of an experiment. In RUNNING its idle jobs are in the idle queue, in other states among its paused jobs.
 
+    `reason` is recorded as the reason of the new state; None: the state needs no explanation.
+
     Raises:
         IllegalTransitionError: The transition table does not permit the change.
     """
@@ -32,9 +34,9 @@ def enter(stream: Stream, experiment: Experiment, state: ExperimentState, reason
 
 
 def start_clock(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Start the experiment's clock, and set the timer that ends the experiment after `max_seconds`.
+    """Start the experiment's clock, and set the timer that ends the experiment after `max_seconds` of running time.
 
-    `at` is the start time in seconds since the Unix epoch.
+    No timer is set if `max_seconds` is None. `at` is the start time in seconds since the Unix epoch.
     """
     experiment.running_since = at
     if experiment.settings.max_seconds is not None:
@@ -42,7 +44,7 @@ def start_clock(stream: Stream, experiment: Experiment, at: float) -> None:
 
 
 def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
-    """Stop the experiment's clock, and cancel the timer that ends the experiment.
+    """Stop the experiment's clock, and cancel the timer that ends the experiment. A stopped clock stays as it is.
 
     `at` is the stop time in seconds since the Unix epoch.
     """

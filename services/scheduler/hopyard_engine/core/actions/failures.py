@@ -20,9 +20,9 @@ MISSES = 6
 
 
 def back_off(stream: Stream, job: Job, at: float) -> None:
-    """Delay the next attempt of an idle job after its second loss or failure without progress, with exponential backoff.
+    """Delay the next attempt of an idle job, with exponential backoff, if it had two or more losses or failures without progress.
 
-    `at` is the time of the event in seconds since the Unix epoch.
+    Else it does nothing. `at` is the time of the event in seconds since the Unix epoch.
     """
     if job.setbacks > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
@@ -43,10 +43,10 @@ def end_backoff(stream: Stream, job: Job | None) -> None:
 
 
 def missed(stream: Stream, source: SnapshotId, node: str) -> None:
-    """Record that a run on `node` could load its snapshot neither from the nodes that have it nor from the store.
+    """Record that a run on `node` could load the snapshot `source` neither from the nodes that have it nor from the store.
 
     A node with a copy may be disconnected only for a moment. So the snapshot is removed when no node has a copy, or after `MISSES`
-    such runs. Then the jobs that depend on it are rewound.
+    such runs. Then the jobs that depend on it are rewound. An unknown snapshot is ignored.
     """
     entry = stream.snapshots.get(*source)
     if entry is None:
@@ -79,9 +79,9 @@ def rewind_all(stream: Stream, lost: list[SnapshotEntry]) -> None:
 
 
 def _rewind(stream: Stream, job: Job) -> None:
-    """Set the position of an idle job to its newest remaining snapshot.
+    """Set the position of an idle or HELD job to that of the newest remaining snapshot that it can resume from; without one, to 0.
 
-    A fork that has none left fails. Does nothing if the job is not idle.
+    A fork without such a snapshot fails. Does nothing if the job is in another state.
     """
     if not (job.state.idle or job.state is JobState.HELD):
         return

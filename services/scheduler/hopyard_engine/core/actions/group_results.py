@@ -17,7 +17,7 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def is_one(stream: Stream, job: Job, source: str) -> bool:
-    """Return whether `source` is the id of a job that belongs to another experiment of the group than `job`."""
+    """Return whether `source` is the id of a job of another experiment of the group than that of `job`. False if it is no job's id."""
     return source in stream.jobs and stream.jobs[source].experiment is not job.experiment
 
 
@@ -37,10 +37,10 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
     Args:
         stream: The stream of both jobs.
         job: The job.
-        source: (id of the other job, position).
+        source: (id of the other job, position up to which its results are copied). The stream must have this job.
 
     Returns:
-        The id that the snapshot has as a snapshot of `job`: (job id, position).
+        (id of `job`, position): the id of the copied snapshot. It is returned even if there was no snapshot to copy.
     """
     name, position = source
     adopt(stream, job, stream.jobs[name], position)

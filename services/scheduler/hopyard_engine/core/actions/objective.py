@@ -11,7 +11,8 @@ from hopyard_engine.core.state.stream import Stream
 def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
     """Update the best report of a job and of its experiment after a report.
 
-    A position that was rated before is rated again, because a further part of an evaluation changes its value.
+    A position that was rated before is rated again, because a further part of a partitioned evaluation (`curve`) changes its
+    value.
 
     Args:
         stream: The stream of the job.

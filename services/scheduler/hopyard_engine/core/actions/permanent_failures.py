@@ -13,7 +13,7 @@ def verdict(stream: Stream, job: Job, run: Run, ended: Ended) -> Reason | None:
 
     If the program could not run (`Ended.unable`), the nodes of the run are recorded in `Experiment.unable`. The experiment must end if
     its program cannot run on any node where the stream has slots. If a job of the experiment has trained before, the program is able to
-    run, so the failure is handled like any other.
+    run, so the failure is handled like any other and the result is None. It is None also if the stream has no slots.
     """
     if not ended.unable:
         return None

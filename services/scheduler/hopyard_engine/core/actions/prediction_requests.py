@@ -23,7 +23,10 @@ T = TypeVar("T")
 
 
 def obstacle(job: Job, parameters: Mapping[str, Any]) -> Reason | None:
-    """Return why a job's curve cannot be predicted, or None if it can.
+    """Return why a prediction request for a job must be refused, or None if it can be answered.
+
+    It is refused if the job has ended, a parameter is unknown or invalid, or the horizon is missing for a job without a maximum
+    position.
 
     Args:
         job: The job.
@@ -75,7 +78,10 @@ def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[st
 
 
 def thinned(points: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
-    """Return every n-th point of a curve, for the smallest n that gives at most `most` points. The last point is always included."""
+    """Return every n-th point of a curve, for the smallest n that gives at most `most` (>= 1) points.
+
+    The last point of the curve is always included. An empty curve gives an empty result.
+    """
     step = -(-len(points) // most)
     return points if step <= 1 else points[(len(points) - 1) % step :: step]
 

@@ -32,7 +32,10 @@ def rejoin(stream: Stream, job: Job, source: SnapshotId) -> bool:
 
 
 def agree(stream: Stream, one: Job, other: Job, position: int) -> bool:
-    """Return whether two jobs have reports at the same positions with equal metrics, up to and including `position`."""
+    """Return whether two jobs have reports at the same positions with equal metrics, up to and including `position`.
+
+    True also if neither job has reports there.
+    """
     mine, theirs = ([point for point in stream.curve(each) if point.position <= position] for each in (one, other))
     return [p.position for p in mine] == [p.position for p in theirs] and all(
         same_metrics(first.metrics, second.metrics) for first, second in zip(mine, theirs, strict=True)

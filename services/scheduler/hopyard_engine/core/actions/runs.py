@@ -27,10 +27,16 @@ from hopyard_engine.core.state.timers import KillTimer
 
 
 def start(stream: Stream, command: StartJob) -> None:
-    """Start a run of an idle job on idle slots, from a snapshot if there is one.
+    """Start a run of an idle job on idle slots.
+
+    The run loads the snapshot that the command names, else the one from which the job would resume (`Stream.source_of`). If there is
+    neither, it starts at position 0.
 
     Raises:
-        RefusedError: The command is refused, and nothing has changed.
+        RefusedError: The job is unknown or not idle, its experiment is not RUNNING, the share would be exceeded, or a slot, the
+            snapshot, an input or another value of the command cannot be used. Nothing has changed.
+        NotYetError: A person has paused the job, it is in backoff, or the maximum number of jobs (`concurrency`) is already training.
+            Nothing has changed.
     """
     job = command_checks.idle(stream, command.job)
     slots = _gang(stream, job, command)
@@ -155,7 +161,9 @@ def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
 
 
 def _places(stream: Stream, command: StartJob, slots: list[GrantedSlot]) -> dict[str, Place]:
-    """Return the location of the input partition by slot id. It is empty if the data is not partitioned; then inputs are paths.
+    """Return the location of the partition that the run's process on each slot reads, by slot id.
+
+    Slots without an input in the command are left out. The result is empty if the data is not partitioned; then inputs are paths.
 
     Raises:
         RefusedError: An input is for a slot that the command does not name, or the slot's node cannot read the partition.

@@ -34,7 +34,7 @@ def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
 
 
 def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
-    """Return the (position, value) with which a job reached the target at any time; None: it never did.
+    """Return the (position, value) with which a job reached the target at any time; None: it never did, or there is no target.
 
     If `target_over` is 1, this is the job's best report; else it is the first mean that reaches the target.
     """

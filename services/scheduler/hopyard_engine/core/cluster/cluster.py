@@ -175,7 +175,11 @@ class ClusterState:
         self.remove([name for name, slot in self.slots.items() if slot.node == node])
 
     def remove(self, slots: list[str]) -> None:
-        """Remove the slots with these ids, also from the tenants to which they are granted."""
+        """Remove the slots with these ids, also from the tenants to which they are granted.
+
+        Raises:
+            KeyError: There is no such slot.
+        """
         for name in slots:
             holder = self.slots.pop(name).holder
             if holder:
@@ -252,6 +256,9 @@ class ClusterState:
             spec: The slot.
             node: Name of its node, which is marked as up (`assume_up`).
             recalled: Whether the stream must return the slot.
+
+        Raises:
+            KeyError: The stream is not a tenant (`enter`).
         """
         self.assume_up(node)
         self.slots[spec.id] = ClusterSlot(spec, node, stream, recalled)

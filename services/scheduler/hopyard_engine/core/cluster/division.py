@@ -87,14 +87,14 @@ class Division:
     def room(self, name: str, kind: SlotKind, held: int) -> bool:
         """Return whether the stream with the id `name` may get another slot of a kind.
 
-        `held` is the number of slots of this kind that are granted to the stream.
+        `held` is the number of slots of this kind that are granted to the stream. Always True if kinds do not matter (`plan` is None).
         """
         return self.plan is None or held < self.plan[name][kind]
 
     def surplus(self, name: str, kind: SlotKind, held: int) -> int:
         """Return how many slots of a kind the stream with the id `name` should exchange for slots of another kind.
 
-        `held` is the number of slots of this kind that are granted to the stream.
+        `held` is the number of slots of this kind that are granted to the stream. Always 0 if kinds do not matter (`plan` is None).
         """
         return 0 if self.plan is None else max(held - self.plan[name][kind], 0)
 
@@ -105,6 +105,9 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Divis
     Args:
         slots: Number of slots of each kind.
         wants: The requests. Of two requests with equally many slots per weight, the earlier one is served first.
+
+    Returns:
+        The division. Its shares contain each stream that makes a request, with 0 if it gets no slot.
     """
     everything_serves = all(want.takes(kind) for kind in slots for want in wants)
     if everything_serves and all(want.gang == 1 for want in wants):

@@ -115,7 +115,10 @@ def _new(stream: Stream, job: str) -> None:
 
 
 def _maker(stream: Stream, name: str) -> Experiment:
-    """Return the experiment that a new job belongs to: the named one, else the RUNNING one with the fewest jobs per unit of weight.
+    """Return the experiment that a new job belongs to.
+
+    It is the one with the id `name`. If `name` is empty, it is, among the RUNNING experiments that can create further jobs, the one
+    that has created the fewest jobs per unit of weight.
 
     Raises:
         RefusedError: The experiment is unknown, ENDING or ended, or can create no further job.
@@ -156,7 +159,8 @@ def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -
     `at` is the time of the event in seconds since the Unix epoch.
 
     Raises:
-        RefusedError: The hyperparameters are missing, the limit is out of range, or the experiment is unknown, ENDING or ended.
+        RefusedError: The hyperparameters are missing, the limit is not from 1 to `ENDLESS` - 1, or the experiment is unknown, ENDING
+            or ended.
     """
     if command.hyperparameters is None:
         raise RefusedError(Reason(ReasonCode.LIMIT_WITHOUT_VALUES))
@@ -308,7 +312,10 @@ def _follow(stream: Stream, job: Job, source: SnapshotId) -> None:
 
 
 def _rate(stream: Stream, job: Job) -> None:
-    """Set a job's best report to the last one in its curve with the experiment's metric, after it got results of another job."""
+    """Set a job's best report to the last one in its curve with the experiment's metric, after it got results of another job.
+
+    Without such a report, the best report does not change.
+    """
     point = next((p for p in reversed(stream.curve(job)) if stream.settings.metric in p.metrics), None)
     if point is not None:
         job.best = (point.metrics[stream.settings.metric], point.position)

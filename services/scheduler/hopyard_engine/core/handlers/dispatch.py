@@ -135,7 +135,7 @@ def _resets_answer_count(stream: Stream, event: StreamEvent) -> bool:
 
 
 def _changes_state(stream: Stream, event: StreamEvent) -> bool:
-    """Return whether the event is new. False: it repeats an earlier one, is outdated, or changes nothing."""
+    """Return whether the event must be handled. False: it repeats an earlier one, is outdated, or changes nothing."""
     match event:
         case RunMessage():
             return run_messages.is_next(stream, event)

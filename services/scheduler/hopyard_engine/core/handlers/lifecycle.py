@@ -188,7 +188,10 @@ def _untold(stream: Stream, experiment: Experiment) -> bool:
 
 
 def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, Reason]:
-    """Return the final state and its reason for an experiment that has no work left: FAILED if all its jobs failed, else COMPLETED."""
+    """Return the final state and its reason for an experiment that has no work left.
+
+    The state is FAILED if the experiment has jobs and all of them failed, else COMPLETED.
+    """
     jobs = [job for job in stream.jobs.values() if job.experiment is experiment]
     if jobs and experiment.states.get(JobState.FAILED, 0) == len(jobs):
         return ExperimentState.FAILED, Reason.of(ReasonCode.EVERY_JOB_FAILED, job=jobs[0].id, cause=jobs[0].reason)
@@ -307,7 +310,8 @@ def _let_all_go(stream: Stream) -> None:
 def update(stream: Stream, event: Updated) -> None:
     """Change the settings of an experiment. An ended experiment continues if the change gives it work.
 
-    If the experiment is ENDING, the change is applied after its end. If its stream is quarantined, the change is refused.
+    If the experiment is ENDING, the change is applied after its end. If its stream was stopped after an error in the core
+    (`quarantine`), the change is refused.
     """
     experiment = stream.experiments[event.experiment or stream.founder.id]
     stream.requests.add(event.request)

@@ -215,8 +215,9 @@ def node_draining(stream: Stream, event: NodeDraining) -> None:
 
 
 def wanted(stream: Stream, key: RunKey) -> bool:
-    """Return whether an agent must keep a process that it announced: its run is live, or it has reported its end.
+    """Return whether an agent must keep the process with the channel `key`, which it announced.
 
+    It must if the process is part of a live run and has not left its slot, or if the process has reported its end.
     A process that has reported its end may still send messages, such as the end of an upload. Any other process must be ended.
     """
     job = stream.jobs.get(key.job)
@@ -230,7 +231,10 @@ def wanted(stream: Stream, key: RunKey) -> bool:
 
 
 def has_ended(stream: Stream, key: RunKey) -> bool:
-    """Return whether a process has reported its end. It may still send messages, such as the end of an upload."""
+    """Return whether the process with the channel `key` has reported its end. False for an unknown channel.
+
+    After its end a process may still send messages, such as the end of an upload.
+    """
     job = stream.jobs.get(key.job)
     channel = job.channels.get((key.attempt, key.rank)) if job is not None else None
     return channel is not None and channel.finished

@@ -187,7 +187,11 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
 
 
 def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
-    """Emit the measured time of a profile for later experiments, if all slots of the run are on the same known kind of host."""
+    """Emit the time that the report of a profile run contains, to be stored for later experiments.
+
+    Does nothing unless the report has a positive finite time, all slots of the run are on the same known kind of host, and the
+    experiment has a key to store times under (`Settings.training`).
+    """
     training, seconds = job.terms.training, report.metrics.get("seconds", math.nan)
     held = [stream.slots.get(rank.slot) for rank in run.ranks]
     kinds = {slot.hardware if slot is not None else "" for slot in held}
@@ -253,6 +257,8 @@ def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None
 
     If the snapshot is in the store, it survives the loss of its nodes, and a forked job no longer needs the snapshot that it was forked
     from. If the upload failed permanently, the snapshot stays on its nodes, and nothing waits for the upload any more.
+    If the snapshot is unknown, was replaced, or was not taken by the run with this attempt number, nothing is recorded, and uploaded
+    contents that no snapshot has are deleted from the store.
     """
     if body.error:
         if stream.snapshots.given_up(job.id, body.position, body.sha256, attempt):
@@ -270,8 +276,9 @@ def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None
 def survives(stream: Stream, job: Job, position: int) -> None:
     """Update what depends on the upload of the job's snapshot at `position`, after it was recorded as stored.
 
-    If `job` is a fork, its pin on the snapshot that it was forked from is removed. Unneeded snapshots are dropped, and
-    the job's row is projected again.
+    If `job` is a fork, its pin on the snapshot that it was forked from is removed. Unneeded snapshots are dropped. If
+    the job has ended or its experiment is PAUSED, the job's remaining deferred uploads are ordered. Its row in AppStat is written
+    again.
     """
     if (entry := stream.snapshots.get(job.id, position)) is not None:
         stream.hops.shipped(entry.info.size)
@@ -309,7 +316,11 @@ def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: 
 
 
 def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> None:
-    """End the run if the end of this process requires it, and determine what happens to the other processes."""
+    """End the run if the end of the process `rank` requires it, and determine what happens to its other processes.
+
+    `body` says how the process ended. If rank 0 reached a regular end, the others get `kill_after` seconds to leave their slots. If
+    the run is lost or failed, they are killed. If another rank leaves regularly, nothing changes.
+    """
     if rank is run.ranks[0]:
         run.ended = body
         change_run(run, RunState.LEAVING, Reason.of(ReasonCode.RANK_0_ENDED, end=body.reason.value))
@@ -341,7 +352,7 @@ def _others_leave(stream: Stream, job: Job, run: Run) -> None:
 
 
 def _may_leave(run: Run, reason: RunEndReason) -> bool:
-    """Return whether a rank other than 0 may leave with this reason without ending the run as lost."""
+    """Return whether a rank other than 0 of `run` may leave its slot for `reason`. If not, its end makes the run LOST."""
     by_itself = run.completes and reason is RunEndReason.UNTIL  # Rank 0's last report may follow.
     return by_itself or run.ending is not None or run.finished or run.mode is not RunMode.TRAIN
 
@@ -395,7 +406,11 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
 
 
 def end_reason(run: Run, ended: Ended) -> RunEndReason:
-    """Return why a run ended, from the end that was requested of it (`run.ending`) and the end that was reported (`ended`)."""
+    """Return why a run ended, from the end that was requested of it (`run.ending`) and the end that was reported (`ended`).
+
+    A requested TERMINATED has precedence. A suspension that was requested as a preemption is PREEMPTED. A termination that was not
+    requested is LOST. Else the result is the reported reason.
+    """
     if run.ending is RunEndReason.TERMINATED:
         return RunEndReason.TERMINATED
     if run.ending is RunEndReason.PREEMPTED and ended.reason is RunEndReason.SUSPENDED:
@@ -406,9 +421,10 @@ def end_reason(run: Run, ended: Ended) -> RunEndReason:
 
 
 def _reached(stream: Stream, job: Job, run: Run, position: int) -> tuple[JobState, Reason]:
-    """Return the state and reason of a job whose run ended at `until`.
+    """Return the next state of a job whose run ended at `until`, which is `position`, and the reason of this state.
 
-    A job whose runs repeatedly leave no snapshot there would train the same positions forever, so it fails.
+    The job is SUSPENDED. But a job whose runs repeatedly leave no snapshot at their `until` would train the same positions forever,
+    so it is FAILED.
     """
     source = stream.source_of(job)
     if run.mode is RunMode.TRAIN and (source is None or source[1] < position):

@@ -14,7 +14,7 @@ from hopyard.policy.vocabulary import Metrics, Report
 
 
 def same_metrics(a: Mapping[str, float], b: Mapping[str, float]) -> bool:
-    """Return whether two mappings have the same names and equal values. NaN equals NaN here."""
+    """Return whether the metrics `a` and `b` have the same names and equal values. NaN equals NaN here."""
     if a.keys() != b.keys():
         return False
     return all(a[name] == b[name] or (math.isnan(a[name]) and math.isnan(b[name])) for name in a)
@@ -43,14 +43,14 @@ class CurveEntry:
 
     @property
     def complete(self) -> bool:
-        """Whether all expected parts have been reported."""
+        """Whether all expected parts have been reported. True also if the number of parts is unknown or there are none."""
         return len(self.parts) >= self.expected
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics of the whole report, overwritten by the means of the parts' metrics, weighted by their numbers of examples.
 
-        While expected parts are missing, the parts are left out.
+        While expected parts are missing, the parts are left out. Empty if there are neither a report on all data nor combined parts.
         """
         combined: dict[str, float] = dict(self.whole or {})
         if self.parts and self.complete:

@@ -115,7 +115,7 @@ class Experiment:
 
     @property
     def all_ended(self) -> bool:
-        """Whether all jobs of the experiment are in a final state."""
+        """Whether all jobs of the experiment are in a final state. True also if it has no jobs."""
         return not any(count for state, count in self.states.items() if not state.ended)
 
     def running_seconds(self, at: float) -> float:
@@ -138,6 +138,7 @@ class Experiment:
 def foremost(experiments: list[Experiment]) -> Experiment:
     """Return the experiment whose state and reason are shown as those of the group.
 
-    It is a RUNNING experiment if there is one, else a PAUSING, PAUSED or ENDING one, in this order, else an ended one.
+    It is a RUNNING experiment if there is one, else a PAUSING, PAUSED or ENDING one, in this order, else an ended one. Among several
+    in the same state, or several ended ones, it is the first in the list. The list must not be empty.
     """
     return min(experiments, key=lambda m: _PROGRESS.index(m.state) if m.state in _PROGRESS else len(_PROGRESS))

@@ -38,6 +38,9 @@ def units(data: PlacedData) -> int:
 class PlacedPartitions:
     """Represents the data set of one experiment with its current locations, as recorded in the journal.
 
+    Args:
+        data: The data set at the creation of the experiment.
+
     Attributes:
         name: Name of the data set.
         partitions: All partitions by name.
@@ -50,7 +53,7 @@ class PlacedPartitions:
         self.units = units(data)
 
     def take(self, changed: tuple[PlacedPartition, ...]) -> None:
-        """Replace the recorded partitions with the same names by those in `changed`."""
+        """Replace the recorded partitions with the same names by those in `changed`. New names are added."""
         self.partitions.update((one.name, one) for one in changed)
 
     def differs(self, changed: tuple[PlacedPartition, ...]) -> bool:

@@ -129,7 +129,7 @@ class PolicyConversation:
         Requests for a decision (`IterationFinish`) whose run no longer waits for one are dropped.
 
         Args:
-            is_current: Returns whether a run still waits for a decision.
+            is_current: Returns whether the given run still waits for the decision of its queued request.
         """
         while self.calls:
             call, run = self.calls.popleft()

@@ -113,7 +113,10 @@ class SnapshotBook:
         return self._size
 
     def vital(self, job: str) -> set[int]:
-        """Return the positions from which a job may resume: its newest available snapshot and the fallbacks for the loss of a node."""
+        """Return the positions from which a job may resume: its newest available snapshot and the fallbacks for the loss of a node.
+
+        Empty if the job has no available snapshot.
+        """
         by_position = self._entries.get(job, {})
         available = self.positions(job)
         newest = {available[-1]} if available else set[int]()
@@ -548,9 +551,10 @@ class SnapshotBook:
         return retained(self._entries.get(job, {}), value, how_many)
 
     def drop_bytes(self, sha256: str) -> list[Dropped]:
-        """Drop the snapshots of all jobs with the contents `sha256`, even if they are retained.
+        """Drop the snapshots of all jobs whose contents have the hash `sha256`, even if they are retained.
 
-        Return the contents if they can be deleted.
+        Returns:
+            The contents if they can be deleted. The list is empty if no job has them, or if they are still lent.
         """
         dropped: list[Dropped] = []
         for entry in [e for e in self.entries() if e.info.sha256 == sha256]:

@@ -194,9 +194,9 @@ class Stream:
     def _cap_by_jobs(self) -> int | None:
         """The number of slots that `concurrency` jobs can use; None: no limit.
 
-        It is the number of slots of the `concurrency` runs that preemption would spare, plus one gang for each further job. It is also
-        None if the policy chooses the number of slots of each job and no more than `concurrency` runs are live: then its demand
-        accounts for the limit.
+        It is the number of slots of the `concurrency` runs that would be preempted last (`precedence`), plus one gang for each further
+        job. It is also None if the policy chooses the number of slots of each job and no more than `concurrency` runs are live: then
+        the policy's demand accounts for the limit.
         """
         limit = self.concurrency
         if limit is None or (self.settings.scales and len(self.live) <= limit):
@@ -247,7 +247,8 @@ class Stream:
         """Return the sort key of a run for preemption. The run with the lowest key is preempted first.
 
         The order is: lowest priority first, then the least training at risk, then the newest job. Runs that are not preemptible come
-        last. If the job has no snapshot, its program may be unable to save one, so all its training is at risk.
+        last. No training is at risk if the job has an available snapshot. Else its program may be unable to save one, so all training
+        up to the run's position is at risk.
         """
         job = self.jobs[run.job]
         at_stake = run.position if self.snapshots.newest(run.job) is None else 0
@@ -442,7 +443,7 @@ class Stream:
                 self.call(PredictionReady(ticket.removeprefix(POLICY), job.id, error=error))
 
     def changed(self, job: Job) -> None:
-        """Request that the job's row in AppStat is projected again."""
+        """Record a change of the job, and request that its row in AppStat is written again from its present state."""
         self.touched.touch(job.id)
         self.emit(JobChanged(job.experiment.id, job.id))
 
@@ -519,7 +520,10 @@ class Stream:
             self.changed(job)  # Its row lists its snapshots, even after the end.
 
     def for_others(self, job: Job) -> list[SnapshotEntry]:
-        """Return the snapshots that a completed job keeps only because the policy requested them for other jobs."""
+        """Return the snapshots that a COMPLETED job keeps only because the policy requested them for other jobs.
+
+        Empty if the job is in another state.
+        """
         if job.state is not JobState.COMPLETED or not job.asked:
             return []
         own = self.snapshots.retained(job.id, self._value_at(job), _keep(job))

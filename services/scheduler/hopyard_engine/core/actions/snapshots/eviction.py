@@ -70,7 +70,7 @@ def keep_within(stream: Stream) -> None:
 
 
 def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
-    """Return whether the snapshot `entry` of `job` must not be dropped, even if the snapshots exceed the quota."""
+    """Return whether the snapshot `entry` of `job` must not be dropped, even if the snapshots exceed the quota (see the module)."""
     position = entry.info.position
     return bool(
         entry.pins
@@ -146,13 +146,17 @@ def _quickest_again(stream: Stream) -> Iterator[EvictableContents]:
 
 
 def _price(stream: Stream, one: EvictableContents) -> tuple[bool, float, int]:
-    """Return the sort key of contents: whether an extension would resume from them, recompute cost, and newest registration number."""
+    """Return the sort key of the contents `one`, lowest dropped first.
+
+    The key consists of whether a job would resume from them if its experiment were extended (`ends`), their recompute cost in
+    seconds, and the highest registration number of their snapshots.
+    """
     goes_on = any(ends(stream, stream.jobs[entry.job], entry.info.position) for entry in one.entries)
     return goes_on, one.seconds(stream), max(entry.number for entry in one.entries)
 
 
 def ends(stream: Stream, job: Job, position: int) -> bool:
-    """Return whether `job` is COMPLETED and might resume from this position if its experiment were extended."""
+    """Return whether `job` is COMPLETED and might resume from its snapshot at `position` if its experiment were extended."""
     return job.state is JobState.COMPLETED and position in stream.snapshots.vital(job.id)
 
 
@@ -170,7 +174,10 @@ def _worth(stream: Stream, entry: SnapshotEntry) -> Worth:
 
 
 def _result(stream: Stream, job: Job) -> int | None:
-    """Return the position of the snapshot that is the experiment's result; None if `job` is not the best job or has no snapshot."""
+    """Return the position of the snapshot that is the experiment's result; None: `job` is not the best job or has no available one.
+
+    It is the snapshot at the best position, else the job's newest available one.
+    """
     best = job.experiment.best
     if best is None or best[0] != job.id:
         return None

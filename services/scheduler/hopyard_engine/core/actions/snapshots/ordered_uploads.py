@@ -28,7 +28,10 @@ def is_awaited(stream: Stream, event: SnapshotShipped) -> bool:
 
 
 def take(stream: Stream, event: SnapshotShipped) -> None:
-    """Record the answer to an upload order: the snapshot is in the store, or, after an error, only on nodes."""
+    """Record the answer to an upload order: the snapshot is in the store, or, after an error, only on nodes.
+
+    The answer must belong to the current upload order of its snapshot (`is_awaited`).
+    """
     entry = stream.snapshots.of_order((event.job, event.position), event.node, event.order)
     assert entry is not None
     stream.emit(AcknowledgeShipment(event.node, stream.id, event.order))

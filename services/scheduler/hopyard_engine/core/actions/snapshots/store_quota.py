@@ -58,7 +58,10 @@ class StoredContents:
     before: str = ""
 
     def and_also(self, other: StoredContents) -> StoredContents:
-        """Combine two records of the same contents: the higher rank, and the lower recompute cost of those that are not NEEDED."""
+        """Return this record combined with `other`, a record of the same contents for another snapshot or owner.
+
+        The result has the higher rank of the two, and the lower recompute cost of those that are not NEEDED (0 if both are).
+        """
         least = min(self, other, key=lambda one: (one.rank is EvictionRank.NEEDED, one.seconds))
         return StoredContents(self.sha256, self.size, max(self.rank, other.rank), least.seconds, least.before)
 
@@ -84,7 +87,10 @@ def of_job(stream: Stream, job: Job) -> list[StoredContents]:
 
 
 def give_up(stream: Stream, event: SnapshotsGivenUp) -> None:
-    """Drop the snapshots that were chosen for eviction, except contents that are needed meanwhile, and emit a notice."""
+    """Drop the snapshots that the event lists for eviction, except contents that are needed meanwhile.
+
+    Emits a notice if any were dropped.
+    """
     found: dict[str, list[SnapshotEntry]] = {sha256: [] for sha256 in event.snapshots}
     for entry in stream.snapshots.entries():
         if entry.info.sha256 in found:

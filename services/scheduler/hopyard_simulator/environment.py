@@ -56,10 +56,15 @@ class Environment(Protocol):
         """
 
     def gang_begins(self, key: RunKey, ranks: int) -> None:
-        """Register the start of a process of a run on `ranks` slots. No effect if `ranks` is 1."""
+        """Register the start of a process of a gang, so that `gang_left` can end the other processes of the gang.
+
+        Args:
+            key: The key of the process: job, attempt and rank.
+            ranks: The number of processes (slots) of its run; 1: the run is no gang, and nothing is registered.
+        """
 
     def gang_left(self, key: RunKey) -> None:
-        """End the other processes of a gang, because the process with this key has ended."""
+        """End the other processes of a gang, because the process with this key has ended. No effect if its run is no gang."""
 
 
 class RunHost(Protocol):

@@ -44,7 +44,7 @@ class EventHeap:
         heapq.heappush(self._planned, (max(time, self.now), self._count, action, arguments))
 
     def step(self) -> bool:
-        """Set the clock to the time of the next action and execute it. Return False if no action is scheduled."""
+        """Set the clock to the time of the earliest scheduled action and execute it. Return False if no action is scheduled."""
         if not self._planned:
             return False
         self.now, _, action, arguments = heapq.heappop(self._planned)

@@ -99,7 +99,11 @@ def arrivals(stream: StreamId, settings: Settings, group: Sequence[JoiningExperi
 
 
 def results(stream: Stream) -> Mapping[str, ExperimentResult]:
-    """Return the result of each experiment of a group by its id, in the order in which they joined."""
+    """Return the result of each experiment of a group by its id, in the order in which they joined.
+
+    Args:
+        stream: The simulated stream of the group.
+    """
     return {
         name: ExperimentResult(
             slot_seconds=experiment.slot_seconds,

@@ -67,7 +67,7 @@ class Result:
         jobs_terminated: Number of jobs that were terminated before the end of the search.
         suspends: Number of runs that freed their slots although their jobs continued later.
         iterations: Number of trained iterations, including repeated ones. Each iteration ends with a report.
-        utilisation: `job_seconds` divided by the available slot-seconds.
+        utilisation: `job_seconds` divided by the available slot-seconds; 0 if none were available.
         first_at_R: When the first job reached the position R; None: none did.
         jobs_at_R: For each job that reached the position R: the time, and the number of jobs that have reached it by
             then.

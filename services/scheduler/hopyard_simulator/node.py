@@ -40,14 +40,17 @@ class Agent:
         return len(self._slots) if self._alive else 0
 
     def join(self) -> None:
-        """Open a session with the scheduler, and schedule the next failure of the node."""
+        """Open a session with the scheduler, and schedule the next failure of the node if `Faults.node_failures` is above 0."""
         self.world.handle(NodeJoined(self.world.timeline.now, self.node, f"life-{self._life}", self._slots))
         rate = self.world.faults.node_failures
         if rate > 0:
             self.world.timeline.later(self._chance.expovariate(rate), self._fail)
 
     def carry(self, send: Send) -> None:
-        """Receive a command for one of the node's runs and apply it after the latency of the network (`Costs.latency`)."""
+        """Receive the command that `send` contains for a run of the node, and apply it after `Costs.latency` seconds.
+
+        The command is lost if the node fails before, and ignored if the run has ended then.
+        """
         latency = self.world.costs.latency
         if latency:
             self.world.timeline.later(latency, self._take, self._life, send.run, send.body)
@@ -55,7 +58,7 @@ class Agent:
             self._take(self._life, send.run, send.body)
 
     def ship(self, order: ShipmentOrder) -> None:
-        """Report to the scheduler that an ordered upload of a snapshot is done."""
+        """Report to the scheduler that the upload of the snapshot that `order` names is done. The upload takes no virtual time."""
         self.world.deliver(
             SnapshotShipped(
                 self.world.timeline.now,

@@ -17,6 +17,9 @@ def trained(stream: Stream) -> tuple[EarlierTrial, ...]:
     """Return the trials of a simulated search, each with its learning curve and its stored snapshots.
 
     Failed jobs, forks and jobs without reports are omitted.
+
+    Args:
+        stream: The simulated stream after the end of the search.
     """
     found = []
     for job in stream.jobs.values():
@@ -30,7 +33,7 @@ def trained(stream: Stream) -> tuple[EarlierTrial, ...]:
 
 
 def named(trials: Iterable[EarlierTrial], name: str) -> tuple[EarlierTrial, ...]:
-    """Return the trials with the name of their search as prefix of their names and hashes.
+    """Return copies of the trials, with the name of their search as prefix of their names and of the hashes of their snapshots.
 
     The prefix makes trials of several searches distinct, so that they can be combined.
 

@@ -30,7 +30,14 @@ class SimulatedRun:
     """One process of a run, on one slot.
 
     It behaves like `hopyard._runtime.runner` with a program: `RunControl` decides the next action, messages have
-    sequence numbers, and commands are processed one after the other.
+    sequence numbers, and commands are processed one after the other. The constructor schedules the start of the
+    training.
+
+    Args:
+        agent: The node of the process.
+        key: The key of its channel: job, attempt and rank.
+        start: The start command.
+        pace: Factor by which an iteration takes longer than in the recorded training; less than 1: it is faster.
     """
 
     __slots__ = (
@@ -51,14 +58,6 @@ class SimulatedRun:
     )
 
     def __init__(self, agent: RunHost, key: RunKey, start: Start, pace: float) -> None:
-        """Create the process and schedule the start of its training.
-
-        Args:
-            agent: The node of the process.
-            key: The key of its channel: job, attempt and rank.
-            start: The start command.
-            pace: Factor by which an iteration takes longer than in the recorded training; less than 1: it is faster.
-        """
         self.key = key
         self.alive = True
         self.trained = 0

@@ -88,8 +88,8 @@ def simulate(
     Args:
         workload: The configurations and their training.
         policy: A policy's name as in an experiment file, its class, or a function that creates one.
-        slots: The number of equal slots, one on each node. Either `slots` or `fleet` must be given.
-        fleet: The slots and their nodes.
+        slots: The number of equal slots, one on each node. Exactly one of `slots` and `fleet` must be given.
+        fleet: The slots and their nodes, instead of `slots`.
         parameters: By name: parameters of the policy, terms of the experiment (settings such as `kill_threshold`, listed
             in `TERMS`), and, as `predictor.NAME`, parameters of the predictor.
         target: The search ends when a report is at least as good or, with the term `target_over`, a mean of reports;
@@ -406,6 +406,9 @@ def _reviewed(
         settings: The settings of the experiment.
         space: The search space; None: it is not given.
         data: The data set; None: there is none.
+
+    Raises:
+        InvalidInput: The policy rejects the experiment or a parameter, or fails.
     """
     if isinstance(policy, str):
         return review(name, new_policy(policy, own), settings, space, data)

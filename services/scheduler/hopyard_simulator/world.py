@@ -210,7 +210,7 @@ class World:
         self.handle(DataChanged(self.timeline.now, StreamId(NAME), tuple(changed)))
 
     def deliver(self, event: Event) -> None:
-        """Make the core handle a message of a node after the latency (`Costs.latency`)."""
+        """Make the core handle `event`, a message of a node, after the latency of the network (`Costs.latency`)."""
         if self.costs.latency:
             self.timeline.later(self.costs.latency, self._arrive, event)
         else:
@@ -233,12 +233,17 @@ class World:
         return lesson
 
     def gang_begins(self, key: RunKey, ranks: int) -> None:
-        """Register the start of a process of a run on `ranks` slots. No effect if `ranks` is 1."""
+        """Register the start of a process of a gang, so that `gang_left` can end the other processes of the gang.
+
+        Args:
+            key: The key of the process: job, attempt and rank.
+            ranks: The number of processes (slots) of its run; 1: the run is no gang, and nothing is registered.
+        """
         if ranks > 1:
             self._gangs[key.job, key.attempt] = ranks
 
     def gang_left(self, key: RunKey) -> None:
-        """End the other processes of a gang, because the process with this key has ended."""
+        """End the other processes of a gang, because the process with this key has ended. No effect if its run is no gang."""
         ranks = self._gangs.pop((key.job, key.attempt), 0)
         for rank in range(ranks):
             if rank != key.rank:

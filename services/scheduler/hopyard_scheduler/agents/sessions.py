@@ -105,6 +105,9 @@ class Sessions:
     Args:
         lease_seconds: Seconds without a message after which a lease expires.
         clock: Returns monotonic seconds.
+
+    Attributes:
+        left: Functions that `gone` calls with each session whose stream has ended.
     """
 
     def __init__(self, lease_seconds: float, clock: Callable[[], float]) -> None:
@@ -155,7 +158,7 @@ class Sessions:
             told(session)
 
     def of(self, node: str) -> Session | None:
-        """Return the node's registered session; None: it has none."""
+        """Return the registered session of the node with the id `node`; None: it has none."""
         return self._open.get(node)
 
     def connected(self) -> list[Session]:

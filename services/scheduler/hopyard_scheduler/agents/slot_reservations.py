@@ -23,7 +23,7 @@ class SlotReservations:
         self._sessions = sessions
 
     async def reserve_idle(self, experiment: str, request: str) -> str:
-        """Reserve an idle slot of an experiment, so that the policy cannot use it.
+        """Reserve an idle slot of an experiment, so that the policy cannot use it: the one with the lowest id.
 
         Args:
             experiment: The id of the experiment.
@@ -33,8 +33,8 @@ class SlotReservations:
             The id of the slot.
 
         Raises:
-            NotFound: The experiment does not exist.
-            Exhausted: The experiment has no idle slot, or the engine refused the reservation.
+            NotFound: The experiment does not exist, or ended so long ago that the core has released it.
+            Exhausted: The experiment has no idle slot that is not reserved, or the engine refused the reservation.
         """
         stream, _ = experiment_of(self._runtime.core, ExperimentId(experiment))
         if (reserved := stream.reservation(request)) is not None:
@@ -69,6 +69,8 @@ class SlotReservations:
 
     async def drain(self, node: str) -> None:
         """Drain a node: no run starts on it, and its runs are suspended at their next boundary.
+
+        The drain ends when the agent of the node restarts.
 
         Args:
             node: The id of the node.

@@ -227,7 +227,11 @@ class Catalog:
         self.look(node)
 
     def look(self, node: str) -> None:
-        """Start a query of a node for its replicas. If one is running, one more follows when it ends."""
+        """Start a background query of a node for its replicas. If one is running, one more follows when it ends.
+
+        If the query fails, for example because the node is not connected, the error is logged unless it is the same as
+        the last one, and the known state of the replicas stays.
+        """
         if node in self._asking:
             self._asking[node] = True
             return

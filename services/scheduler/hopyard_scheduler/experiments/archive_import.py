@@ -149,7 +149,7 @@ class Importer:
             raise Conflict(f"its code {min(missing)} is not in the store; put it there first (PutBlob)")
 
     async def _own(self, stream: StreamImport) -> tuple[str, ...]:
-        """Make the new experiment an owner of its snapshots in the store. Return the hashes of those that the store has."""
+        """Make an imported stream an owner of its snapshots in the store. Return the hashes of those that the store has."""
         hashes = sorted({entry.info.sha256 for entry in stream.experiment.snapshots.entries()})
         return tuple(await self._there(hashes, stream.experiment.id))
 

@@ -247,14 +247,21 @@ class ExperimentCommands:
         return False, name
 
     async def claim(self, name: str) -> bool:
-        """Claim an id for an experiment that is about to be created. Return False if an experiment or another claim has the id."""
+        """Claim the id `name` for an experiment that is about to be created.
+
+        Returns:
+            True if the id is claimed now; False if an experiment exists with this id, or it was claimed before.
+        """
         if name in self._claimed or name in {found.id for found in await self.look.show_all()} or name in self._claimed:
             return False
         self._claimed.add(name)
         return True
 
     def give_back(self, names: Iterable[str]) -> None:
-        """Release claimed ids, whether or not their experiments were created. Ids that are not claimed are ignored."""
+        """Release the claimed ids `names`, whether or not their experiments were created.
+
+        Ids that are not claimed are ignored.
+        """
         self._claimed.difference_update(names)
 
     async def _try_policy(
@@ -304,6 +311,9 @@ class ExperimentCommands:
         """Restart the idle time of an experiment that waits for job requests. It has no effect on one that does not.
 
         The idle time is the time without requests after which such an experiment ends.
+
+        Args:
+            name: The id of the experiment.
 
         Raises:
             NotFound: The experiment does not exist.
@@ -410,6 +420,9 @@ class ExperimentCommands:
 
     async def loaded(self, name: str) -> tuple[Stream, Experiment]:
         """Return the stream of an experiment, and the experiment. If the core does not have them, replay them from the journal.
+
+        Args:
+            name: The id of the experiment, which may have ended.
 
         Raises:
             NotFound: The experiment does not exist.

@@ -58,10 +58,15 @@ def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
 
 
 def known(stream: Stream, experiment: Experiment, wanted: JobRequest) -> bool:
-    """Return True if a request with the same idempotency key and the same content was accepted before.
+    """Return True if a request with equal idempotency key and content was accepted before; False if the key is new.
+
+    Args:
+        stream: The stream of the experiment.
+        experiment: The experiment to which the request is addressed.
+        wanted: The request.
 
     Raises:
-        Conflict: The idempotency key belongs to a request with other content.
+        Conflict: The idempotency key was used before for another configuration or position.
     """
     if wanted.request not in experiment.requested:
         return False

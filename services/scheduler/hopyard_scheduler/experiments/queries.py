@@ -48,6 +48,9 @@ class ExperimentQueries:
     async def show(self, name: str) -> experiment_pb2.Experiment:
         """Return an experiment with the reason for its state or for which it waits.
 
+        Args:
+            name: The id of the experiment.
+
         Raises:
             NotFound: The experiment does not exist. The message lists some existing ones.
         """
@@ -62,7 +65,7 @@ class ExperimentQueries:
         return match
 
     async def show_all(self) -> list[experiment_pb2.Experiment]:
-        """Return all experiments of the cluster, newest first."""
+        """Return all experiments of the cluster, unfinished and ended ones, in descending order of creation."""
         found = {
             experiment.id: self._shown(stream, experiment)
             for stream in self._runtime.core.streams.values()
@@ -83,6 +86,9 @@ class ExperimentQueries:
 
     async def jobs(self, name: str) -> list[experiment_pb2.Job]:
         """Return the jobs of an experiment in order of creation.
+
+        Args:
+            name: The id of the experiment.
 
         Raises:
             NotFound: The experiment does not exist.
@@ -124,7 +130,7 @@ class ExperimentQueries:
         return found
 
     def shown_job(self, stream: Stream, job: Job) -> experiment_pb2.Job:
-        """Convert a job in the core for clients, with the reason why it waits, if it waits."""
+        """Convert a job in the core, and of the given stream, for clients, with the reason why it waits, if it waits."""
         return job_to_proto(stream, job, self._waiting(stream).job(job))
 
     def shown_jobs(self, stream: Stream, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
@@ -148,7 +154,11 @@ class ExperimentQueries:
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """Yield the present state of an experiment and its jobs, then every change until the experiment ends.
 
-        A reason for waiting may change with other experiments. Such changes are yielded within about two seconds.
+        A reason for waiting may change with other experiments. Such changes are yielded within about two seconds. If
+        the experiment has ended, only the present state is yielded.
+
+        Args:
+            name: The id of the experiment.
 
         Raises:
             NotFound: The experiment does not exist.

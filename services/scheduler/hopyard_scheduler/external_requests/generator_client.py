@@ -108,7 +108,13 @@ class Generators:
         return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request)).reads)
 
     def ask(self, question: AskOutside) -> None:
-        """Queue a request for a configuration behind the earlier requests of its experiment. The answer is posted as an event."""
+        """Queue a request for a configuration behind the earlier requests of its experiment.
+
+        The answer, or the error if hpgen refuses the request, is posted as an event.
+
+        Args:
+            question: The request of the core.
+        """
         name = question.experiment
         if name not in self._asked:
             asked = self._asked[name] = _Asked()
@@ -195,7 +201,7 @@ class Generators:
             await self._stub.OpenGenerator(request, timeout=_PATIENCE)
 
     def _is_open(self, question: AskOutside) -> bool:
-        """Return True if the core still waits for the answer to a request.
+        """Return True if the core still waits for the answer to the request `question`.
 
         When an experiment is stopped, thousands of requests may have become unneeded.
         """

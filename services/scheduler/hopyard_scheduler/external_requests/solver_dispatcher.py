@@ -89,14 +89,21 @@ class Solvers:
         self._stopped = False
 
     def attach(self, post: Callable[[Event], None]) -> None:
-        """Connect the event queue that receives the answers. It must be called before `ask`."""
+        """Connect the event queue. It must be called before `ask`.
+
+        Args:
+            post: Adds an event to the queue; receives the answers.
+        """
         self._post = post
 
     def ask(self, asked: AskOutside) -> None:
         """Queue a request behind the earlier requests of its stream. The answer is posted as an event.
 
-        A request with the ticket of an unanswered request is ignored. If the stream has `MOST_OPEN` unanswered
-        requests, the answer is an error.
+        A request with the ticket of an unanswered request of its stream is ignored. If the stream has `MOST_OPEN`
+        unanswered requests, the answer is an error.
+
+        Args:
+            asked: The request of the core.
         """
         key = asked.stream, asked.ticket
         if key in self._open or self._stopped:

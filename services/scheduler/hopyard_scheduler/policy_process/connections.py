@@ -183,6 +183,7 @@ class ConnectionRegistry:
         """Wait until a connection of a policy is available, remove it from those that wait, and return it.
 
         A process that served the experiment before is preferred. A process that served another experiment is not taken.
+        There is no time limit.
 
         Args:
             policy: The name under which the process connected.

@@ -70,7 +70,7 @@ class PolicyFolders:
 
 
 def _locked(parent: Path) -> tuple[Path, int]:
-    """Create a folder, lock it, and then rename it with the prefix `LOCKED`.
+    """Create a folder in the folder `parent`, lock it, and then rename it with the prefix `LOCKED`.
 
     Returns:
         The path of the folder, and the open descriptor that has the lock.
@@ -100,7 +100,7 @@ def _folders(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Delete a folder if it belongs to this user and no process has locked it. Errors are ignored."""
+    """Delete the folder `path` if it belongs to this user and no process has locked it. Errors are ignored."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -45,7 +45,10 @@ class InboundPolicy:
         return await self._registry.take(self._name, stream)
 
     def give_back(self, connection: PolicyConnection) -> None:
-        """Make a connection available to other experiments after a review."""
+        """Make a connection available to other experiments. No effect if it has ended.
+
+        It is called after the process was only asked whether it accepts a new experiment.
+        """
         if not connection.closed:
             self._registry.add(connection)
 

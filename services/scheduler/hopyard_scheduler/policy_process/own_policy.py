@@ -118,7 +118,10 @@ class _Line(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Deliver complete messages to the connection. An invalid message aborts the connection."""
+        """Add received bytes to those before, and deliver the messages that are complete then to the connection.
+
+        An invalid message aborts the connection.
+        """
         try:
             for message in self._frames.feed(data):
                 self._take(pb.DriveRequest.FromString(message))
@@ -128,7 +131,7 @@ class _Line(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Mark the connection as lost: the process has ended, or the connection was aborted."""
+        """Mark the connection as lost: the process has ended, or the connection was aborted. `exc` is not used."""
         if self._connection is not None:
             self._connection.lose()
 

@@ -56,7 +56,7 @@ class ProcessSource(Protocol):
         """The last line that the present or the last process wrote; empty: none, or the output is elsewhere."""
 
     async def take(self, stream: StreamId) -> PolicyConnection:
-        """Wait until a process is available, and return its connection.
+        """Wait until a process is available, and return its connection. The caller limits the time.
 
         Args:
             stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.
@@ -66,7 +66,10 @@ class ProcessSource(Protocol):
         """Make a connection that is no longer in use available to the next call of `take`."""
 
     async def restart(self) -> None:
-        """End the process whose connection was taken last, because it does not answer, if the scheduler started it."""
+        """End the process whose connection was taken last, because it does not answer.
+
+        No effect if the scheduler did not start the process, or if it has ended.
+        """
 
     async def close(self) -> None:
         """End the processes that the scheduler started and release their resources."""
@@ -96,7 +99,7 @@ class RemotePolicy:
         source: Provides the connections of processes.
         journal: Reads all events of the experiment.
         limits: Time limits.
-        then: What a person should do once a process is available again; it ends the text of the failure.
+        then: What a person should do once a process is available again; the text of a failure of the policy ends with it.
         tell: Called with True and the number of repeated up-calls when a process connects, and with False and 0 when
             one ends by itself.
         clock: Returns the Unix time in seconds for the time of an answer.
@@ -156,7 +159,7 @@ class RemotePolicy:
     async def answer(
         self, stream: Stream, call: UpCall, settled: AbstractAsyncContextManager[Any]
     ) -> PolicyAnswered | PolicyFailed:
-        """Send one up-call to a process and return its answer. The state of the stream must not change until then.
+        """Send one up-call to a process and return its answer. The state of the stream must not change before it returns.
 
         If the process is lost, a new process gets the up-call, after its state is rebuilt.
 

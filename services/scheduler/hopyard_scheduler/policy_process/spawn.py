@@ -192,7 +192,7 @@ class SpawnedPolicy:
             self._launcher.give_back(connection)
 
     async def restart(self) -> None:
-        """End the process, because it does not answer. The next `take` starts another one."""
+        """End the process, because it does not answer. The next `take` starts another one. No effect if none is running."""
         await self._stop()
 
     async def close(self) -> None:
@@ -276,10 +276,10 @@ class SpawnedPolicy:
         return folder
 
     async def _unless_closed(self, what: Awaitable[T]) -> T:
-        """Wait for an awaitable and return its result.
+        """Wait for the awaitable `what` and return its result.
 
         Raises:
-            InvalidInput: `close` was called meanwhile; the awaitable is cancelled.
+            InvalidInput: `close` was called before or during the wait; the awaitable is cancelled.
         """
         doing, closes = asyncio.ensure_future(what), asyncio.create_task(self._closed.wait())
         try:
@@ -317,9 +317,9 @@ def _closed() -> InvalidInput:
 
 
 async def _to_its_end(what: Awaitable[T]) -> T:
-    """Wait for an awaitable and return its result.
+    """Wait for the awaitable `what` and return its result.
 
-    If the caller is cancelled, it still waits until the work has ended before it raises CancelledError.
+    If the caller is cancelled, it still waits until the awaitable has ended before it raises CancelledError.
     """
     doing = asyncio.ensure_future(what)
     try:

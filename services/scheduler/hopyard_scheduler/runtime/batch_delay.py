@@ -10,7 +10,12 @@ from hopyard_engine.core.state.stream import Stream
 def patient(core: Core, event: Event) -> bool:
     """Return True if the event may wait a few milliseconds for other events, because nothing waits for its effects.
 
-    That is, no run waits for a decision, no slot becomes idle, and no person waits for a result.
+    That is, no run waits for a decision, no slot becomes idle, and no person waits for a result. The result is False if
+    the stream of the event is not in the core.
+
+    Args:
+        core: The state machine of the engine, before it handles the event.
+        event: The event.
     """
     if not isinstance(event, RunMessage | Answered):
         return False

@@ -46,6 +46,12 @@ class Journal:
     Each append contains this scheduler's epoch and the expected position of each record, so that two schedulers cannot
     both write. Appends are idempotent and retried while AppStat is unavailable or slow. They raise `StaleEpoch` after
     another scheduler began a newer epoch, and `Aborted` if a stream does not end at the expected position.
+
+    Args:
+        stub: Client of AppStat.
+
+    Attributes:
+        epoch: The number of this scheduler's epoch; 0 before `begin` has returned.
     """
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
@@ -116,7 +122,9 @@ class Journal:
         self.trouble = f"the journal cannot be written: {error}"
 
     async def read(self, stream: StreamId) -> AsyncIterator[Event]:
-        """Yield the events of a stream in order. After the last one, `append` continues the stream at its end.
+        """Yield the events of a stream in order; none if the stream has no records.
+
+        After the last event was yielded, `append` continues the stream at its end.
 
         Raises:
             RecordError: A record is missing, or cannot be read by this version.

@@ -75,9 +75,9 @@ class RecoveryResult:
         Each experiment that ends when clients send no requests gets its full idle time again, because clients could not
         send keep-alives while the scheduler was down.
 
-        For each diverged policy without an unanswered up-call, the share of its running stream is announced again. The
-        resulting up-call fails (`DivergenceGuard`), which pauses the experiment. If an up-call is unanswered, the failure of
-        its answer pauses the experiment. An experiment that is not running pauses when it is resumed.
+        The next up-call to a diverged policy fails, which pauses its experiment (`hopyard_engine.replay.DivergenceGuard`).
+        For a running stream without an unanswered up-call, the result contains an event that announces the share of the
+        stream again and so causes an up-call. An experiment that is not running pauses when it is resumed.
 
         Args:
             core: The recovered core.

@@ -333,7 +333,7 @@ class Runtime:
         return host.absent if isinstance(host, RemotePolicy) else None
 
     def program(self, name: ExperimentId) -> ExperimentProgram:
-        """Return the program of an experiment.
+        """Return the program of the experiment with the id `name`.
 
         Raises:
             NotFound: The experiment is not in the core.
@@ -343,7 +343,8 @@ class Runtime:
     def published(self, name: ExperimentId) -> bool:
         """Return True if the present state of an experiment in the core is journalled and published to watchers.
 
-        False means that the batch in progress has changed the experiment. `name` is the id of the experiment.
+        False means that the batch in progress has changed the experiment. `name` is the id of the experiment; for an
+        unknown id the result is True.
         """
         return name not in self._changing
 
@@ -401,7 +402,7 @@ class Runtime:
 
 
 def experiment_of(core: Core, name: ExperimentId) -> tuple[Stream, Experiment]:
-    """Return the stream of an experiment in the core, and the experiment.
+    """Return the stream of the experiment with the id `name` in the core, and the experiment.
 
     Raises:
         NotFound: The experiment is not in the core. The message lists the experiments that are.

@@ -20,7 +20,10 @@ MAX_AT_ONCE = 1000
 
 
 class SnapshotStore:
-    """Deletes snapshots that the core no longer needs from the store, after the batch with their `ForgetSnapshot` effects.
+    """Deletes snapshots that the core no longer needs from the store.
+
+    The core names them in effects of the type `ForgetSnapshot`. They are deleted after the batch with these effects is
+    journalled.
 
     It removes a stream as owner of a snapshot; AppStat deletes a snapshot without owners.
 

@@ -76,7 +76,7 @@ class StoreQuota:
         """Bytes above the quota that are still needed, as of the last check."""
 
     async def set(self, size: int) -> None:
-        """Set the quota in bytes and record it in the journal; 0: no quota."""
+        """Set the quota to `size` bytes and record it in the journal; 0: no quota."""
         quota = size or None
         if quota != self._runtime.core.cluster.store_quota:
             await self._runtime.apply(StoreQuotaSet(self._runtime.clock(), quota))

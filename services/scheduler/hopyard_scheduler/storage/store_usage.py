@@ -16,8 +16,9 @@ def of_rows(
 ) -> list[StoredContents]:
     """Return the contents that the experiments of a finished stream have in the store, with their rank for eviction.
 
-    The snapshot with the result of an experiment has the rank NEEDED, and so have the snapshots of unfinished jobs: if
-    the time limit ended their experiment, an extension of the experiment continues them.
+    The snapshot with the result of an experiment has the rank NEEDED: it is never deleted to keep the quota. So have the
+    snapshots of unfinished jobs: if the time limit ended their experiment, an extension of the experiment continues
+    them. The last snapshot of a completed job has the rank END, all others the rank SPARE.
 
     Args:
         experiments: The rows of the stream's experiments.
@@ -56,7 +57,7 @@ def _result(job: experiment_pb2.Job, best: Mapping[str, int]) -> int | None:
 
 
 def _before(jobs: Mapping[str, experiment_pb2.Job], job: experiment_pb2.Job, one: common_pb2.Snapshot) -> str:
-    """Return the hash of the nearest snapshot before a given one on the job's path; empty: there is none.
+    """Return the hash of the snapshot with the highest position below a given one on the job's path; empty: there is none.
 
     The path includes the jobs from which the job was forked, up to the position of each fork.
 

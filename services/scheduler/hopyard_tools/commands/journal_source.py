@@ -49,7 +49,7 @@ class JournalSource:
         return self.experiment.group or self.experiment.id
 
     async def length(self) -> int:
-        """Return the present number of events in the experiment's stream."""
+        """Return the present number of events in the experiment's stream; 0 if AppStat has no such stream."""
         token = ""
         while True:
             page = await self.stub.ListStreams(appstat_pb2.ListStreamsRequest(page_token=token))

@@ -43,7 +43,7 @@ class ExperimentMoment:
 
     @property
     def standing(self) -> tuple[Stream, PolicyHost] | None:
-        """The stream and its policy; None: the policy has not been called yet.
+        """The stream and its policy at the moment; None: no event up to the moment has called the policy.
 
         Raises:
             InvalidInput: The policy cannot be created on this computer.
@@ -59,7 +59,10 @@ class ExperimentMoment:
 
 
 def standing(driven: Replay) -> tuple[Stream, PolicyHost] | None:
-    """Return the stream and its policy after a replay; None: the policy has not been called yet.
+    """Return the stream and its policy after a replay; None: no replayed event has called the policy.
+
+    Args:
+        driven: The replay, which may have stopped before the end of the journal.
 
     Raises:
         InvalidInput: The policy cannot be created on this computer.

@@ -92,7 +92,7 @@ def command(
 
 
 async def _unless_interrupted(work: Coroutine[Any, Any, bool]) -> bool:
-    """Run a coroutine and return its result. On the first interrupt signal, cancel it, so that it ends its processes.
+    """Run the coroutine `work` and return its result. On the first interrupt signal, cancel it, so that it ends its processes.
 
     Raises:
         Interrupted: The coroutine was cancelled because of an interrupt signal.
@@ -114,7 +114,11 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
         json: Print one JSON document instead of text.
 
     Returns:
-        True if all decisions are equal to the recorded ones.
+        True if all decisions are equal to the recorded ones, also if there were none up to the limit.
+
+    Raises:
+        NotFound: The experiment or the cluster does not exist.
+        Unavailable: The policy runs in a separate process, which did not connect in time.
     """
     from hopyard.cli.output import emit, emit_json, say
     from hopyard_engine.replay import state_of
@@ -150,7 +154,7 @@ async def drive(
         dialled: Permit a policy that runs in a separate process, which then must connect to this process.
 
     Returns:
-        The replay, and the time of the last event in seconds since the Unix epoch.
+        The replay, and the time of the last replayed event in seconds since the Unix epoch; 0: no event was replayed.
 
     Raises:
         InvalidInput: The policy runs in a separate process, and `dialled` is False.

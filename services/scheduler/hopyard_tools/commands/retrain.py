@@ -228,7 +228,11 @@ def document(name: str, found: Sequence[JobComparison]) -> dict[str, Any]:
 
 
 def table(found: Sequence[JobComparison]) -> RenderableType:
-    """Return a table with one line for each repeated job."""
+    """Return a table with one line for each repeated job, for people.
+
+    Args:
+        found: The comparison of each job.
+    """
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="dim")

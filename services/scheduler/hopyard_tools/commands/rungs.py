@@ -94,7 +94,7 @@ async def show(
 
 
 def standing_of(driven: Replay, at: float) -> Sequence[Rung] | None:
-    """Return the policy's rungs after a replay; None: the policy has no rungs.
+    """Return the policy's rungs after a replay; empty: no event has called the policy yet; None: the policy has no rungs.
 
     Args:
         driven: The replay.

@@ -87,7 +87,9 @@ class Timeline:
 
 
 async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -> JournalStory:
-    """Return the history of an experiment (the protocol `hopyard.plots.experiments.Timeline`).
+    """Return the history of an experiment up to the present (the protocol `hopyard.plots.experiments.Timeline`).
+
+    It is empty if the journal has no event of the experiment.
 
     Args:
         client: A client of the cluster.
@@ -127,7 +129,7 @@ def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float
 
     Returns:
         One tuple of the time, the share in slots, and the descending probabilities that jobs reach the policy's goal;
-        empty: the policy has no estimates.
+        empty: the policy has no estimates or was not called yet, or the stream has no share of the cluster.
 
     Raises:
         InvalidInput: The policy cannot be created on this computer.

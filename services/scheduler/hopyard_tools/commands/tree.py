@@ -133,7 +133,11 @@ async def show(
 
 
 def _title(found: ExperimentMoment) -> str:
-    """Return the title of the tree: the moment, and in a group the slot time that is charged to the experiment."""
+    """Return the title of the tree: the moment, and in a group the slot time that is charged to the experiment.
+
+    Args:
+        found: The experiment and the moment.
+    """
     from hopyard._common.formatting import short_time
 
     stream = found.driven.experiment
@@ -144,6 +148,11 @@ def _title(found: ExperimentMoment) -> str:
 
 def tree_at(found: ExperimentMoment) -> Tree | None:
     """Return an experiment's stage tree at a moment of its journal; None: its policy has no stage tree.
+
+    The tree is empty if no event up to the moment has called the policy.
+
+    Args:
+        found: The experiment and the moment.
 
     Raises:
         InvalidInput: The policy cannot be created on this computer, or failed.

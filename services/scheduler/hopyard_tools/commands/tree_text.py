@@ -82,7 +82,8 @@ def lines(tree: Tree, most: int | None = None, trial: str | None = None) -> list
 
     Args:
         tree: The stage tree.
-        most: The approximate maximum number of lines; the largest branches are shown. None: one line for every stage.
+        most: The approximate maximum number of lines: the branches with the most positions get lines of their own. None:
+            one line for every stage.
         trial: Show only the path of this trial and its branches; None: show all trials.
     """
     roots = _branches(tree)
@@ -139,7 +140,8 @@ def _shown(children: list[_Branch], wide: int | None, trial: str | None) -> list
 
     Args:
         children: The children of one branch.
-        wide: The maximum number of lines. If there are more children, the largest ones are selected; None: no limit.
+        wide: The maximum number of lines; None: no limit. If there are more children, the `wide` - 1 branches with the
+            most positions are selected, because one line represents all others.
         trial: A branch of this trial is selected first; None: none.
     """
     if wide is None or len(children) <= wide:

@@ -25,7 +25,7 @@ class OutcomeDifference:
         position: The position of the result.
         part: The data partition, if the evaluation was divided into one run for each partition; empty: the whole
             evaluation, or a training report.
-        what: The name of a metric, or "snapshot".
+        what: The name of a metric, or "snapshot", or "its report" if the repeated training has no such report.
         recorded: The recorded value, as text.
         found: The value of the repeated training, as text.
     """
@@ -101,7 +101,8 @@ def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[JobCompar
         again: The journal of the cluster that repeated them with the policy `recorded_policy.RecordedPolicy`.
 
     Returns:
-        The comparison of each job, in the order in which the jobs started.
+        The comparison of each job, in the order in which the jobs started. A recorded report that the repetition does
+        not have is a difference. A recorded snapshot that it does not have is not compared.
     """
     made = _made(again)
     found: dict[str, JobComparison] = {}
@@ -131,13 +132,20 @@ def first(found: Sequence[JobComparison]) -> OutcomeDifference | None:
     """Return the difference whose recorded event comes first in the journal; None: all results are equal.
 
     Other differences may be consequences of this one.
+
+    Args:
+        found: The comparison of each job.
     """
     differences = [one for job in found for one in job.differences]
     return min(differences, key=lambda one: (one.event, one.position), default=None)
 
 
 def _made(again: Recorded) -> dict[int, JobOutcome]:
-    """Return the results of the cluster that repeated the training, by number of the chain."""
+    """Return the results of the cluster that repeated the training, by number of the chain. Chains without a job are missing.
+
+    Args:
+        again: The journal of this cluster.
+    """
     stream = again.stream
     if stream is None:
         return {}

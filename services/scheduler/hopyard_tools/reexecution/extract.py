@@ -84,7 +84,7 @@ class RecordedRun:
 
     @property
     def reached(self) -> int:
-        """The highest position that the run reported or saved."""
+        """The highest position that the run reported or saved; `start` if it neither reported nor saved a snapshot."""
         return max([self.start, *self.snapshots, *(position for position, _ in self.reports)])
 
 

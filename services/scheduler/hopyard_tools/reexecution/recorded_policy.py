@@ -70,13 +70,16 @@ class ChainProgress:
 
     @property
     def first(self) -> PlannedRun:
-        """The first run of the chain."""
+        """The run of the chain that was recorded first: its first training run or its first evaluation. A chain has a run."""
         return min([*self.stretches[:1], *self.evaluations[:1]], key=lambda step: step.order)
 
     def next(self, position: int) -> PlannedRun | None:
-        """Return the next run of the chain's job when the job is at a position; None: there is none.
+        """Return the next run of the chain's job when the job is at a position.
 
         An evaluation at this position comes before further training.
+
+        Returns:
+            The run; None: neither an evaluation nor training of the chain is left at this position.
         """
         due = next((step for step in self.evaluations if step.start == position), None)
         if due is not None or self.trained:
@@ -142,7 +145,10 @@ class RecordedPolicy(Policy):
         cluster.label_job(created.job, -self._by_job[created.job].number)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Record that a run has ended, so that it is not repeated if it was complete."""
+        """Record that a run has ended. A run that reached its planned end is not repeated.
+
+        After another end, such as the loss of its node, it is due again and `allocate_jobs` repeats it.
+        """
         chain = self._by_job[run.job]
         if run.mode is RunMode.TRAIN and run.reason is RunEndReason.UNTIL:
             chain.trained = run.position >= chain.stretches[-1].end
@@ -160,7 +166,7 @@ class RecordedPolicy(Policy):
                 self._unborn.append(chain)
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the number of slots that the largest run of all chains needs at the same time."""
+        """Return the largest number of slots that one run of any chain needs; 1 if there are no runs."""
         return self._gang
 
     def _goes_on(self, cluster: Cluster) -> bool:

@@ -122,7 +122,11 @@ def spec_again(program: ExperimentProgram, chains: Sequence[TrainingChain], plan
 def partitions_here(recorded: Recorded) -> list[DataPartition]:
     """Return the partitions of an experiment's data, each with a path on this computer or its URL.
 
-    The path is one at which a node had a replica.
+    The path is the first existing one of those at which nodes had a replica. The content is not compared here. The list is
+    empty if the experiment has no partitioned data.
+
+    Args:
+        recorded: The journal of the experiment, with the places of the replicas.
 
     Raises:
         NotFound: Files of partitions are missing on this computer. The message lists them with their recorded places.

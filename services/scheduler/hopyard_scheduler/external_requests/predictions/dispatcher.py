@@ -109,7 +109,13 @@ class PredictionDispatcher:
         self._program = program
 
     def ask(self, asked: AskOutside) -> None:
-        """Start a request. A request with the ticket of an unanswered request of its stream is ignored."""
+        """Start to serve a prediction request. Its answer or error is posted as an event.
+
+        A request with the ticket of an unanswered request of its stream is ignored.
+
+        Args:
+            asked: The request of the core.
+        """
         ticket = _ticket(asked.stream, asked.ticket)
         if ticket in self._open or self._stopped:
             return
@@ -225,10 +231,10 @@ class PredictionDispatcher:
             raise Unavailable(f"no node was there to predict on for {self._node_seconds:g} s") from error
 
     def _chosen(self, stream: Stream, job: Job) -> str | None:
-        """Return the node for a request; None: no node is connected.
+        """Return the node to which a request for a prediction of a job is sent; None: no node is connected.
 
-        It is the node that trains the job or trained it last. If that is not connected, it is the node with the fewest
-        unanswered requests, preferably one with slots of the experiment.
+        It is the node that trains the job or trained it last. If that is not connected, it is the connected node with the
+        fewest unanswered requests: among those with slots of the experiment if there are any, else among all.
         """
         there = [session.node for session in self._sessions.connected() if session.ready]
         latest = job.channels.get((job.attempt, 0))

@@ -133,7 +133,13 @@ class PriorCurves:
         return found
 
     async def _ended(self, before: float) -> list[appstat_pb2.ExperimentRow]:
-        """Return the rows of those of the `LOOKED_AT` newest experiments that ended at or before a time, newest first."""
+        """Return the rows of ended experiments, in descending order of creation.
+
+        Only the `LOOKED_AT` experiments that were created last are searched.
+
+        Args:
+            before: The latest time at which an experiment may have ended, in seconds since the Unix epoch.
+        """
         request = appstat_pb2.QueryExperimentsRequest(page_size=LOOKED_AT)
         page = await self._stub.QueryExperiments(request)
         return [row for row in page.experiments if 0 < row.ended_at <= before]

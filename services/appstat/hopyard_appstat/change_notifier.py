@@ -54,7 +54,12 @@ class WatcherSignals:
 
 
 class WatcherSignal:
-    """The wake-up signal of one watcher. Use it in a loop: `arm`, read new rows, and `wait` if there were none."""
+    """The wake-up signal of one watcher. Use it in a loop: `arm`, read new rows, and `wait` if there were none.
+
+    Args:
+        wakes: The signals of all watchers, which tell whether the service is stopping.
+        event: The event that is set to wake the watcher.
+    """
 
     def __init__(self, wakes: WatcherSignals, event: asyncio.Event) -> None:
         self._wakes = wakes

@@ -37,7 +37,10 @@ M = TypeVar("M", bound=Message)
 class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
     """The gRPC servicer of the journal, the statistics and the blobs.
 
-    An import of a journal is buffered in a temporary file in the folder `scratch`.
+    Args:
+        store: The database.
+        blobs: The blob store with the index of blobs.
+        scratch: Folder for a temporary file that buffers the messages of an import of a journal.
     """
 
     def __init__(self, store: Store, blobs: OwnedBlobs, scratch: Path) -> None:
@@ -165,7 +168,11 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
 
 
 class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
-    """The gRPC servicer of the search plan; see `hopyard_appstat.database.search_plan`."""
+    """The gRPC servicer of the search plan; see `hopyard_appstat.database.search_plan`.
+
+    Args:
+        store: The database, which contains the search plan.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -193,7 +200,11 @@ class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
 
 
 class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
-    """The gRPC servicer of the data set catalog."""
+    """The gRPC servicer of the data set catalog.
+
+    Args:
+        store: The database, which contains the catalog.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -24,7 +24,13 @@ class CreateCall:
 
 @dataclass(frozen=True)
 class ReportCall:
-    """A recorded intermediate result of a job, with the metrics of its report at a position."""
+    """A recorded intermediate result of a job.
+
+    Attributes:
+        job: Id of the job.
+        position: Position of the job's report.
+        metrics: The metrics of the report, by name.
+    """
 
     job: str
     position: int
@@ -33,7 +39,12 @@ class ReportCall:
 
 @dataclass(frozen=True)
 class ReportFinalCall:
-    """A recorded final result of a job."""
+    """A recorded final result of a job.
+
+    Attributes:
+        job: Id of the job.
+        result: How the job ended, with the metrics of its best report.
+    """
 
     job: str
     result: Result

@@ -35,7 +35,7 @@ def open_response(terms: GeneratorTerms) -> hpgen_pb2.OpenGeneratorResponse:
 
 
 def create_response(job: str, configuration: Configuration | None) -> hpgen_pb2.CreateJobResponse:
-    """Return the response to CreateJob with the proposed configuration; None: the generator is exhausted."""
+    """Return the response to CreateJob with a job's configuration. `configuration` None: it says that the generator is exhausted."""
     if configuration is None:
         return hpgen_pb2.CreateJobResponse(job=job, exhausted=True)
     return hpgen_pb2.CreateJobResponse(job=job, hyperparameters=hyperparameters_to_proto(configuration))

@@ -44,21 +44,19 @@ class ExperimentGenerator:
     Each job gets one configuration. Each (job, position) is reported to the generator once, in ascending order of the positions of a
     job, and each job gets one final result. A call that is repeated after a crash or a lost response has no further effect. The
     generator's state is a function of the calls, so repeating the recorded calls restores it.
+
+    Args:
+        experiment: Id of the experiment.
+        spec: The specification of the experiment, which names the generator.
+        calls: The recorded calls, in order; they are repeated on the new generator. Empty: nothing is repeated.
+
+    Raises:
+        InvalidInput: The generator does not exist, rejects a parameter, or does not support the space.
+        Conflict: The generator proposed another configuration than the recorded one.
+        GeneratorFailed: The generator raised an error or made an invalid proposal.
     """
 
     def __init__(self, experiment: str, spec: ExperimentSpec, calls: Iterable[Call] = ()) -> None:
-        """Create the generator that `spec` names and repeat the recorded calls.
-
-        Args:
-            experiment: Id of the experiment.
-            spec: The specification of the experiment.
-            calls: The recorded calls, in order; empty: a new generator.
-
-        Raises:
-            InvalidInput: The generator does not exist, rejects a parameter, or does not support the space.
-            Conflict: The generator proposed another configuration than the recorded one.
-            GeneratorFailed: The generator raised an error or made an invalid proposal.
-        """
         self.experiment = experiment
         self._space = spec.search_space
         self._spec = spec.generator
@@ -105,6 +103,11 @@ class ExperimentGenerator:
         """Report an intermediate result of a job to the generator.
 
         A report is ignored if the job has a final result, or has a report at this or a later position.
+
+        Args:
+            job: Id of the job.
+            position: Position of the report.
+            metrics: The metrics of the report, by name.
 
         Raises:
             InvalidInput: The position is negative.

@@ -63,13 +63,14 @@ class _Open:
 class GeneratorHost:
     """Executes the operations of the service on the generators of all experiments. Use it in one event loop, and `close` it at the end.
 
+    A new instance has no open generators.
+
     Args:
         seconds: Time limit in seconds for a call of a generator (> 0). If a call takes longer, its generator fails and must be opened
             again, and its thread is interrupted.
     """
 
     def __init__(self, seconds: float = DEFAULT_SECONDS) -> None:
-        """Start without open generators."""
         self._seconds = seconds
         self._threads = Threads("generator")
         self._open = dict[str, _Open]()
@@ -160,13 +161,16 @@ class GeneratorHost:
         return await self._call(experiment, f"create({job!r})", lambda generator: generator.create_job(job))
 
     async def report_performance(self, experiment: str, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Report an intermediate result of a job; see `ExperimentGenerator.report_performance`. Errors as in `create_job`."""
+        """Report the metrics of a job at a position to the generator of an experiment. Errors as in `create_job`.
+
+        A report that repeats an earlier one is ignored; see `ExperimentGenerator.report_performance`.
+        """
         _require("job", job)
         what = f"report({job!r}, {position})"
         await self._call(experiment, what, lambda generator: generator.report_performance(job, position, metrics))
 
     async def report_final_performance(self, experiment: str, job: str, result: Result) -> None:
-        """Report the final result of a job; see `ExperimentGenerator.report_final_performance`. Errors as in `create_job`."""
+        """Report a job's final result to an experiment's generator; only the first one has an effect. Errors as in `create_job`."""
         _require("job", job)
         what = f"report_final({job!r})"
         await self._call(experiment, what, lambda generator: generator.report_final_performance(job, result))

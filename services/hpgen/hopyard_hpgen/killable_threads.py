@@ -256,7 +256,12 @@ _switching = _Switching()
 
 
 class _Thread:
-    """A thread of the pool, which runs one piece of work after another and is idle in between."""
+    """A thread of the pool, which runs one piece of work after another and is idle in between.
+
+    Args:
+        name: Name of the thread.
+        idle: The list of the pool's idle threads, to which the thread adds itself after each piece of work.
+    """
 
     def __init__(self, name: str, idle: list[_Thread]) -> None:
         self._idle = idle

@@ -15,10 +15,13 @@ SERVICE = "hopyard.v1.HyperparameterGeneratorService"
 
 
 class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
-    """Implements the RPCs of the service; the proto file defines their guarantees."""
+    """Implements the RPCs of the service; the proto file defines their guarantees.
+
+    Args:
+        host: The generators on which the RPCs operate.
+    """
 
     def __init__(self, host: GeneratorHost) -> None:
-        """Serve the generators of `host`."""
         self._host = host
 
     async def OpenGenerator(

@@ -50,14 +50,17 @@ class NodeAgent:
     """The agent of one node. Call `start`, then `wait`, then `stop`.
 
     It implements `SessionOwner`: the session with the scheduler calls it for messages that do not belong to a run.
+
+    Create it in a running event loop. The constructor locks the data folder, cleans up after an earlier agent, and starts nothing.
+
+    Args:
+        settings: The settings of the agent: addresses, data folder, slots, quotas and time limits.
+
+    Raises:
+        Conflict: Another agent uses the data folder.
     """
 
     def __init__(self, settings: AgentSettings) -> None:
-        """Create the parts of the agent without starting them. Call this in a running event loop.
-
-        Raises:
-            Conflict: Another agent uses the data folder.
-        """
         self._settings = settings
         self._incarnation = uuid.uuid4().hex
         self._background = Background("agent")

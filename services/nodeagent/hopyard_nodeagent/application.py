@@ -27,10 +27,14 @@ _SCHEME: Final = "Bearer "
 
 
 class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
-    """Serves the training processes of this agent: their connection, and saving and loading of state by RPC."""
+    """Serves the training processes of this agent: their connection, and saving and loading of state by RPC.
+
+    Args:
+        slots: The slots whose training processes are served.
+        snapshot_folder: Folder in which saved states are stored.
+    """
 
     def __init__(self, slots: Slots, snapshot_folder: Path) -> None:
-        """Serve the processes on the slots `slots`. Saved states are stored in the folder `snapshot_folder`."""
         self._slots = slots
         self._snapshot_folder = snapshot_folder
 

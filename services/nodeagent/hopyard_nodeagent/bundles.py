@@ -13,10 +13,14 @@ from hopyard_nodeagent.snapshots.transfers import check_hash
 
 
 class Bundles:
-    """The unpacked code bundles of this node, each in a folder named by the hash of the bundle."""
+    """The unpacked code bundles of this node, each in a folder named by the hash of the bundle.
+
+    Args:
+        folder: Folder for unpacked bundles; it must exist.
+        store: Client of the store, which downloads bundles.
+    """
 
     def __init__(self, folder: Path, store: BlobClient) -> None:
-        """Use the folder `folder`, which must exist, for unpacked bundles. `store` is the client that downloads bundles."""
         self._folder = folder
         self._store = store
         self._opening: dict[str, asyncio.Lock] = {}

@@ -62,7 +62,7 @@ def named(lines: str) -> Mapping[int, str]:
 
 
 def _model(listed: Path) -> str:
-    """Return the model name of the first CPU; empty if the kernel does not provide it."""
+    """Return the model name of the first CPU in the file `listed`, the kernel's list of CPUs; empty: it has none or cannot be read."""
     try:
         lines = listed.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -35,14 +35,17 @@ class AgentFolders:
         agent.lock                          file that the agent locks while it uses the data folder
 
     Ids of experiments, jobs and slots may contain any character, so they are escaped in file names.
+
+    The constructor locks the data folder, creates its subfolders, and removes temporary files of an earlier agent.
+
+    Args:
+        data: The data folder; created if it does not exist.
+
+    Raises:
+        Conflict: Another agent uses the data folder.
     """
 
     def __init__(self, data: Path) -> None:
-        """Lock the data folder, create its subfolders, and remove temporary files of an earlier agent.
-
-        Raises:
-            Conflict: Another agent uses the data folder.
-        """
         self.data = data.absolute()
         self.data.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(self.data, "agent")
@@ -86,7 +89,7 @@ class AgentFolders:
                 partial.unlink()
 
     def job_log(self, experiment: str, job: str, rank: int = 0) -> Path:
-        """Return the path of a job's log on this node. Each rank of a gang has its own log."""
+        """Return the path of a job's log on this node. Each rank of a gang has its own log; jobs on one slot have rank 0."""
         return self.logs / "jobs" / _name(experiment) / f"{_name(job)}{f'.rank{rank}' if rank else ''}.log"
 
     @property

@@ -22,7 +22,16 @@ SERVICE: Final = "hopyard.v1.NodeAgentService"
 
 
 class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
-    """Implements the RPCs of NodeAgentService: status, logs, snapshots and the meeting places of gangs."""
+    """Implements the RPCs of NodeAgentService: status, logs, snapshots and the meeting places of gangs.
+
+    Args:
+        runs: The runs of the node.
+        snapshots: The snapshots on the node.
+        folders: The data folder, which contains the logs.
+        outlet: Sends contents of snapshots over plain TCP.
+        status: Returns the response to GetStatus.
+        stopping: Returns whether the agent is stopping; then streams of logs end.
+    """
 
     def __init__(
         self,
@@ -34,16 +43,6 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
         status: Callable[[], Awaitable[wire.GetStatusResponse]],
         stopping: Callable[[], bool],
     ) -> None:
-        """Serve from these parts of the node agent.
-
-        Args:
-            runs: The runs of the node.
-            snapshots: The snapshots on the node.
-            folders: The data folder, which contains the logs.
-            outlet: Sends contents of snapshots over plain TCP.
-            status: Returns the response to GetStatus.
-            stopping: Returns whether the agent is stopping; then streams of logs end.
-        """
         self._runs = runs
         self._snapshots = snapshots
         self._folders = folders

@@ -43,7 +43,10 @@ class SessionOwner(Protocol):
     """The interface of the agent that a session calls for messages of the scheduler that do not belong to a run."""
 
     def hello(self, epoch: int) -> wire.AgentHello:
-        """Return the first message of a session: the agent's identity, slots, runs and snapshots, and the highest known epoch."""
+        """Return the first message of a session: the agent's identity, slots, runs, snapshots and known epoch.
+
+        `epoch` is the highest epoch of the scheduler that the agent has seen; 0: none.
+        """
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
         """Handle the scheduler's first message, with which a session starts."""
@@ -67,7 +70,7 @@ class SessionOwner(Protocol):
         """Cancel the question with this ticket (its id): the scheduler no longer needs the answer."""
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Report the snapshot files on disk by a call of `SchedulerSession.found`."""
+        """Report the unused snapshot files by a call of `SchedulerSession.found`; delete partial files if `wanted` says so."""
 
 
 class SchedulerSession:
@@ -75,6 +78,12 @@ class SchedulerSession:
 
     Runs do not depend on a session: without one they continue to train, and their messages are queued. At the start of the next
     session, the scheduler lists the runs that it no longer knows.
+
+    Args:
+        scheduler: Address of the scheduler, HOST:PORT, or its data folder on this computer.
+        owner: The agent, which handles the messages that do not belong to a run.
+        backoff: Waiting times between attempts to open a session.
+        clock: Returns monotonic seconds, to detect that the scheduler is silent.
 
     Attributes:
         connected: Whether a session is open.
@@ -88,14 +97,6 @@ class SchedulerSession:
         backoff: Backoff,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create without a session.
-
-        Args:
-            scheduler: Address of the scheduler, HOST:PORT, or its data folder on this computer.
-            owner: The agent.
-            backoff: Waiting times between attempts to open a session.
-            clock: Returns monotonic seconds.
-        """
         self._scheduler = scheduler
         self._owner = owner
         self._backoff = backoff

@@ -85,7 +85,7 @@ class OwnedBlobs:
         return size
 
     def get(self, sha256: str) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a blob; see `BlobStore.get`."""
+        """Yield the bytes of a blob. Raise InvalidInput, NotFound or DataLoss as `BlobStore.get` does."""
         return self._blobs.get(sha256)
 
     async def has(self, hashes: Sequence[str], owner: str) -> list[str]:

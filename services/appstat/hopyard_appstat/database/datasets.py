@@ -79,7 +79,7 @@ def _get(connection: Connection, name: str) -> Row | None:
 
 
 def _whole(connection: Connection, row: Mapping[Any, Any]) -> Row:
-    """Return a row of `data_sets` with the rows of its partitions and their replicas."""
+    """Return the data set of `row`, a row of the table `data_sets`, with the rows of its partitions and their replicas."""
     replicas: defaultdict[int, list[Row]] = defaultdict(list)
     found = select(data_replicas).where(data_replicas.c.data_set == row["name"]).order_by(data_replicas.c.node)
     for one in connection.execute(found):

@@ -22,7 +22,7 @@ def length_of(connection: Connection, stream: str) -> int:
 def journal_part(connection: Connection, stream: str, first: int, last: int) -> tuple[Row, ...]:
     """Return the records of a stream from position `first` to position `last` (inclusive), in order.
 
-    At most about 1 MiB of records is returned, but always at least one record if there is any.
+    At most about 1 MiB of records is returned, but always at least one record if there is any. Empty: there are no such records.
     """
     query = (
         select(journal)

@@ -118,7 +118,10 @@ def results_page(connection: Connection, key: str, paging: PageRequest) -> Page[
 
 
 def _within(table: Any) -> Any:
-    """Return the SQL condition that a row of `table` belongs to a segment: same trial, and a position inside the segment."""
+    """Return the SQL condition that a row of `table` belongs to a segment in the same query: same trial, position in the segment.
+
+    `table` has the columns experiment, job and position. The segments are the rows of the table `plan_stretches`.
+    """
     way = plan_stretches.c
     same = and_(table.c.experiment == way.experiment, table.c.job == way.job)
     return and_(same, table.c.position > way.start, table.c.position <= way.end)

@@ -28,7 +28,10 @@ Row = Mapping[str, Any]
 
 
 def execute(connection: Connection, statement: Executable, rows: Sequence[Row]) -> None:
-    """Execute one of this module's constant statements once for each row, which contains the statement's parameters by name."""
+    """Execute one of this module's constant statements once for each row, which contains the statement's parameters by name.
+
+    Without rows, nothing is executed.
+    """
     if rows:
         _run(connection, _text(statement, _spoken(connection)), rows)
 
@@ -61,7 +64,7 @@ def _spoken(connection: Connection) -> Dialect:
 
 
 def _run(connection: Connection, text: str, rows: Sequence[Row]) -> DBAPICursor:
-    """Execute SQL text with the driver's cursor, without SQLAlchemy's overhead.
+    """Execute SQL text once for each row of parameters with the driver's cursor, without SQLAlchemy's overhead; return the cursor.
 
     Raises:
         DBAPIError: The statement failed; the same error as from SQLAlchemy.

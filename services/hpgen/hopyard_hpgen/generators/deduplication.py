@@ -17,13 +17,14 @@ _LISTED: Final = 100_000
 class UnproposedConfigurations:
     """Tracks which configurations of a space were proposed, to find new ones.
 
+    A new instance has recorded no proposals.
+
     Args:
         space: The search space.
         seed: Seed for the choice among the last remaining configurations.
     """
 
     def __init__(self, space: Space, seed: int) -> None:
-        """Start with no configuration proposed."""
         self._space = space
         self._seed = seed
         self._seen = set[str]()

@@ -73,7 +73,7 @@ class RemoteGenerator(Generator):
         return GENERATOR_READS.from_proto(self._open().reads)
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return the configuration that the other process proposes for a job; None: its generator is exhausted.
+        """Return the configuration that the other process proposes for a job; None: its generator is exhausted. `ordinal` is unused.
 
         Raises:
             InvalidInput: The process was unavailable for longer than `PATIENCE_SECONDS`, or rejected the call.
@@ -87,7 +87,7 @@ class RemoteGenerator(Generator):
         return None if response.exhausted else hyperparameters_from_proto(response.hyperparameters)
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Send an intermediate result to the other process. Errors as in `create`."""
+        """Send the metrics of a job at a position to the other process. Errors as in `create`."""
         request = pb.ReportPerformanceRequest(experiment=self._life, job=job, position=position, metrics=metrics)
         self._ask(lambda: self._stub.ReportPerformance(request, timeout=CALL_SECONDS))
         self._calls.append(pb.GeneratorCall(report=request))

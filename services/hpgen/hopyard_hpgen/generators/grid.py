@@ -19,6 +19,18 @@ class GridGenerator(Generator):
     skipped. With `shuffle: true` the seed determines a random order, which is better for a search that may be stopped
     early; otherwise the seed has no effect. `points: [0, 3]` proposes only the grid points with these numbers, counted
     from 0 in odometer order.
+
+    Args:
+        space: The space. Each continuous parameter needs `count` or `step`.
+        seed: Seed of the random order.
+        shuffle: True: propose the points in a random order. False: in odometer order.
+        points: Numbers of the points to propose, from 0 in odometer order; None: all.
+        **parameters: None are allowed.
+
+    Raises:
+        GeneratorParameterError: `shuffle` is not a boolean, `points` is not a list of distinct numbers of grid points, or a
+            parameter is unknown.
+        SpaceError: A continuous parameter has no `count` or `step`.
     """
 
     report_order_matters: ClassVar[bool] = False
@@ -26,20 +38,6 @@ class GridGenerator(Generator):
     def __init__(
         self, space: Space, seed: int, *, shuffle: bool = False, points: list[int] | None = None, **parameters: Any
     ) -> None:
-        """Create the generator.
-
-        Args:
-            space: The space. Each continuous parameter needs `count` or `step`.
-            seed: Seed of the random order.
-            shuffle: True: propose the points in a random order. False: in odometer order.
-            points: Numbers of the points to propose, from 0 in odometer order; None: all.
-            **parameters: None are allowed.
-
-        Raises:
-            GeneratorParameterError: `shuffle` is not a boolean, `points` is not a list of distinct numbers of grid points, or a
-                parameter is unknown.
-            SpaceError: A continuous parameter has no `count` or `step`.
-        """
         super().__init__(space, seed, **parameters)
         if not isinstance(shuffle, bool):
             raise GeneratorParameterError(f"grid needs shuffle as true or false, found {show(shuffle)}")
@@ -55,7 +53,7 @@ class GridGenerator(Generator):
         return None if self.space.constraints else self._size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return the next point that satisfies the constraints; None after the last point.
+        """Return the next point that satisfies the constraints; None after the last point. `job` and `ordinal` are unused.
 
         Raises:
             ConstraintsError: `_LONGEST` consecutive points violate the constraints.

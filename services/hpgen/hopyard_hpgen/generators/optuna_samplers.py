@@ -18,6 +18,21 @@ class TpeGenerator(OptunaGenerator):
     """Tree-structured Parzen estimators: fast, and suitable for every space, including conditional ones.
 
     It also learns from terminated jobs: a job that reached a later position, or had a better value there, ranks higher.
+
+    Args:
+        space: The search space.
+        seed: Seed of the sampler.
+        n_startup_trials: Number of ended jobs before which proposals are random.
+        n_ei_candidates: Number of candidates drawn for each proposal.
+        multivariate: Whether to model the parameters that all jobs have jointly; otherwise each one independently.
+        constant_liar: Whether to treat running jobs as bad results, so that parallel jobs get different configurations.
+        history: Number of ended jobs that the sampler uses, at least 20; see `OptunaGenerator`.
+        **parameters: None are allowed.
+
+    Raises:
+        GeneratorParameterError: A parameter is unknown or invalid.
+        SpaceError: The space has sequences that cannot be enumerated.
+        ConstraintsError: Hardly any configuration satisfies the constraints.
     """
 
     def __init__(
@@ -32,18 +47,6 @@ class TpeGenerator(OptunaGenerator):
         history: int = 500,
         **parameters: Any,
     ) -> None:
-        """Start with an empty study.
-
-        Args:
-            space: The search space.
-            seed: Seed of the sampler.
-            n_startup_trials: Number of ended jobs before which proposals are random.
-            n_ei_candidates: Number of candidates drawn for each proposal.
-            multivariate: Whether to model the parameters that all jobs have jointly; otherwise each one independently.
-            constant_liar: Whether to treat running jobs as bad results, so that parallel jobs get different configurations.
-            history: See `OptunaGenerator.__init__`.
-            **parameters: None are allowed.
-        """
         check_whole(self, "n_startup_trials", n_startup_trials, 0)
         check_whole(self, "n_ei_candidates", n_ei_candidates, 1)
         check_truth(self, "multivariate", multivariate)
@@ -57,11 +60,11 @@ class TpeGenerator(OptunaGenerator):
         super().__init__(space, seed, history=history, **parameters)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Return Optuna's TPESampler with the options of this generator."""
+        """Return Optuna's TPESampler with the options of this generator and the seed `seed`."""
         return TPESampler(seed=seed, **self._options)
 
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
-        """Record an intermediate value of a job's metric. The sampler uses it if the job is terminated before completion."""
+        """Record the metric of a job at a position. The sampler uses it if the job is terminated before completion."""
         opened = self._jobs.get(job)
         if opened is not None:
             self._note(opened, position, self.metric.loss(metrics))
@@ -72,6 +75,19 @@ class GpGenerator(OptunaGenerator):
 
     Suitable for about ten parameters and some hundred jobs. Conditional parameters are sampled by `tpe`. Requires
     torch.
+
+    Args:
+        space: The search space.
+        seed: Seed of the sampler.
+        n_startup_trials: Number of completed jobs before which proposals are random.
+        history: Number of ended jobs that the sampler uses, at least 20; see `OptunaGenerator`. The time of a proposal
+            grows faster than linearly with it.
+        **parameters: None are allowed.
+
+    Raises:
+        GeneratorParameterError: A parameter is unknown or invalid, or torch is not installed.
+        SpaceError: The space has sequences that cannot be enumerated.
+        ConstraintsError: Hardly any configuration satisfies the constraints.
     """
 
     asks: ClassVar[int] = 3
@@ -79,15 +95,6 @@ class GpGenerator(OptunaGenerator):
     def __init__(
         self, space: Space, seed: int, *, n_startup_trials: int = 10, history: int = 100, **parameters: Any
     ) -> None:
-        """Start with an empty study.
-
-        Args:
-            space: The search space.
-            seed: Seed of the sampler.
-            n_startup_trials: Number of completed jobs before which proposals are random.
-            history: See `OptunaGenerator.__init__`; the time of a proposal grows faster than linearly with it.
-            **parameters: None are allowed.
-        """
         check_whole(self, "n_startup_trials", n_startup_trials, 1)
         if importlib.util.find_spec("torch") is None:
             raise GeneratorParameterError("the generator gp needs torch: pip install 'hopyard[optuna,torch]'")
@@ -100,7 +107,7 @@ class GpGenerator(OptunaGenerator):
             return super().create(job, ordinal)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Return Optuna's GPSampler; TPE samples the parameters that it does not support."""
+        """Return Optuna's GPSampler with the seed `seed`. Optuna's TPE sampler samples the parameters that it does not support."""
         independent = TPESampler(seed=seed, n_startup_trials=self._startup)
         return GPSampler(
             seed=seed,
@@ -114,6 +121,19 @@ class CmaEsGenerator(OptunaGenerator):
     """Covariance matrix adaptation: for many jobs over numeric parameters, when the best combinations form a narrow valley.
 
     Choices and conditional parameters are sampled by `tpe`.
+
+    Args:
+        space: The search space.
+        seed: Seed of the sampler.
+        n_startup_trials: Number of completed jobs before which proposals are random.
+        sigma0: Initial step size as a fraction (0 to 1) of each parameter's range; None: 1/6.
+        popsize: Number of jobs in a generation, at least 5; None: depends on the number of parameters.
+        **parameters: None are allowed.
+
+    Raises:
+        GeneratorParameterError: A parameter is unknown or invalid.
+        SpaceError: The space has sequences that cannot be enumerated.
+        ConstraintsError: Hardly any configuration satisfies the constraints.
     """
 
     def __init__(
@@ -126,16 +146,6 @@ class CmaEsGenerator(OptunaGenerator):
         popsize: int | None = None,
         **parameters: Any,
     ) -> None:
-        """Start with an empty study.
-
-        Args:
-            space: The search space.
-            seed: Seed of the sampler.
-            n_startup_trials: Number of completed jobs before which proposals are random.
-            sigma0: Initial step size as a fraction (0 to 1) of each parameter's range; None: 1/6.
-            popsize: Number of jobs in a generation, at least 5; None: depends on the number of parameters.
-            **parameters: None are allowed.
-        """
         check_whole(self, "n_startup_trials", n_startup_trials, 0)
         if sigma0 is not None:
             check_share(self, "sigma0", sigma0)
@@ -147,7 +157,7 @@ class CmaEsGenerator(OptunaGenerator):
         super().__init__(space, seed, **parameters)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Return Optuna's CmaEsSampler; TPE samples the parameters that it does not support."""
+        """Return Optuna's CmaEsSampler with the seed `seed`. Optuna's TPE sampler samples the parameters that it does not support."""
         independent = TPESampler(seed=seed)
         return CmaEsSampler(
             seed=seed, independent_sampler=independent, warn_independent_sampling=False, **self._options
@@ -155,7 +165,23 @@ class CmaEsGenerator(OptunaGenerator):
 
 
 class Nsga2Generator(OptunaGenerator):
-    """A genetic algorithm with generations (NSGA-II): for many jobs and spaces of choices."""
+    """A genetic algorithm with generations (NSGA-II): for many jobs and spaces of choices.
+
+    Args:
+        space: The search space.
+        seed: Seed of the sampler.
+        population_size: Number of completed jobs in a generation, at least 2; the first generation is random.
+        mutation_prob: Probability (0 to 1) that a child's parameter is resampled; None: 1 divided by the number of
+            parameters.
+        crossover_prob: Probability (0 to 1) that a child has two parents.
+        swapping_prob: Probability (0 to 1) that a parameter of a child of two parents comes from the second parent.
+        **parameters: None are allowed.
+
+    Raises:
+        GeneratorParameterError: A parameter is unknown or invalid.
+        SpaceError: The space has sequences that cannot be enumerated.
+        ConstraintsError: Hardly any configuration satisfies the constraints.
+    """
 
     def __init__(
         self,
@@ -168,18 +194,6 @@ class Nsga2Generator(OptunaGenerator):
         swapping_prob: float = 0.5,
         **parameters: Any,
     ) -> None:
-        """Start with an empty study.
-
-        Args:
-            space: The search space.
-            seed: Seed of the sampler.
-            population_size: Number of completed jobs in a generation, at least 2; the first generation is random.
-            mutation_prob: Probability (0 to 1) that a child's parameter is resampled; None: 1 divided by the number of
-                parameters.
-            crossover_prob: Probability that a child has two parents.
-            swapping_prob: Probability that a parameter comes from the second parent.
-            **parameters: None are allowed.
-        """
         check_whole(self, "population_size", population_size, 2)
         for name, value in (
             ("mutation_prob", mutation_prob),
@@ -197,7 +211,7 @@ class Nsga2Generator(OptunaGenerator):
         super().__init__(space, seed, **parameters)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Return Optuna's NSGAIISampler with the options of this generator."""
+        """Return Optuna's NSGAIISampler with the options of this generator and the seed `seed`."""
         return NSGAIISampler(seed=seed, **self._options)
 
 

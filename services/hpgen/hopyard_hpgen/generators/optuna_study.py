@@ -59,6 +59,18 @@ class OptunaGenerator(Generator):
 
     No configuration is proposed twice. A draw that violates the constraints or repeats a configuration is discarded. After `asks` such
     draws, a random configuration is proposed.
+
+    Args:
+        space: The search space.
+        seed: Seed of the sampler.
+        history: Number of ended jobs that the sampler uses, at least 20. Whenever there are twice as many, all but `history` are
+            dropped: the best quarter of `history` and the newest of the others are kept. None: all are used.
+        **parameters: None are allowed.
+
+    Raises:
+        GeneratorParameterError: A parameter is unknown or invalid.
+        SpaceError: The space has sequences that cannot be enumerated.
+        ConstraintsError: Hardly any configuration satisfies the constraints.
     """
 
     report_order_matters: ClassVar[bool] = True
@@ -66,19 +78,6 @@ class OptunaGenerator(Generator):
     """Maximum number of draws of the sampler for one configuration."""
 
     def __init__(self, space: Space, seed: int, *, history: int | None = None, **parameters: Any) -> None:
-        """Start with an empty study.
-
-        Args:
-            space: The search space.
-            seed: Seed of the sampler.
-            history: Number of ended jobs that the sampler uses, at least 20. Whenever there are twice as many, all but `history` are
-                dropped: the best quarter of `history` and the newest of the others are kept. None: all are used.
-            **parameters: None are allowed.
-
-        Raises:
-            GeneratorParameterError: A parameter is unknown or invalid.
-            ConstraintsError: Hardly any configuration satisfies the constraints.
-        """
         super().__init__(space, seed, **parameters)
         need_units(space, "a sampler of Optuna")
         if history is not None:
@@ -102,7 +101,15 @@ class OptunaGenerator(Generator):
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return a new configuration that satisfies the constraints: the sampler's proposal, else a random one. None: there is none."""
+        """Return a new configuration that satisfies the constraints: the sampler's proposal, else a random one.
+
+        Args:
+            job: Id of the job that gets the configuration.
+            ordinal: Number of the proposal, from 0; the random configuration depends on it.
+
+        Returns:
+            The configuration; None: no new configuration was found.
+        """
         for _ in range(self.asks):
             opened, configuration = self._ask()
             if self.space.fits(configuration) and self._unseen.add(configuration):

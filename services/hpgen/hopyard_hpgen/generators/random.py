@@ -14,16 +14,20 @@ class RandomGenerator(Generator):
 
     Proposal n depends only on the seed, n and the names of the parameters (`Space.sample_at`). If a draw repeats an earlier
     configuration or violates the constraints, it is replaced by another draw for the same n.
+
+    Args:
+        space: The search space.
+        seed: Seed of the draws.
+        **parameters: None are allowed.
+
+    Raises:
+        GeneratorParameterError: A parameter is given.
+        ConstraintsError: Hardly any configuration satisfies the constraints.
     """
 
     report_order_matters: ClassVar[bool] = False
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
-        """Create the generator; it has no parameters.
-
-        Raises:
-            ConstraintsError: Hardly any configuration satisfies the constraints.
-        """
         super().__init__(space, seed, **parameters)
         self._unseen = UnproposedConfigurations(space, seed)
         space.sample_at(seed, 0)
@@ -34,5 +38,8 @@ class RandomGenerator(Generator):
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return a new configuration that satisfies the constraints; None if there is none."""
+        """Return a new configuration that satisfies the constraints; None: none was found. `job` is unused.
+
+        `ordinal` is the number of the proposal, from 0, which determines the draw.
+        """
         return self._unseen.first(ordinal, lambda attempt: self.space.sample_at(self.seed, ordinal, attempt))

@@ -21,17 +21,21 @@ class SobolGenerator(Generator):
     configuration or violate the constraints are skipped. The points are randomized by Owen scrambling, in which each bit of a
     coordinate is flipped or not by a hash of the seed, the parameter's name and the higher bits. This preserves the even spread, and is
     the same in every process and version.
+
+    Args:
+        space: The search space.
+        seed: Seed of the scrambling.
+        **parameters: None are allowed.
+
+    Raises:
+        GeneratorParameterError: A parameter is given.
+        SpaceError: The space has more dimensions than the sequence supports, or has sequences that cannot be enumerated.
+        ConstraintsError: Hardly any configuration satisfies the constraints.
     """
 
     report_order_matters: ClassVar[bool] = False
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
-        """Create the generator; it has no parameters.
-
-        Raises:
-            SpaceError: The space has more dimensions than the sequence supports.
-            ConstraintsError: Hardly any configuration satisfies the constraints.
-        """
         super().__init__(space, seed, **parameters)
         need_units(space, "sobol")
         names = [name for name, parameter in space.items() if not isinstance(parameter, Constant)]
@@ -48,7 +52,10 @@ class SobolGenerator(Generator):
         return self._unseen.size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
-        """Return the configuration of the next point that is new and satisfies the constraints; None if there is none."""
+        """Return the configuration of the next point that is new and satisfies the constraints; None: none was found.
+
+        `job` is unused. `ordinal` is the number of the proposal, from 0, for the random choice among the last remaining configurations.
+        """
         return self._unseen.first(ordinal, lambda _: self.space.fitting(lambda _: self._next()))
 
     def _next(self) -> Configuration:

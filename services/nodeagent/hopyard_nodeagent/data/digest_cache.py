@@ -73,7 +73,10 @@ class Inspector:
         return found
 
     def _remember(self, known: dict[str, tuple[Stamp, Content]]) -> None:
-        """Save the cache in a file for the next agent. An error is only logged, because the next agent can read the paths again."""
+        """Save the cache `known` in a file for the next agent.
+
+        An error is only logged, because the next agent can read the paths again.
+        """
         rows = {path: [was, found.size, found.sha256, found.examples] for path, (was, found) in known.items()}
         partial = self._memory.with_name(f".{self._memory.name}.{os.getpid()}.partial")
         try:

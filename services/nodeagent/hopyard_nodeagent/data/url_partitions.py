@@ -42,15 +42,15 @@ class Remote:
     """The node's copies of partitions that have URLs.
 
     A copy is a file named as in its URL, in a folder named by the hash of the content.
+
+    Partial downloads of an earlier agent are deleted at the start.
+
+    Args:
+        folder: Folder of the copies; it must exist.
+        quota: Maximum total size of the copies in bytes; None: no limit.
     """
 
     def __init__(self, folder: Path, quota: int | None) -> None:
-        """Use the folder `folder`, which must exist.
-
-        Args:
-            folder: Folder of the copies.
-            quota: Maximum total size of the copies in bytes; None: no limit.
-        """
         self._folder = folder
         self._incoming = folder / ".incoming"
         shutil.rmtree(self._incoming, ignore_errors=True)

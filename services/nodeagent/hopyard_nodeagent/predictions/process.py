@@ -73,6 +73,8 @@ class TaskTime:
     At the lowest priority, a process may wait long for a CPU that training uses. That time does not count, up to `_PATIENCE` times the
     limit in wall-clock time.
 
+    The measurement starts when the instance is created.
+
     Args:
         pid: Id of the process.
         clock: Returns monotonic seconds.
@@ -80,7 +82,6 @@ class TaskTime:
     """
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic, look: Look | None = None) -> None:
-        """Start to measure."""
         self._clock = clock
         self._look = look or partial(_look, pid)
         self._began = self._before = clock()
@@ -109,17 +110,15 @@ class PredictorProcess:
     """A process with one predictor. It ends when the agent ends.
 
     Child processes end with it, unless they leave its process session.
+
+    Args:
+        key: What the process runs.
+        process: The operating system's process, which was just started.
+        log: The file to which the process writes its output.
+        over: Called with the process id when the process and its children have ended.
     """
 
     def __init__(self, key: PredictorKey, process: Process, log: Path, over: Callable[[int], None]) -> None:
-        """Wrap a process that was just started.
-
-        Args:
-            key: What the process runs.
-            process: The process.
-            log: The file to which the process writes its output.
-            over: Called with the process id when the process and its children have ended.
-        """
         self.key = key
         self._process = process
         self._log = log

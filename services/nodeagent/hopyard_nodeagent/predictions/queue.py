@@ -61,6 +61,17 @@ class PredictionQueue:
     Processes are started on demand, kept for further questions to the same predictor, and ended when idle. Answers are cached, so that
     a question that the scheduler repeats is answered at once. Waiting questions are dropped when a new session with the scheduler
     starts, because the scheduler repeats them.
+
+    A new queue has no processes.
+
+    Args:
+        start: Starts a process and its predictor, or raises `PredictorFailed`.
+        bundle: Returns the folder of a code bundle by its hash.
+        background: Starts and supervises the tasks, one for each question under way.
+        processes: Maximum number of processes (>= 1).
+        idle_seconds: Time in seconds after which an idle process is ended.
+        say: Sends an answer to the scheduler.
+        clock: Returns monotonic seconds, to measure idle times.
     """
 
     def __init__(
@@ -74,17 +85,6 @@ class PredictionQueue:
         say: Callable[[wire.NodeAnswer], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the queue without processes.
-
-        Args:
-            start: Starts a process and its predictor, or raises `PredictorFailed`.
-            bundle: Returns the folder of a code bundle by its hash.
-            background: Starts and supervises the tasks, one for each question under way.
-            processes: Maximum number of processes (>= 1).
-            idle_seconds: Time in seconds after which an idle process is ended.
-            say: Sends an answer to the scheduler.
-            clock: Returns monotonic seconds, to measure idle times.
-        """
         self._start = start
         self._bundle = bundle
         self._background = background
@@ -181,7 +181,7 @@ class PredictionQueue:
     async def _process(self, key: PredictorKey) -> PredictorWorker:
         """Return a process for a question: an idle one with the same key, else a new one.
 
-        If the maximum number of processes is reached, the processes that have been idle longest are ended first.
+        If a new process would exceed the maximum number, idle processes are ended before, the longest idle first.
 
         Raises:
             PredictorFailed: The process or its predictor could not be started.

@@ -20,7 +20,13 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Generic[Body]):
-    """A message of a run with its sequence number in the channel (1, 2, 3, ...) and its time in seconds since the Unix epoch."""
+    """A message of a run with its number in the channel.
+
+    Attributes:
+        sequence: The sequence number: 1, 2, 3, ...
+        at: Time at which the message occurred, in seconds since the Unix epoch.
+        body: The message.
+    """
 
     sequence: int
     at: float
@@ -28,15 +34,14 @@ class Numbered(Generic[Body]):
 
 
 class Outgoing(Generic[Body]):
-    """The part of a run's channel that sends messages to the scheduler."""
+    """The part of a run's channel that sends messages to the scheduler.
+
+    Args:
+        merge: Called as merge(last, new) with the last message without a number and a new one. It adds the new message to the last
+            one and returns True, or returns False if they must stay separate.
+    """
 
     def __init__(self, merge: Callable[[Body, Body], bool]) -> None:
-        """Create a channel without messages.
-
-        Args:
-            merge: Called as merge(last, new) with the last message without a number and a new one. It adds the new message to the last
-                one and returns True, or returns False if they must stay separate.
-        """
         self._merge = merge
         self._waiting: deque[tuple[float, Body]] = deque()
         self._unacknowledged: deque[Numbered[Body]] = deque()
@@ -85,10 +90,13 @@ class Outgoing(Generic[Body]):
 
 
 class Incoming:
-    """The part of a run's channel that receives commands from the scheduler."""
+    """The part of a run's channel that receives commands from the scheduler.
+
+    Args:
+        taken: Number of the last command that was accepted; 0: none. Commands are numbered from 1.
+    """
 
     def __init__(self, taken: int = 0) -> None:
-        """Continue after the command with the number `taken`; 0: no command has been accepted yet."""
         self._taken = taken
 
     @property
@@ -105,10 +113,12 @@ class Incoming:
 
 
 class EpochGuard:
-    """Rejects messages of schedulers that have been replaced by a newer one, by the scheduler's epoch."""
+    """Rejects messages of schedulers that have been replaced by a newer one, by the scheduler's epoch.
+
+    A new instance has seen no epoch and accepts any.
+    """
 
     def __init__(self) -> None:
-        """Start without a known epoch."""
         self._newest = 0
 
     @property

@@ -27,16 +27,14 @@ class CommandRecord:
 
     People and tests compare the file with the journal; Hopyard itself does not read it. Written lines survive any end of the agent; a
     power failure may lose the last lines.
+
+    Args:
+        path: The log file; its folder must exist.
+        max_bytes: Size in bytes at which the file is renamed to `path` with the suffix `.1`, which replaces an earlier such file.
+        clock: Returns seconds since the Unix epoch.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.time) -> None:
-        """Write to the file `path`, whose folder must exist.
-
-        Args:
-            path: The log file.
-            max_bytes: Size in bytes at which the file is renamed to `path` with the suffix `.1`, which replaces an earlier such file.
-            clock: Returns seconds since the Unix epoch.
-        """
         self._path = path
         self._max_bytes = max_bytes
         self._clock = clock

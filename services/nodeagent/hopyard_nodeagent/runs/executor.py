@@ -44,6 +44,14 @@ _log = logging.getLogger(__name__)
 class Executor:
     """Executes the runs of the node, one at a time on each slot.
 
+    Args:
+        slots: The slots on which runs execute.
+        snapshots: The snapshots on this node, from which runs start and in which they save.
+        bundles: The code bundles on this node.
+        folders: The data folder of the agent, for logs and temporary files.
+        partitions: Provides the partitions of data sets that runs use as input.
+        images: Decides which runs use CRIU for snapshots.
+
     Attributes:
         lease_seconds: Time in seconds without a message from the agent after which the process of a run considers the agent as lost.
         join_seconds: Maximum time in seconds for the ranks of a gang to connect to each other.
@@ -58,7 +66,6 @@ class Executor:
         partitions: NodePartitions,
         images: ProcessImages,
     ) -> None:
-        """Use these parts of the node agent. No run is executed yet."""
         self._images = images
         self._slots = slots
         self._snapshots = snapshots
@@ -198,7 +205,7 @@ class Executor:
         return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data
 
     async def _runner(self, slot: AgentSlot, preparation: Preparation) -> Runner:
-        """Return a training process (runner) for a program, connected to the agent.
+        """Return a training process (runner) on a slot for a prepared program, connected to the agent. Errors as in `Slots.runner`.
 
         If the program has a memory limit and the slot's idle runner uses more than half of it, the runner is replaced by a new one. The
         memory that the program may use for its data cache is added to the limit first.

@@ -193,7 +193,13 @@ def _need_training_alone(start: resource_manager_pb2.StartRun) -> None:
 
 
 def _variables(key: RunKey, start: resource_manager_pb2.StartRun, interpreter: str) -> dict[str, str]:
-    """Return the environment variables that every command gets: experiment, job, hyperparameters, seed, virtual environment."""
+    """Return the environment variables that every command gets: experiment, job, hyperparameters, seed, virtual environment.
+
+    Args:
+        key: Identifies the run.
+        start: The start command of the run.
+        interpreter: Path of the Python interpreter. If it is in a virtual environment, that is activated.
+    """
     values = hyperparameters_from_proto(start.hyperparameters)
     variables = {
         "HOPYARD_EXPERIMENT": key.stream,

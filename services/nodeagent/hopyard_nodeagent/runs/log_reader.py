@@ -22,7 +22,7 @@ def size(path: Path) -> int:
 
 
 def last_lines(path: Path, since: int = 0) -> str:
-    """Return up to 12 of the last lines of a log file after byte offset `since`; empty if there are none."""
+    """Return the last lines of a log file, at most 12, without the bytes before offset `since`; empty: there are none."""
     end = size(path)
     begin = max(since, end - _TAIL_BYTES)
     if begin >= end:

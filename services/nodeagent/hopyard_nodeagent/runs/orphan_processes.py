@@ -30,10 +30,13 @@ _SAME_SECONDS: Final = 2.0
 
 
 class OrphanRegistry:
-    """The records of live processes that lead a process session, one file for each."""
+    """The records of live processes that lead a process session, one file for each.
+
+    Args:
+        folder: Folder of the records; it must exist.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Store the records in the folder `folder`, which must exist."""
         self._folder = folder
 
     @contextmanager
@@ -57,7 +60,7 @@ class OrphanRegistry:
             (self._folder / str(pid)).write_text(json.dumps({"host": socket.gethostname(), "began": began}))
 
     def forget(self, pid: int) -> None:
-        """Delete the record of a process when all processes of its process session have ended."""
+        """Delete the record of a process. Call it when all processes of its process session have ended."""
         (self._folder / str(pid)).unlink(missing_ok=True)
 
     def end_all(self) -> None:
@@ -77,7 +80,9 @@ class OrphanRegistry:
 
 
 def _left(file: Path) -> list[int]:
-    """Return the ids of the live processes that a record stands for.
+    """Return the ids of the live processes that the record in `file` stands for; empty: there are none.
+
+    A damaged record, and a record of another host, stand for no processes.
 
     The start time in the record tells whether the process id has been reused by another process.
     """

@@ -26,7 +26,17 @@ _MOST_REMEMBERED: Final = 10_000
 
 
 class Runs:
-    """The runs of the node, from their start commands until all their messages are acknowledged."""
+    """The runs of the node, from their start commands until all their messages are acknowledged.
+
+    Args:
+        node: Id of the node.
+        executor: Executes the runs.
+        snapshots: The snapshots on this node.
+        background: Starts and supervises the tasks, one for each run.
+        changed: Called with each run that has a new message for the scheduler.
+        record: Called with each command before it is executed.
+        clock: Returns seconds since the Unix epoch.
+    """
 
     def __init__(
         self,
@@ -39,17 +49,6 @@ class Runs:
         record: Callable[[resource_manager_pb2.RunCommand], None] = lambda command: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create the registry without runs.
-
-        Args:
-            node: Id of the node.
-            executor: Executes the runs.
-            snapshots: The snapshots on this node.
-            background: Starts and supervises the tasks, one for each run.
-            changed: Called with each run that has a new message for the scheduler.
-            record: Called with each command before it is executed.
-            clock: Returns seconds since the Unix epoch.
-        """
         self._node = node
         self._executor = executor
         self._snapshots = snapshots
@@ -143,7 +142,7 @@ class Runs:
             await self._quiet.wait()
 
     def unknown(self, keys: Iterable[RunKey]) -> None:
-        """Kill and drop these runs, which the scheduler no longer knows. No messages about them are sent."""
+        """Kill and drop these runs, which the scheduler no longer knows. No messages about them are sent. Unknown keys are ignored."""
         for key in keys:
             run = self._runs.get(key)
             if run is not None:

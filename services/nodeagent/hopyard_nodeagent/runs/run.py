@@ -83,19 +83,20 @@ def _first_refused(reports: Sequence[common_pb2.Report], last: int) -> str:
 
 
 class NodeRun:
-    """A run on this node: its channel to the scheduler and, while it executes, its process."""
+    """A run on this node: its channel to the scheduler and, while it executes, its process.
+
+    A new instance has not been executed yet.
+
+    Args:
+        key: Identifies the run.
+        start: The start command.
+        node: Id of this node.
+        clock: Returns seconds since the Unix epoch.
+    """
 
     def __init__(
         self, key: RunKey, start: resource_manager_pb2.StartRun, node: str, *, clock: Callable[[], float]
     ) -> None:
-        """Create a run that has not been executed yet.
-
-        Args:
-            key: Identifies the run.
-            start: The start command.
-            node: Id of this node.
-            clock: Returns seconds since the Unix epoch.
-        """
         self.key = key
         self.start = start
         self.outgoing: Outgoing[resource_manager_pb2.RunMessage] = Outgoing(merge_reports)

@@ -35,10 +35,15 @@ _NO_PROGRAM: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno
 
 
 class AgentSlot:
-    """One slot with its CPUs and GPUs, and the runner (training process) on it."""
+    """One slot with its CPUs and GPUs, and the runner (training process) on it.
+
+    A new slot has no runner.
+
+    Args:
+        settings: Id, CPUs and GPUs of the slot.
+    """
 
     def __init__(self, settings: SlotSettings) -> None:
-        """Create a slot without a runner (training process)."""
         self.settings = settings
         self.lock = asyncio.Lock()
         """Held while a run uses the slot, or its runner is started or ended."""
@@ -49,7 +54,16 @@ class AgentSlot:
 
 
 class Slots:
-    """All slots of the node; starts and ends the runners (training processes) on them."""
+    """All slots of the node; starts and ends the runners (training processes) on them.
+
+    The constructor ends processes that an earlier agent left behind. New slots have no runners.
+
+    Args:
+        settings: The settings of each slot.
+        folders: The data folder of the agent.
+        attach_seconds: Maximum time in seconds for a new runner to attach (connect to the agent).
+        clock: Returns monotonic seconds, to measure idle times.
+    """
 
     def __init__(
         self,
@@ -59,14 +73,6 @@ class Slots:
         attach_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create slots without runners, and end processes that an earlier agent left behind.
-
-        Args:
-            settings: The settings of each slot.
-            folders: The data folder of the agent.
-            attach_seconds: Maximum time in seconds for a new runner to attach (connect to the agent).
-            clock: Returns monotonic seconds, to measure idle times.
-        """
         self._slots = {slot.id: AgentSlot(slot) for slot in settings}
         self._folders = folders
         self._attach_seconds = attach_seconds
@@ -137,7 +143,7 @@ class Slots:
         return runner
 
     async def prepare(self, most: int) -> None:
-        """Start spare runners, which are training processes without a program, on those of the first `most` slots that have none.
+        """Start spare runners, which are training processes without a program, on those of the first `most` slots that have no runner.
 
         The first run on such a slot need not wait for the start of a process, unless its program needs another environment.
 
@@ -181,7 +187,18 @@ class Slots:
     async def _start(
         self, slot: AgentSlot, program: LaunchSpec, environment: Mapping[str, str], log: Path, folder: Path
     ) -> Runner:
-        """Start a process on a slot, after ending the slot's current runner. It becomes the slot's runner."""
+        """Start a process on a slot, after ending the slot's current runner. It becomes the slot's runner.
+
+        Args:
+            slot: The slot.
+            program: What the process executes.
+            environment: The environment of the process, without the variables that name the agent's address and token.
+            log: File to which the output of the process is appended.
+            folder: The working directory of the process.
+
+        Raises:
+            RunnerDied: The process could not be started.
+        """
         present = slot.runner
         if present is not None:
             # A process that has executed no run has nothing to clean up, so it can be killed.

@@ -47,33 +47,36 @@ Sink = Callable[[wire.AttachRequest], None]
 class RunnerDied(Exception):
     """The process of a run has ended or could not be started; the message says how.
 
+    Args:
+        message: How the process ended or why it could not be started, for people.
+        exit_code: See the attribute.
+        by_itself: See the attribute.
+
     Attributes:
         exit_code: The exit code; negative: killed by the signal of that number; None: unknown.
         by_itself: True if the program exited or crashed during a run; False if it was killed or had no run.
     """
 
     def __init__(self, message: str, exit_code: int | None, *, by_itself: bool = False) -> None:
-        """Create the error with a message for people; the other parameters are the attributes."""
         super().__init__(message)
         self.exit_code = exit_code
         self.by_itself = by_itself
 
 
 class Runner:
-    """One training process and its attachment, which is the connection to this agent. It executes one run at a time."""
+    """One training process and its attachment, which is the connection to this agent. It executes one run at a time.
+
+    Args:
+        process: The operating system's process, which was just started.
+        token: The secret with which the process authenticates when it attaches.
+        program: What the process executes.
+        log: The file to which the process writes between runs.
+        over: Called with the process id when the process and its children have ended; None: nothing is called.
+    """
 
     def __init__(
         self, process: Process, token: str, program: LaunchSpec, log: Path, over: Callable[[int], None] | None = None
     ) -> None:
-        """Wrap a process that was just started.
-
-        Args:
-            process: The process.
-            token: The secret with which the process authenticates when it attaches.
-            program: What the process executes.
-            log: The file to which the process writes between runs.
-            over: Called with the process id when the process and its children have ended; None: nothing is called.
-        """
         self.program = program
         self.pid = process.pid
         self._token = token

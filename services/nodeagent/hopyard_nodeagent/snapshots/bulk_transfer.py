@@ -52,15 +52,16 @@ class Offer:
 
 
 class BulkSender:
-    """The sending side: listens on a TCP port, and sends offered contents over a few connections at a time."""
+    """The sending side: listens on a TCP port, and sends offered contents over a few connections at a time.
+
+    A new instance does not listen; call `start`.
+
+    Args:
+        host: Address to listen on.
+        idle_seconds: Time in seconds without progress after which a receiver is disconnected.
+    """
 
     def __init__(self, host: str, *, idle_seconds: float) -> None:
-        """Create without listening.
-
-        Args:
-            host: Address to listen on.
-            idle_seconds: Time in seconds without progress after which a receiver is disconnected.
-        """
         self._host = host
         self._idle_seconds = idle_seconds
         self._offers: dict[bytes, Offer] = {}
@@ -156,7 +157,10 @@ class BulkSender:
             _log.error("contents of a snapshot could not be given", exc_info=error)
 
     def _give(self, loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
-        """Serve one connection: read its ticket, and send the offered contents. Runs in a thread."""
+        """Serve one connection: read its ticket, and send the offered contents. Runs in a thread.
+
+        A connection without a valid ticket gets nothing. The result is recorded in the offer, in the event loop `loop`.
+        """
         with suppress(OSError):
             offer = self._offers.pop(_exactly(connection, _TICKET_BYTES, _TICKET_SECONDS), None)
             if offer is None:

@@ -52,6 +52,12 @@ class Snapshots:
 
     Slow disk operations run one after another in one thread. Names change in the event loop, with one rename each, so a snapshot
     appears and disappears at once. A symbolic link refers to a snapshot in memory that is being copied to disk.
+
+    Args:
+        folder: Folder of the snapshots; it must exist.
+        store: Client of the store, from which missing snapshots are downloaded if no peer has them.
+        needs: Records which experiments need each snapshot; None: they are recorded in memory only.
+        idle_seconds: Time in seconds without data after which a transfer from a peer (another agent) is abandoned.
     """
 
     def __init__(
@@ -62,14 +68,6 @@ class Snapshots:
         *,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
-        """Use the folder `folder`, which must exist.
-
-        Args:
-            folder: Folder of the snapshots.
-            store: Client of the store, from which missing snapshots are downloaded if no peer has them.
-            needs: Records which experiments need each snapshot; None: they are recorded in memory only.
-            idle_seconds: Time in seconds without data after which a transfer from a peer (another agent) is abandoned.
-        """
         self.folder = folder
         self.announcement_pending: Callable[[str], bool] = lambda sha256: False
         """Returns whether a run took a snapshot with this hash, and the scheduler has not acknowledged the message about it."""
@@ -286,7 +284,7 @@ class Snapshots:
         """Delete a snapshot if its content does not match its hash, so that the next start of a run fetches another copy.
 
         Returns:
-            Whether the snapshot was corrupt and has been deleted.
+            Whether the snapshot was corrupt and has been deleted. False: it is intact or does not exist.
         """
         path = self.path(sha256)
         if not path.exists() or (await asyncio.to_thread(_hash, path)) == sha256:
@@ -302,7 +300,7 @@ class Snapshots:
         self._disk.shutdown(wait=False)
 
     def _delete(self, path: Path) -> None:
-        """Remove a snapshot by renaming it to a hidden name; a thread deletes its bytes later."""
+        """Remove the snapshot at `path` by renaming it to a hidden name; a thread deletes its bytes later."""
         self.in_memory.forget(path)
         self._needs.forget(path.name)
         gone = path.with_name(f".{uuid.uuid4().hex}.gone")

@@ -21,7 +21,7 @@ class SnapshotMissing(Exception):
 
 @asynccontextmanager
 async def beside(making: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Return a context with a task that executes a coroutine. The task is cancelled when the context ends."""
+    """Return a context with a task that executes the coroutine `making`. The task is cancelled when the context ends."""
     task = asyncio.create_task(making)
     try:
         yield task

@@ -16,10 +16,15 @@ class InMemory:
 
     Each is a file in a file system in memory, with a symbolic link to it in the snapshot folder. Such a file survives the end of the
     agent, but not a restart of the computer.
+
+    The constructor copies the files that an earlier agent left in memory to disk. If such a copy fails, the link is deleted, and the
+    snapshot is lost.
+
+    Args:
+        folder: The snapshot folder.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Copy the files that an earlier agent left in memory to disk. If a copy fails, the link is deleted; the snapshot is lost."""
         self._moves: dict[Path, asyncio.Task[None]] = {}
         for path in folder.iterdir():
             if path.is_symlink() and not path.name.startswith("."):
@@ -31,12 +36,12 @@ class InMemory:
                     path.unlink()
 
     def leave(self, path: Path) -> None:
-        """Start to copy a snapshot to disk, if it is in memory. If the copy fails, the snapshot stays in memory."""
+        """Start to copy the snapshot at `path` to disk, if it is in memory. If the copy fails, the snapshot stays in memory."""
         if path.is_symlink() and path not in self._moves:
             self._moves[path] = asyncio.create_task(self._move(path))
 
     def forget(self, path: Path) -> None:
-        """Delete the file in memory of a snapshot, if there is one. The caller deletes the link at `path`."""
+        """Delete the file in memory to which the link at `path` refers, if it is such a link. The caller deletes the link."""
         if path.is_symlink():
             path.readlink().unlink(missing_ok=True)
 

@@ -37,7 +37,11 @@ _BEYOND_SECONDS: Final = 600.0
 
 
 class _Link:
-    """A connection to another agent, and the number of fetches that use it."""
+    """A connection to another agent, and the number of fetches that use it.
+
+    Args:
+        peer: Address of the other agent, HOST:PORT.
+    """
 
     def __init__(self, peer: str) -> None:
         self.channel: Channel = channel(peer)
@@ -45,15 +49,14 @@ class _Link:
 
 
 class Peers:
-    """The connections to other agents. They stay open for further snapshots, up to a maximum number of idle ones."""
+    """The connections to other agents. They stay open for further snapshots, up to a maximum number of idle ones.
+
+    Args:
+        idle_seconds: Time in seconds without data after which a transfer is abandoned.
+        clock: Returns monotonic seconds, to measure how long a peer is not contacted over TCP.
+    """
 
     def __init__(self, *, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create without connections.
-
-        Args:
-            idle_seconds: Time in seconds without data after which a transfer is abandoned.
-            clock: Returns monotonic seconds.
-        """
         self._idle_seconds = idle_seconds
         self._links: dict[str, _Link] = {}
         self._clock = clock

@@ -32,6 +32,9 @@ _PYTHON: Final = re.compile(r"python[0-9.]*")
 class ProcessImages:
     """Decides which runs of commands use CRIU for snapshots, and provides the settings for that.
 
+    The constructor ends the restored processes, and deletes the images in memory, that an earlier agent with this data folder left
+    behind.
+
     Args:
         named: The CRIU program; empty: search for it; "off": do not use CRIU.
         home: Id of the agent's data folder, by which its processes and images are recognized.
@@ -39,7 +42,6 @@ class ProcessImages:
     """
 
     def __init__(self, named: str, home: str, budget: int | None) -> None:
-        """End the restored processes, and delete the images in memory, that an earlier agent with this data folder left behind."""
         self._named = named
         self._home = home
         self._budget = _quarter() if budget is None else budget
@@ -67,8 +69,8 @@ class ProcessImages:
             gpus: Whether the slot of the run has GPUs.
 
         Raises:
-            NodeUnable: The experiment requires CRIU, and this node does not support it.
-            CriuUnavailableError: The run resumes from a CRIU snapshot, and this node does not support CRIU.
+            CriuUnavailableError: This node does not support CRIU, and the run resumes from a CRIU snapshot.
+            NodeUnable: This node does not support CRIU, the experiment requires it, and the run does not resume from a CRIU snapshot.
         """
         program = start.program
         restores = start.snapshot.provider == PROVIDER
@@ -113,6 +115,10 @@ def _offered(start: resource_manager_pb2.StartRun, gpus: bool) -> bool:
     It is used for log programs, and for Python scripts on one slot, with two exceptions: scripts that resume from a checkpoint, and
     scripts with GPUs, which must request CRIU explicitly. It is not used for programs in other languages: these may use gRPC, and the
     connection would not survive.
+
+    Args:
+        start: The start command of the run.
+        gpus: Whether the slot of the run has GPUs.
     """
     program = start.program
     if program.snapshot_provider != AUTO:

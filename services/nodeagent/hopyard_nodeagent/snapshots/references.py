@@ -14,10 +14,12 @@ class SnapshotReferences:
     """The experiments that need each snapshot, by hash. Equal trainings produce equal snapshots, so several may need the same one.
 
     Each pair of a snapshot and an experiment is one small file, so that a killed agent loses none.
+
+    Args:
+        folder: Folder of the records, which must exist; the constructor loads them. None: records are in memory only.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Load the records in the folder `folder`, which must exist; None: records are in memory only."""
         self._folder = folder
         self._experiments: dict[str, set[str]] = {}
         for path in folder.iterdir() if folder is not None else ():
@@ -36,7 +38,7 @@ class SnapshotReferences:
                 _log.error("a restarted agent will not know that %s needs %s: %s", experiment, sha256, error)
 
     def of(self, sha256: str) -> Collection[str]:
-        """Return the ids of the experiments that are recorded for a snapshot."""
+        """Return the ids of the experiments that are recorded for a snapshot; empty: none is."""
         return self._experiments.get(sha256, ())
 
     def forget(self, sha256: str) -> None:
@@ -46,7 +48,7 @@ class SnapshotReferences:
                 self._file(self._folder, sha256, experiment).unlink(missing_ok=True)
 
     def keep(self, hashes: Iterable[str]) -> None:
-        """Remove the records of all snapshots except these."""
+        """Remove the records of all snapshots except those with these hashes."""
         for sha256 in self._experiments.keys() - set(hashes):
             self.forget(sha256)
 

@@ -22,7 +22,16 @@ _ENDED_MEANWHILE: Final = "Internal error from Core"
 
 
 class BlobClient:
-    """Reads and writes blobs in AppStat. All methods may raise errors of `hopyard.errors`, such as Unavailable."""
+    """Reads and writes blobs in AppStat. All methods may raise errors of `hopyard.errors`, such as Unavailable.
+
+    The connection is opened at the first call.
+
+    Args:
+        appstat: Address of AppStat, HOST:PORT; None: ask the scheduler at the first call.
+        scheduler: Address of the scheduler, HOST:PORT, or its data folder on this computer.
+        idle_seconds: Time in seconds without progress after which a transfer is abandoned.
+        storing_seconds: Maximum time in seconds for AppStat to store a blob after it was sent completely.
+    """
 
     def __init__(
         self,
@@ -32,14 +41,6 @@ class BlobClient:
         idle_seconds: float = IDLE_SECONDS,
         storing_seconds: float = 10 * IDLE_SECONDS,
     ) -> None:
-        """Create without a connection.
-
-        Args:
-            appstat: Address of AppStat, HOST:PORT; None: ask the scheduler at the first call.
-            scheduler: Address of the scheduler, HOST:PORT, or its data folder on this computer.
-            idle_seconds: Time in seconds without progress after which a transfer is abandoned.
-            storing_seconds: Maximum time in seconds for AppStat to store a blob after it was sent completely.
-        """
         self._idle_seconds = idle_seconds
         self._storing_seconds = storing_seconds
         self._address = appstat

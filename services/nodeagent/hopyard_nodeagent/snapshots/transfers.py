@@ -246,7 +246,7 @@ async def _arriving(
 
 
 async def _write(chunks: AsyncIterator[bytes], writer: FileWriter) -> None:
-    """Write chunks in a thread while further chunks are received. Raise the error of a write that failed."""
+    """Pass chunks to `writer` in a thread while further chunks are received. Raise the error of a write that failed."""
     behind = _Behind(writer)
     try:
         async for data in chunks:
@@ -260,6 +260,9 @@ class _Behind:
     """Writes chunks in a thread, in order, through a bounded buffer.
 
     The thread wakes the event loop only if the buffer was full, because each wake-up costs time.
+
+    Args:
+        writer: Writes the chunks; it is called in the thread.
     """
 
     def __init__(self, writer: FileWriter) -> None:

@@ -12,22 +12,20 @@ from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 class UploadOrders:
     """Executes each upload order once, and stores its result until the scheduler acknowledges it.
 
+    Args:
+        say: Sends a result to the scheduler. A result may get lost; unacknowledged results are sent again in the next session.
+
     Attributes:
         shipper: Uploads the snapshots; None: orders are ignored.
     """
 
     def __init__(self, say: Callable[[wire.SnapshotShipped], None]) -> None:
-        """Create without orders.
-
-        Args:
-            say: Sends a result to the scheduler. A result may get lost; unacknowledged results are sent again in the next session.
-        """
         self._say = say
         self._answers: dict[tuple[str, int], wire.SnapshotShipped] = {}
         self.shipper: Uploader | None = None
 
     def take(self, orders: Iterable[wire.ShipmentOrder]) -> None:
-        """Execute orders; for an order that was executed already, send its result again."""
+        """Execute orders; for an order whose result is stored already, send the result again."""
         for order in orders:
             answer = self._answers.get((order.experiment, order.number))
             if answer is not None:
@@ -49,7 +47,7 @@ class UploadOrders:
         self._say(answer)
 
     def acknowledged(self, experiment: str, number: int) -> None:
-        """Drop the result of the experiment's order with this number."""
+        """Drop the result of the experiment's order with this number, if it is stored."""
         self._answers.pop((experiment, number), None)
 
     def unacknowledged(self) -> list[wire.SnapshotShipped]:

@@ -56,19 +56,19 @@ class Uploader:
 
     An unavailable store is tried again without limit. If the store refuses a snapshot (too large, or its disk is full) `REFUSALS`
     times, its upload is abandoned.
+
+    A new instance uploads nothing until `start` is called.
+
+    Args:
+        snapshots: The snapshots on this node.
+        store: Client of the store.
+        backoff: Waiting times between attempts.
+        done: Called with each finished upload and an error message; the message is empty if the snapshot is stored.
     """
 
     def __init__(
         self, snapshots: Snapshots, store: BlobClient, *, backoff: Backoff, done: Callable[[Shipment, str], None]
     ) -> None:
-        """Create the uploader; `start` starts it.
-
-        Args:
-            snapshots: The snapshots on this node.
-            store: Client of the store.
-            backoff: Waiting times between attempts.
-            done: Called with each finished upload and an error message; the message is empty if the snapshot is stored.
-        """
         self._snapshots = snapshots
         self._store = store
         self._backoff = backoff
@@ -90,7 +90,7 @@ class Uploader:
             self._queue.put_nowait(shipment)
 
     def pending(self, run: RunKey) -> bool:
-        """Return whether an upload of this run has not finished."""
+        """Return whether the upload of a snapshot that this run took has not finished."""
         return any(shipment.run == run for shipment in self._wanted)
 
     def ships(self, sha256: str) -> bool:
@@ -98,7 +98,7 @@ class Uploader:
         return any(shipment.sha256 == sha256 for shipment in self._wanted)
 
     def forget(self, run: RunKey) -> None:
-        """Cancel all uploads of a run. `done` is not called for them."""
+        """Cancel all uploads of snapshots that a run took. `done` is not called for them."""
         self._wanted = {shipment for shipment in self._wanted if shipment.run != run}
 
     async def _work(self) -> None:

@@ -14,7 +14,7 @@ _ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Create the tables that the module docstring lists."""
+    """Create the tables of epochs, streams, journal records, experiments, jobs, statistics and blobs."""
     op.create_table(
         "epochs",
         sa.Column("epoch", _ROW_ID, autoincrement=True, nullable=False),

@@ -61,6 +61,10 @@ def unused(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
     """Return those of the names that no placeholder uses; an empty list if the command has no placeholders.
 
     A program without placeholders gets its values in another way, for example from its environment.
+
+    Args:
+        arguments: The command's arguments.
+        names: Names of hyperparameters.
     """
     used = {found[1] for argument in arguments for found in _PART.finditer(argument) if found[1] is not None}
     return [name for name in names if name not in used] if used else []
@@ -75,7 +79,7 @@ def _check(found: re.Match[str], known: Iterable[str]) -> None:
 
 
 def _name(found: re.Match[str]) -> str | None:
-    """Return the name in the braces of a match of `_PART`; None if the match is an escaped brace.
+    """Return the name in the braces of `found`, a match of `_PART`; None if the match is an escaped brace.
 
     Raises:
         PlaceholderError: The brace is not closed.

@@ -13,7 +13,7 @@ NEVER_SECONDS = 1e8
 
 
 def number(value: float | None) -> str:
-    """Return a metric value rounded for display; a dash for None.
+    """Return a metric value rounded for display; a dash for None, and "nan", "inf" or "-inf" for values that are not finite.
 
     Values below 10 have up to four decimals, values below 1e5 six significant digits. Larger ones, and those below 0.001, have
     three significant digits.
@@ -28,7 +28,10 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in its two largest units, such as `2h 05m`; a dash for None and for values that are not finite."""
+    """Return a duration in its two largest units, such as `2h 05m` or `45s`; a dash for None and for values that are not finite.
+
+    A negative duration is shown as `0s`.
+    """
     if seconds is None or not math.isfinite(seconds):
         return NOTHING
     whole = max(0, int(seconds))
@@ -49,7 +52,7 @@ def short_time(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes with a binary unit, such as `1.5 MiB`."""
+    """Return a size of `count` bytes as text with a binary unit, such as `1.5 MiB`."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:
@@ -59,9 +62,10 @@ def size(count: int) -> str:
 
 
 def value(given: object) -> str:
-    """Return a hyperparameter value as text.
+    """Return the hyperparameter value `given` as text.
 
-    Floats have three significant digits; a sequence becomes its expression, a list or mapping JSON, and None "null".
+    Strings are unchanged. Floats have three significant digits. Booleans become "true" and "false", None "null", a sequence its
+    expression, and a list or mapping JSON.
     """
     if isinstance(given, bool) or given is None:
         return str(given).lower() if given is not None else "null"
@@ -87,7 +91,7 @@ def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
 
 
 def first_line(given: str) -> str:
-    """Return the first line of an error message that is not blank; empty if there is none.
+    """Return the first line that is not blank of the error message `given`; empty if there is none.
 
     If that line only announces program output (it ends with a colon), the last line of the output is appended.
     """

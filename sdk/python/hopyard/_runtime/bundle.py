@@ -252,7 +252,10 @@ class _Rule:
 
 
 def _expression(text: str) -> str:
-    """Return the regular expression for an ignore pattern; `*` and `?` match within one path component, `**` across components."""
+    """Return the regular expression for the ignore pattern `text`.
+
+    `*` and `?` match within one path component, `**` across components.
+    """
     parts: list[str] = []
     index = 0
     while index < len(text):

@@ -18,10 +18,12 @@ _SMALL: Final = 256 * 1024
 
 
 class StreamingHash:
-    """A SHA-256 hash that is computed incrementally; `size` is the number of bytes hashed so far. Use it as a context manager."""
+    """A SHA-256 hash that is computed incrementally; `size` is the number of bytes hashed so far. Use it as a context manager.
+
+    A new object has the hash of no data.
+    """
 
     def __init__(self) -> None:
-        """Create the hash of no data."""
         self.size = 0
         self._hash = hashlib.sha256()
         self._beside: ThreadPoolExecutor | None = None

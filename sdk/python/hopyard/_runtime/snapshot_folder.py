@@ -55,6 +55,10 @@ class FolderMember:
 def members(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> list[FolderMember]:
     """Return the files and folders below `directory` in the order of its archive: sorted by name, folders before their contents.
 
+    Args:
+        directory: The folder.
+        limits: Limits for the number of members and their total size.
+
     Raises:
         SnapshotRefusedError: The directory contains something other than files and folders, or exceeds `limits`.
         OSError: The directory cannot be read.
@@ -71,6 +75,10 @@ def open_archive(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> Bi
     """Return a stream of the archive that `snapshot_file.pack` would write of `directory`. The caller closes it.
 
     The archive is produced while the stream is read; nothing is written to disk.
+
+    Args:
+        directory: Folder with the contents of the snapshot.
+        limits: Limits for the contents.
 
     Raises:
         SnapshotRefusedError, OSError: As for `members`, but raised by reads from the stream.
@@ -106,6 +114,10 @@ def open_packed(snapshot: Path) -> BinaryIO:
 
 def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotFileInfo:
     """Return the hash and size of the archive that `snapshot_file.pack` would write of `directory`.
+
+    Args:
+        directory: Folder with the contents of the snapshot.
+        limits: Limits for the contents.
 
     Raises:
         SnapshotRefusedError, OSError: As for `members`.
@@ -144,6 +156,9 @@ def place(partial: Path, target: Path) -> bool:
     Returns:
         True if it was moved; an existing packed file with the same hash is replaced. False if `target` is an existing folder,
         with the same contents: then the modification time of `target` is set to now, and `partial` stays.
+
+    Raises:
+        OSError: Moving failed, and `target` does not exist.
     """
     try:
         os.replace(partial, target)
@@ -162,7 +177,7 @@ def settle(partial: Path, target: Path) -> None:
 
 
 def remove(snapshot: Path) -> None:
-    """Delete a snapshot, file or folder, if it exists."""
+    """Delete a snapshot, file or folder, if it exists. What cannot be deleted of a folder stays, without an error."""
     try:
         snapshot.unlink(missing_ok=True)
     except (IsADirectoryError, PermissionError):  # POSIX allows either error for a folder.
@@ -213,19 +228,19 @@ class FolderWriter:
 
     Pass the concatenated contents to `write`, then call `finish` and compare the hash before the folder is used. Member names
     are checked before anything is written. Nothing is flushed to disk.
+
+    The constructor creates the members up to and including the first file that is not empty.
+
+    Args:
+        folder: The target, an empty folder.
+        found: All members of the snapshot, folders before their contents.
+        limits: Limits for the members.
+
+    Raises:
+        SnapshotRefusedError: A name is not allowed or occurs twice, or `limits` are exceeded.
     """
 
     def __init__(self, folder: Path, found: Sequence[FolderMember], limits: SnapshotLimits = DEFAULT_LIMITS) -> None:
-        """Create the first members in an empty folder.
-
-        Args:
-            folder: The empty folder.
-            found: All members of the snapshot, folders before their contents.
-            limits: Limits for the members.
-
-        Raises:
-            SnapshotRefusedError: A name is not allowed or occurs twice, or `limits` are exceeded.
-        """
         _check(found, limits, "the snapshot")
         for member in found:
             check_name(member.name)
@@ -300,7 +315,12 @@ class FolderWriter:
 class _Reader(io.RawIOBase):
     """A readable stream of the contents of a folder's files, which are opened one after the other.
 
-    With `packed`, the stream also has the archive's headers and padding. `size` is the number of bytes read so far.
+    `size` is the number of bytes read so far.
+
+    Args:
+        directory: The folder.
+        found: Members of the folder, in the order of the stream; folders contribute no contents.
+        packed: Whether the stream also has the archive's headers and padding.
     """
 
     def __init__(self, directory: Path, found: Iterable[FolderMember], *, packed: bool) -> None:
@@ -340,6 +360,9 @@ class _Reader(io.RawIOBase):
         """Yield the parts of the stream: bytes, or an open file with its expected size.
 
         A file is closed when the next part is requested.
+
+        Args:
+            found: Members of the folder, in the order of the stream.
         """
         for member in found:
             if self._packed:
@@ -354,7 +377,10 @@ class _Reader(io.RawIOBase):
 
 
 def _listed(directory: Path, limits: SnapshotLimits) -> Iterator[FolderMember]:
-    """Yield the `members` of a folder, which is listed only when the first member is requested, so that opening a stream is fast."""
+    """Yield the `members` of `directory`, checked with `limits`.
+
+    The folder is listed only when the first member is requested, so that opening a stream is fast.
+    """
     yield from members(directory, limits)
 
 

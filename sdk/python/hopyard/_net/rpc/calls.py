@@ -150,7 +150,13 @@ class _Writing(_Wrapped, Generic[Request]):
 
 
 class _Status(NamedTuple):
-    """The final status of a call: code, text and trailing metadata (None: the server sent none)."""
+    """The final status of a call.
+
+    Attributes:
+        code: The status code.
+        details: The text of the status.
+        trailing: The trailing metadata; None: the server sent none.
+    """
 
     code: grpc.StatusCode
     details: str

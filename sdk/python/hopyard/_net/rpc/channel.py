@@ -61,7 +61,14 @@ class _Call:
 
 
 class _Unary(_Call):
-    """A method with one request and one response; a call to a server in this event loop bypasses the network (`in_process`)."""
+    """A method with one request and one response; a call to a server in this event loop bypasses the network (`in_process`).
+
+    Args:
+        start: gRPC's function that starts a call.
+        timeout: Default deadline in seconds.
+        address: HOST:PORT of the server.
+        method: Full name of the method.
+    """
 
     def __init__(self, start: Callable[..., Any], timeout: float, address: str, method: str) -> None:
         super().__init__(start, calls.UnaryUnary, timeout)

@@ -22,7 +22,7 @@ def begin() -> None:
 
 
 def forked(parent: int) -> Conflict:
-    """Return the error for this process if it was forked from the process with the id `parent`, which already used gRPC."""
+    """Return the error to raise in this process, which was forked from the process with the id `parent` after that used gRPC."""
     return Conflict(
         f"process {os.getpid()} was forked from process {parent}, which already uses gRPC, so it cannot call a cluster: start "
         'processes with multiprocessing.get_context("spawn"), or fork before the first call'

@@ -39,7 +39,10 @@ class Backoff:
         return min(self.most, self.first * self.factor ** min(failures - 1, 64))
 
     def wait(self, failures: int, rng: random.Random) -> float:
-        """Return the seconds to wait after `failures` (>= 1) consecutive failures: uniform in [0, bound] (full jitter)."""
+        """Return the seconds to wait after `failures` (>= 1) consecutive failures.
+
+        It is drawn from `rng`, uniformly between 0 and `bound(failures)` (full jitter).
+        """
         return rng.uniform(0.0, self.bound(failures))
 
 

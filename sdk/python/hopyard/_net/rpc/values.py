@@ -44,7 +44,12 @@ def value_from_proto(message: common_pb2.Value) -> Any:
 
 
 def hyperparameters_to_proto(values: Mapping[str, Any], path: str = "hyperparameters") -> common_pb2.Hyperparameters:
-    """Convert a configuration (hyperparameter values by name) to a message; raise `InvalidInput` like `value_to_proto`."""
+    """Convert a configuration (hyperparameter values by name) to a message; raise `InvalidInput` like `value_to_proto`.
+
+    Args:
+        values: The configuration.
+        path: Name of the configuration in error messages.
+    """
     message = common_pb2.Hyperparameters()
     _fill_map(message.values, values, path, 0)
     return message
@@ -56,7 +61,7 @@ def hyperparameters_from_proto(message: common_pb2.Hyperparameters) -> dict[str,
 
 
 def metrics_from_proto(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a message as a dict, sorted by name because protobuf maps have no order."""
+    """Return `values`, the metrics of a message, as a dict, sorted by name because protobuf maps have no order."""
     return {name: values[name] for name in sorted(values)}
 
 

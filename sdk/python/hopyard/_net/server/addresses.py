@@ -44,7 +44,10 @@ def check_bind(host: str, *, insecure: bool) -> None:
 
 
 def reachable(host: str) -> str:
-    """Return the address by which processes on this host reach a server that listens on `host`."""
+    """Return the address by which processes on this host reach a server that listens on `host`.
+
+    It is a loopback address if `host` is a wildcard (0.0.0.0, :: or empty), else `host` itself.
+    """
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host.strip("[]"), host)  # noqa: S104
 
 
@@ -56,8 +59,10 @@ def address_file(data: Path, name: str) -> Path:
 def read_address(data: Path, name: str) -> str:
     """Return the address, HOST:PORT, of the service `name` that uses the data folder `data`.
 
+    After a crash of the service, its last address is returned.
+
     Raises:
-        NotFound: No such service runs, or it has not written its address yet.
+        NotFound: There is no address file, because the service does not run or has not written its address yet.
     """
     path = address_file(data, name)
     try:

@@ -36,7 +36,7 @@ class Background:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error of the first task that failed; None: none failed."""
+        """The error of the task that failed first; None: none has failed."""
         return self._failure
 
     @property
@@ -73,7 +73,7 @@ class Background:
         self._raise()
 
     async def stop(self) -> None:
-        """Cancel the tasks one by one, newest first, and await each; then raise the error of the first failed task, if any.
+        """Cancel the tasks one by one, newest first, and await each; then raise the error of the task that failed first, if any.
 
         Safe to call twice.
         """

@@ -32,7 +32,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Return the handler of a method, wrapped to convert exceptions; None if the server has no such method."""
+        """Return the handler of a method, wrapped to convert exceptions; None if the server has no such method.
+
+        Args:
+            continuation: gRPC's function that returns the handler for call details.
+            handler_call_details: Names the method.
+        """
         handler = await continuation(handler_call_details)
         if handler is None:
             return None

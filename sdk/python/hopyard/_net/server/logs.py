@@ -56,7 +56,7 @@ def set_up_logging(
     Args:
         service: Name of the process in each entry.
         format: Text, or one JSON object per line.
-        level: Lowest level that is logged.
+        level: Lowest level that is logged, such as "INFO".
         stream: Target; None: stderr.
     """
     handler = logging.StreamHandler(stream or sys.stderr)

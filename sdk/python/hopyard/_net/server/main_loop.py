@@ -46,7 +46,7 @@ def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT
         main: Starts, runs and stops the service.
         name: Name of the service in log entries.
         log_format: Format of log entries.
-        log_level: Lowest level that is logged.
+        log_level: Lowest level that is logged, such as "INFO".
 
     Returns:
         The exit code. 0: the service ended or SIGTERM stopped it. 1: it failed, and the log says why. 2:

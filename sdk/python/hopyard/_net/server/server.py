@@ -140,7 +140,7 @@ class Server:
         return self._address
 
     async def set_ready(self, ready: bool) -> None:
-        """Set whether health checks report SERVING or NOT_SERVING; ignored after the stop has begun."""
+        """Set what health checks report: SERVING if `ready`, else NOT_SERVING. Ignored after the stop has begun."""
         status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *self._services):
             await self._health.set(service, status)

@@ -130,7 +130,7 @@ def look(path: Path | None) -> Criu:
 def explain(log: str) -> str:
     """Return the first errors in CRIU's output `log` as one line, preceded by their meaning if it is known.
 
-    If the output contains no errors, its last line is used instead.
+    If the output contains no errors, its last line is used instead; if the output is empty, a text that says so.
     """
     log = "\n".join(line for line in log.splitlines() if not any(harmless in line for harmless in _HARMLESS))
     errors = [line.partition("Error ")[2] for line in log.splitlines() if "Error (" in line]

@@ -70,10 +70,14 @@ def users(pids: Iterable[int]) -> list[int]:
 
 
 class GpuSuspension:
-    """The processes of one job that use GPUs; they can be made to release their GPUs and to continue."""
+    """The processes of one job that use GPUs; they can be made to release their GPUs and to continue.
+
+    Args:
+        pids: Ids of the running processes.
+        driver: Gives access to a process by its id, as the function `driver` returns it.
+    """
 
     def __init__(self, pids: Sequence[int], driver: Driver) -> None:
-        """Take the ids of running processes and the CUDA driver, as `driver` returns it."""
         self.pids = tuple(pids)
         self._processes = [driver(pid) for pid in pids]
 
@@ -81,8 +85,8 @@ class GpuSuspension:
         """Make all processes release their GPUs; if this fails for one, all continue as before.
 
         Raises:
-            DumpFailedError: The driver refused for a process, which the message names.
-            GpuLostError: The driver refused for a process and then could not give another process its GPU back.
+            DumpFailedError: The driver refused for a process, which the message names; all processes continue.
+            GpuLostError: After such a refusal, a process could not get its GPU back; the message names it.
         """
         done: list[tuple[int, Callable[[], None]]] = []
         pid = 0
@@ -101,7 +105,7 @@ class GpuSuspension:
         """Give all processes their GPUs back and unblock their CUDA calls.
 
         Raises:
-            GpuLostError: The driver refused for a process, which the message names.
+            GpuLostError: The driver refused for a process, which the message names; some processes stay suspended.
         """
         steps: list[tuple[int, Callable[[], None]]] = []
         steps += [(pid, one.unlock) for pid, one in zip(self.pids, self._processes, strict=True)]

@@ -41,7 +41,10 @@ def refuse(pids: Iterable[int], criu: Criu) -> list[int]:
 
 
 def _connected(pid: int) -> set[str]:
-    """Return the inode numbers of the TCP sockets in a process's network namespace that have a connection (do not listen)."""
+    """Return the inode numbers of the TCP sockets that do not listen in the network namespace of the process `pid`.
+
+    The set is empty if the process has ended.
+    """
     found = set()
     for kind in ("tcp", "tcp6"):
         try:

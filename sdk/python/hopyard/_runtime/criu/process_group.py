@@ -134,7 +134,7 @@ class DumpableJob:
         return below[0] if below else 0
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the program and all its descendants."""
+        """Send the signal `number` to the program and all its descendants; do nothing if the program has ended."""
         if self.poll() is None and (pid := self.pid()):
             procfs.kill(procfs.tree(pid), number)
 
@@ -174,8 +174,8 @@ class DumpableJob:
 
         Raises:
             DumpRefusedError: The processes use something that cannot be dumped.
-            DumpFailedError: The dump failed; the message says why.
-            GpuLostError: The dump failed and the processes are unusable.
+            DumpFailedError: The dump failed, and the surviving processes are usable; the message says why.
+            GpuLostError: The dump failed, and a process did not get its GPU back; the processes are unusable.
         """
         began = time.monotonic()
         manifest: dict[str, Any] = {
@@ -288,7 +288,12 @@ class DumpableJob:
         return manifest["kept"], bool(manifest["stopped"])
 
     def _unpack(self, file: Path, sha256: str) -> tuple[Path, dict[str, Any]]:
-        """Unpack a snapshot's images into memory, or to the disk if memory has no space; return their folder and the manifest."""
+        """Unpack a snapshot's images into memory, or to the disk if memory has no space; return their folder and the manifest.
+
+        Args:
+            file: The snapshot.
+            sha256: Expected hash of the file.
+        """
         full: OSError | None = None
         for images in self._rooms.choices(_SHRINKS * file.stat().st_size):
             images.rmdir()
@@ -421,7 +426,7 @@ def _system(tool: str) -> str:
 
 
 def _reap(pids: Iterable[int]) -> None:
-    """Reap those of the processes that have ended; a restore started them as children of this process."""
+    """Reap those of the processes `pids` that have ended; a restore started them as children of this process."""
     for pid in pids:
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)

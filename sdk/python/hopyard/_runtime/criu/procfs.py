@@ -25,7 +25,7 @@ def tree(pid: int) -> list[int]:
 
 
 def running(pid: int) -> bool:
-    """Return whether a process exists and is not a zombie."""
+    """Return whether the process `pid` exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except _GONE:
@@ -55,7 +55,10 @@ def members(pid: int) -> dict[str, str]:
 
 
 def own_bytes(pids: Iterable[int]) -> int:
-    """Return the approximate size in bytes of a CRIU image of these processes: their anonymous and shared memory."""
+    """Return the approximate size in bytes of a CRIU image of the processes `pids`: their anonymous and shared memory.
+
+    A process that has ended adds 0.
+    """
     fields = ("RssAnon", "RssShmem")
     return sum(int((_status(pid, field) or "0").split()[0]) * 1024 for pid in pids for field in fields)
 
@@ -96,7 +99,7 @@ def mounted(mount: str, marker: str) -> list[int]:
 
 
 def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
-    """Send a signal (default: SIGKILL) to processes, ignoring those that have ended."""
+    """Send the signal `number` to the processes `pids`, ignoring those that have ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -24,7 +24,15 @@ _MAX_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class WrittenPartition:
-    """A partition file that `split` wrote: partition name, file name, size in bytes, SHA-256, and number of examples."""
+    """A partition file that `hopyard data split` wrote.
+
+    Attributes:
+        name: Name of the partition, such as "train/3".
+        file: Name of the file in the folder of the manifest.
+        size_bytes: Size of the file in bytes.
+        sha256: Hash of the file.
+        examples: Number of examples.
+    """
 
     name: str
     file: str

@@ -59,7 +59,7 @@ def order(name: str) -> tuple[bool, int]:
 
 
 def is_url(place: str) -> bool:
-    """Return whether a location is a URL and not a path."""
+    """Return whether the location `place` is a URL and not a path."""
     return "://" in place
 
 

@@ -50,7 +50,7 @@ class PathAnswer:
 
 
 def question(wanted: Sequence[PathQuery]) -> str:
-    """Return the JSON text of a question that consists of these queries."""
+    """Return the JSON text of a question that consists of the queries `wanted`, in their order."""
     return json.dumps([asdict(one) for one in wanted], separators=(",", ":"))
 
 

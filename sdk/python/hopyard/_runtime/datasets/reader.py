@@ -18,7 +18,13 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Properties of the data in a file or folder: size in bytes, SHA-256, and number of examples (None: unknown)."""
+    """Properties of the data in a file or folder.
+
+    Attributes:
+        size: Size in bytes.
+        sha256: Hash, 64 lower-case hexadecimal digits.
+        examples: Number of examples; None: unknown.
+    """
 
     size: int
     sha256: str
@@ -42,7 +48,7 @@ def stamp(path: Path) -> Stamp:
 def content(path: Path, give_up: Callable[[], bool] = lambda: False) -> Content:
     """Read a file or folder, and return its size, hash and number of examples.
 
-    The hash of a folder is computed from the names and hashes of its files, sorted by name.
+    The hash of a folder is computed from the names and hashes of its files, sorted by name; its number of examples is unknown.
 
     Args:
         path: File or folder.
@@ -68,7 +74,8 @@ def content(path: Path, give_up: Callable[[], bool] = lambda: False) -> Content:
 def examples_in(path: Path) -> int | None:
     """Return the number of examples in a file; None if unknown.
 
-    For Parquet it is the number of rows, for npz the first dimension if it is the same for all arrays; for other formats it is unknown.
+    For Parquet it is the number of rows, for npz the first dimension if it is the same for all arrays. It is unknown for other
+    formats and for files that cannot be read.
     """
     if path.suffix == ".npz":
         return _examples_in_npz(path)

@@ -43,7 +43,11 @@ class SplitPlan:
     eval_into: int = 1
 
     def check(self) -> None:
-        """Raise `InvalidInput` if a value is out of range."""
+        """Raise `InvalidInput` unless the plan is valid.
+
+        A plan is invalid if a value is out of range, the number of `speeds` is neither 0 nor `into`, or `into` and `eval_into`
+        together exceed `MAX_PARTITIONS`.
+        """
         if not (self.into >= 1 and self.eval_into >= 1 and self.into + self.eval_into <= MAX_PARTITIONS):
             raise InvalidInput(
                 f"partitions: found {self.into} to train on and {self.eval_into} to evaluate on, allowed are 1 or more of each and "
@@ -66,7 +70,7 @@ def sizes(total: int, weights: Sequence[float]) -> list[int]:
 
     Args:
         total: The number to divide (>= 0).
-        weights: One weight (> 0) for each part.
+        weights: One weight (> 0) for each part; there must be at least one.
     """
     whole = math.fsum(weights)
     exact = [total * weight / whole for weight in weights]

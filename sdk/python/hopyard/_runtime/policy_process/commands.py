@@ -129,7 +129,7 @@ def _check_integers(command: Command) -> None:
 
 @functools.cache
 def _integers(kind: type) -> tuple[str, ...]:
-    """Return the names of the integer fields of a command class."""
+    """Return the names of the integer fields of the command class `kind`."""
     return tuple(one.name for one in fields(kind) if one.type in ("int", "int | None", "tuple[int, ...]"))
 
 
@@ -222,7 +222,7 @@ def _started(start: pb.StartJobCommand) -> StartJob:
 
 
 def answer_to_proto(said: UpCallResult) -> pb.Answer:
-    """Return the message for the policy's answer to an up-call; raises like `command_to_proto`."""
+    """Return the message for `said`, the policy's answer to an up-call; raises like `command_to_proto`."""
     answer, message = said.answer, pb.Answer(number=said.answer.number, gang=said.gang, nodes=said.nodes)
     if answer.decision is not None:
         message.decision = DECISIONS.to_proto(answer.decision.kind)

@@ -30,7 +30,7 @@ class Frames:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Append received bytes, and yield the messages that are complete now.
+        """Append the received bytes `data`, and yield the messages that are complete now, without their lengths.
 
         Raises:
             InvalidInput: A message is larger than `MAX_MESSAGE_BYTES`.
@@ -46,7 +46,7 @@ class Frames:
 
 
 def received(line: socket.socket) -> Iterator[bytes]:
-    """Yield the messages received from a socket until the peer closes it.
+    """Yield the messages received from the socket `line` until the peer closes it; an incomplete last message is dropped.
 
     Raises:
         InvalidInput: A message is larger than `MAX_MESSAGE_BYTES`.

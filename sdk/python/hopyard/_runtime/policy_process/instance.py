@@ -77,7 +77,7 @@ class Instance:
             _LOG.exception("experiment %s: its policy cannot be made", self.experiment)
 
     def answer(self, message: pb.UpCall) -> pb.Answer:
-        """Make an up-call on the policy, and return the answer; an error of the policy becomes an answer with `error`.
+        """Make the up-call in `message` on the policy, and return the answer; an error of the policy becomes an answer with `error`.
 
         An up-call with the same number as the last one is not repeated: its stored answer is returned.
         """
@@ -133,7 +133,7 @@ def reviewed(make: Make, message: pb.PolicyReview, label: str = "") -> pb.Policy
 
 
 def _text_of(error: Exception) -> str:
-    """Return the message of an exception, preceded by its type unless it is a ValueError."""
+    """Return the message of an exception, preceded by its type unless it is a ValueError; the type alone if there is no message."""
     text = text_of(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {text_of(error)}"
     return text or type(error).__name__
 

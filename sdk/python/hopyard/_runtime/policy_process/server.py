@@ -162,6 +162,9 @@ class PolicyServer:
     def _stream(self, instance: Instance) -> tuple[bool, grpc.Call | None]:
         """Serve one stream until it ends.
 
+        Args:
+            instance: Has the policy that answers on this stream.
+
         Returns:
             Whether any message arrived, and the error that ended the stream (None: the scheduler ended it without an error).
 

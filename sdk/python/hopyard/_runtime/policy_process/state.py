@@ -17,7 +17,13 @@ from hopyard.v1 import policy_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class EarlierTrialState:
-    """The results of one configuration from earlier experiments: the job, its learning curve, and the positions of its snapshots."""
+    """The results of one configuration from earlier experiments.
+
+    Attributes:
+        job: The job that trained the configuration.
+        points: Its learning curve.
+        snapshots: Positions of its snapshots.
+    """
 
     job: JobView
     points: tuple[CurvePoint, ...]

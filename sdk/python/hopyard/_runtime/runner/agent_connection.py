@@ -39,7 +39,7 @@ class Assignment(Protocol):
         """The object that receives the agent's commands for the run."""
 
     def trouble(self, now: float) -> ProcessExit | None:
-        """Return why the process must end immediately, or None if it need not. `now` is in monotonic seconds."""
+        """Return why the process must end immediately at the time `now` (monotonic seconds); None if it need not."""
 
     def end_children(self) -> None:
         """End everything that would outlive the process, which is about to exit; may be called from any thread."""

@@ -29,16 +29,16 @@ class Boundary:
 
     All kinds of runs use it. The training thread calls `next` for its next action and `report` after each iteration; another thread
     calls `decide`, `amend` and `snapshot_came` with the agent's messages. The actions follow from `control.RunControl`.
+
+    It accepts commands as soon as it is created.
+
+    Args:
+        start: Start message of the run.
+        outbox: Queue of messages to the agent.
+        plan: Settings of the run (`control.RunPlan`); None: those of `start`.
     """
 
     def __init__(self, start: wire.ApplicationStart, outbox: Outbox, plan: RunPlan | None = None) -> None:
-        """Start to accept commands for a run.
-
-        Args:
-            start: Start message of the run.
-            outbox: Queue of messages to the agent.
-            plan: Settings of the run (`control.RunPlan`); None: those of `start`.
-        """
         self._start = start
         self._outbox = outbox
         self._control = RunControl(plan or converters.plan(start))
@@ -50,23 +50,29 @@ class Boundary:
 
     @property
     def position(self) -> int:
-        """The last position that the run has reached."""
+        """The last position that the run has reached; before the end of the first iteration, its start position."""
         return self._control.position
 
     @property
     def free(self) -> int:
-        """The position below which reports need not wait for a command, by the commands received so far."""
+        """The position below which reports need not wait for a command, by the commands received so far.
+
+        If a command orders the run to end, it is the present position.
+        """
         with self._changed:
             return self._control.free
 
     def decide(self, command: resource_manager_pb2.DecideRun) -> None:
-        """Apply a decision of the agent and wake the training thread."""
+        """Apply `command`, a decision of the agent, and wake the training thread."""
         with self._changed:
             self._control.decide(DECISIONS.from_proto(command.decision), command.position, command.allowed)
             self._changed.notify_all()
 
     def amend(self, command: resource_manager_pb2.AmendRun) -> None:
-        """Apply an amendment, a change of the run's end or save points, and reply to the agent whether it was in time."""
+        """Apply the amendment `command`, and reply to the agent whether it was in time.
+
+        An amendment moves the run's end, or adds positions at which the run must save.
+        """
         with self._changed:
             amended = self._control.amend(command.until, command.snapshot_at)
             # The lock keeps the order of the reply and the reports.
@@ -79,7 +85,7 @@ class Boundary:
             self._changed.notify_all()
 
     def snapshot_came(self, arrival: wire.SnapshotArrival) -> None:
-        """Record whether the snapshot that the run resumes from has arrived, and wake the training thread."""
+        """Record `arrival`, whether the snapshot that the run resumes from has arrived or failed, and wake the training thread."""
         with self._changed:
             self._arrival = arrival
             self._changed.notify_all()
@@ -105,7 +111,10 @@ class Boundary:
         return arrival.verified
 
     def hung(self, now: float) -> bool:
-        """Return whether the present iteration exceeds the run's time limit at `now` (monotonic seconds); False without a limit."""
+        """Return whether the present iteration exceeds the run's time limit at `now` (monotonic seconds).
+
+        False between iterations, and if the run has no limit.
+        """
         began, limit = self.iteration_began, self._start.start.iteration_timeout
         return began is not None and 0 < limit < now - began
 
@@ -209,7 +218,7 @@ class Boundary:
 
         Args:
             reason: Why it ends.
-            with_snapshot: Whether the message names the last snapshot, from which the job can resume.
+            with_snapshot: Whether the message names the last snapshot of this run, if there is one, from which the job can resume.
         """
         return resource_manager_pb2.RunEnded(
             reason=RUN_END_REASONS.to_proto(reason),

@@ -35,7 +35,7 @@ class RunPlan:
 
     Attributes:
         position: Start position (>= 0): that of its snapshot, 0 from scratch.
-        until: Position at which the run parks; 0: none.
+        until: Position at which the run parks, that is, waits for a decision or a new `until`; 0: none.
         allowed: Position up to which the run trains without a decision: only reports at or beyond it wait.
         snapshot_at: Positions at which the run saves and continues.
         snapshot_every: The run saves whenever this many units have passed since its last snapshot; 0: never.
@@ -69,7 +69,10 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """The action: train one iteration, which should not pass the position `limit`: a save point or `until` (None: no limit)."""
+    """The action: train one iteration, which should not pass the position `limit` (None: no limit).
+
+    The limit is `until` or an earlier position at which the run must save.
+    """
 
     limit: int | None
 
@@ -106,7 +109,8 @@ class AmendAnswer:
 
     Attributes:
         accepted: Whether the amendment was accepted; False: it was too late, and nothing has changed.
-        position: If accepted, the run's position. If not, the position that `until` and all save points must exceed.
+        position: If accepted, the run's position. If not, the position that `until` and all positions to save
+            at must exceed.
     """
 
     accepted: bool
@@ -118,10 +122,15 @@ class RunControlError(Exception):
 
 
 class RunControl:
-    """The state machine of one run: records events and returns the next action. Not thread-safe; the caller must hold a lock."""
+    """The state machine of one run: records events and returns the next action. Not thread-safe; the caller must hold a lock.
+
+    A new object is at the start position of its plan, before the first iteration.
+
+    Args:
+        plan: Settings of the run.
+    """
 
     def __init__(self, plan: RunPlan) -> None:
-        """Create the state at the plan's position, before the first iteration."""
         self._plan = plan
         self._position = plan.position
         self._until = plan.until
@@ -145,7 +154,7 @@ class RunControl:
 
     @property
     def position(self) -> int:
-        """The last position that the run has reached."""
+        """The last position that the run has reached; before the end of the first iteration, its start position."""
         return self._position
 
     @property
@@ -205,10 +214,10 @@ class RunControl:
         Args:
             position: The position reached.
             finished: Whether nothing is left to train.
-            savable: False: no snapshot can be taken at this boundary. Save points move to the next one; a run that ends
-                here has no snapshot.
-            only_leaving: True: a snapshot is taken only if the run ends here and the job continues later. Save points
-                move to the next boundary.
+            savable: False: no snapshot can be taken at this boundary. A requested snapshot is taken at the next one; a run
+                that ends here has no snapshot.
+            only_leaving: True: a snapshot is taken only if the run ends here and the job continues later. A requested
+                snapshot is taken at the next boundary.
 
         Returns:
             Whether the run is now parked; the report's field `at_until` has this value.
@@ -238,8 +247,8 @@ class RunControl:
     def unsaved(self, *, again: bool = True) -> None:
         """Record that a snapshot of the present position could not be taken.
 
-        Save points move to the next boundary. A run to be suspended trains until there and tries again; after `_TRIES`
-        failures it ends without a snapshot.
+        A requested snapshot is taken at the next boundary instead. A run to be suspended trains until there and tries again;
+        after `_TRIES` failures it ends without a snapshot.
 
         Args:
             again: False: another attempt is useless; a run to be suspended ends without a snapshot.
@@ -249,7 +258,10 @@ class RunControl:
 
     @property
     def free(self) -> int:
-        """The position below which reports need not wait for a command, by the events so far."""
+        """The position below which reports need not wait for a command, by the events so far.
+
+        If a decision orders the run to end, it is the present position.
+        """
         if self._stop is not None:
             return self._position
         every = 0 if self._only_leaving else self._plan.snapshot_every
@@ -280,7 +292,7 @@ class RunControl:
 
         Args:
             until: New position at which the run parks; 0: unchanged.
-            snapshot_at: Further save points.
+            snapshot_at: Further positions at which the run must save.
 
         Returns:
             Whether the amendment was accepted, and a position: that of the run, or, if it was refused, the one to exceed.

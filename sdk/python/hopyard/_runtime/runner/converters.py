@@ -31,7 +31,11 @@ _MODES: Final[Mapping[RunMode, Literal["train", "evaluate", "profile"]]] = {
 
 
 def stays(start: resource_manager_pb2.StartRun) -> bool:
-    """Return whether a run evaluates or profiles, so that it does not change the position and training state of its job."""
+    """Return whether a run evaluates or profiles, so that it does not change the position and training state of its job.
+
+    Args:
+        start: Settings of the run.
+    """
     return RUN_MODES.from_proto(start.mode) is not RunMode.TRAIN
 
 
@@ -60,6 +64,9 @@ def data_budget(program: resource_manager_pb2.RunProgram) -> int:
     """Return the maximum bytes of data that a trainer's process may cache for later runs.
 
     If the experiment does not set it, it follows from the memory and threads of the slot.
+
+    Args:
+        program: The program of a run, with the settings of its experiment and the resources of its slot.
     """
     if program.HasField("data_cache_bytes"):
         return program.data_cache_bytes
@@ -67,7 +74,7 @@ def data_budget(program: resource_manager_pb2.RunProgram) -> int:
 
 
 def rendezvous(place: common_pb2.GangPlace) -> str:
-    """Return the HOST:PORT at which the ranks of a gang's training program meet; the gang reserves the port."""
+    """Return the HOST:PORT, from `place`, at which the ranks of a gang's training program meet; the gang reserves the port."""
     host = f"[{place.host}]" if ":" in place.host else place.host
     return f"{host}:{place.rendezvous_port}"
 
@@ -109,7 +116,7 @@ def restatement(position: int, *, finished: bool) -> IterationReport:
 
 
 def amended(ticket: str, answer: AmendAnswer) -> wire.AttachRequest:
-    """Return the message that replies to the amendment with the id `ticket`."""
+    """Return the message that gives the reply `answer` to the amendment with the id `ticket`."""
     return wire.AttachRequest(
         amended=resource_manager_pb2.RunAmended(ticket=ticket, accepted=answer.accepted, position=answer.position)
     )

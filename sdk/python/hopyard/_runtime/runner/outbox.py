@@ -25,7 +25,14 @@ _MOST_BYTES: Final = 1024 * 1024
 
 
 class Outbox:
-    """A thread-safe queue of messages to the agent: any thread calls `send`, and the stream to the agent iterates over `requests`."""
+    """A thread-safe queue of messages to the agent: any thread calls `send`, and the stream to the agent iterates over `requests`.
+
+    Args:
+        most: Number of queued messages at which `wait_for_room` blocks.
+        heartbeat_seconds: Seconds without a message after which a heartbeat is sent.
+        company_seconds: Minimum seconds between two messages with reports that may be delayed.
+        clock: Returns monotonic seconds.
+    """
 
     def __init__(
         self,
@@ -35,14 +42,6 @@ class Outbox:
         company_seconds: float = _COMPANY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create an empty queue.
-
-        Args:
-            most: Number of queued messages at which `wait_for_room` blocks.
-            heartbeat_seconds: Seconds without a message after which a heartbeat is sent.
-            company_seconds: Minimum seconds between two messages with reports that may be delayed.
-            clock: Returns monotonic seconds.
-        """
         self._most = most
         self._heartbeat_seconds = heartbeat_seconds
         self._company_seconds = company_seconds
@@ -57,7 +56,7 @@ class Outbox:
         """Whether the stream has taken a message that may not have been sent yet."""
 
     def wait_for_room(self) -> None:
-        """Block while the queue is full. Only for the training loop: replies to commands must never wait."""
+        """Block while the queue is full and the outbox is open. Only for the training loop: replies to commands must never wait."""
         if len(self._waiting) < self._most:
             return
         with self._changed:

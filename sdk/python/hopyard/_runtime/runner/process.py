@@ -17,14 +17,17 @@ from hopyard.v1 import application_pb2 as wire
 
 
 class RunnerProcess:
-    """The runner process: its connection to the agent, and the queue of its runs. The main thread calls `serve`, which makes them."""
+    """The runner process: its connection to the agent, and the queue of its runs. The main thread calls `serve`, which makes them.
+
+    Args:
+        environment: Environment variables, with the agent's address, token and process id: HOPYARD_AGENT, HOPYARD_TOKEN and
+            HOPYARD_AGENT_PID.
+
+    Raises:
+        KeyError: A variable is missing: no agent started the process.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Read the agent's address, token and process id from `environment`.
-
-        Raises:
-            KeyError: A variable is missing: no agent started the process.
-        """
         self._starts: queue.SimpleQueue[TrainingRun | LoggedRun | None] = queue.SimpleQueue()
         self._log_files: dict[TrainingRun | LoggedRun, str] = {}
         self._agent_pid = int(environment["HOPYARD_AGENT_PID"])

@@ -14,12 +14,15 @@ from hopyard.trainer import Trainer, data_cache
 class ProgramError(Exception):
     """Raised if the trainer could not be loaded from the experiment's code: an error of the user.
 
-    Attributes:
+    Args:
         name: The trainer as the experiment names it.
+        reason: Why it could not be loaded.
+
+    Attributes:
+        name: The argument of this name.
     """
 
     def __init__(self, name: str, reason: str) -> None:
-        """Take the name of the trainer and the reason of the failure."""
         super().__init__(f"import of {name}: {reason}")
         self.name = name
 
@@ -33,7 +36,6 @@ class ProgramLoader:
     """Loads the trainer classes of a process's runs. The last class is cached: the next run of the same code needs no import."""
 
     def __init__(self) -> None:
-        """Create a loader that has not loaded a class."""
         self._loaded: tuple[Path, str] | None = None
         self._class: type[Trainer] | None = None
 
@@ -127,7 +129,7 @@ def _module_of_file(folder: Path, file_name: str, name: str) -> str:
 
 
 def _module_name(folder: Path, file: Path) -> str:
-    """Return the import name of a file in the bundle, including the packages that contain it."""
+    """Return the import name of the file `file`, including the packages that contain it, in the bundle with the folder `folder`."""
     parts = [file.stem]
     parent = file.parent
     while parent != folder and (parent / "__init__.py").is_file():

@@ -30,15 +30,16 @@ _SENT_SECONDS: Final = 5.0
 
 
 class TrainingRun:
-    """A run of a trainer in this process. The main thread calls `execute`; another thread delivers the agent's commands."""
+    """A run of a trainer in this process. The main thread calls `execute`; another thread delivers the agent's commands.
+
+    It accepts commands of the agent as soon as it is created.
+
+    Args:
+        start: Start message of the run.
+        outbox: Queue of messages to the agent.
+    """
 
     def __init__(self, start: wire.ApplicationStart, outbox: Outbox) -> None:
-        """Start to accept commands for the run.
-
-        Args:
-            start: Start message of the run.
-            outbox: Queue of messages to the agent.
-        """
         self.boundary = Boundary(start, outbox)
         self._start = start
         self._outbox = outbox
@@ -50,9 +51,10 @@ class TrainingRun:
         """Whether the process must not be used for another run."""
 
     def trouble(self, now: float) -> ProcessExit | None:
-        """Return why the process must end immediately, even if its training code hangs, or None if it need not.
+        """Return why the process must end immediately, even if its training code hangs; None if it need not.
 
-        `now` is in monotonic seconds.
+        Args:
+            now: The present time in monotonic seconds.
         """
         if self.boundary.hung(now):
             return ProcessExit(EXIT_HUNG, "an iteration took longer than the experiment's iteration time-out")
@@ -164,6 +166,10 @@ class TrainingRun:
     def _follow(self, driver: TrainerDriver, gang: Follower) -> resource_manager_pb2.RunEnded:
         """Train the iterations that rank 0 orders, without reporting, and return the message about the end of the run.
 
+        Args:
+            driver: Calls the trainer.
+            gang: This rank's part of the gang, which receives the orders.
+
         Raises:
             GangBrokenError: The gang broke, or this rank is at another position than rank 0.
         """
@@ -199,7 +205,7 @@ class TrainingRun:
 
 
 def _committed(driver: TrainerDriver, action: Train) -> int | None:
-    """Return the position at which the iteration of `action` will end; None if the trainer does not guarantee one.
+    """Return the position at which the iteration of `action` will end; None if the trainer of `driver` does not guarantee one.
 
     While an iteration with a known end is in progress, amendments that name a position not beyond this end are refused.
     """
@@ -207,7 +213,7 @@ def _committed(driver: TrainerDriver, action: Train) -> int | None:
 
 
 def _close(driver: TrainerDriver) -> None:
-    """Close the trainer. An error of its code is only printed, because it cannot affect what was trained and saved."""
+    """Close the trainer of `driver`. An error of its code is only printed, because it cannot affect what was trained and saved."""
     try:
         driver.close()
     except UserCodeError as error:

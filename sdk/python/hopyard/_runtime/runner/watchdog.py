@@ -37,10 +37,14 @@ class LeaseWatch:
     All times are monotonic seconds. A process that was stopped itself (by a debugger, a loaded host, or C code that
     holds the interpreter lock) could not receive messages. After a late call of `expired`, the agent therefore gets a full lease
     again.
+
+    Without a lease, which `renew` sets, `expired` returns False.
+
+    Args:
+        now: Time of the creation; `expired` measures from it whether its first call is late.
     """
 
     def __init__(self, now: float) -> None:
-        """Start without a lease, which `renew` sets; until then `expired` returns False."""
         self._lease = math.inf
         self._heard = now
         self._ticked = now

@@ -36,7 +36,7 @@ class ProcessRecord:
         self._answers: queue.SimpleQueue[wire.AttachResponse | None] = queue.SimpleQueue()
 
     def tell(self, response: wire.AttachResponse) -> None:
-        """Queue a message to the process; it is sent once the process has attached."""
+        """Queue `response`, a message to the process; it is sent once the process has attached."""
         if response.HasField("start"):
             self.start = response.start
         self.conversation.tell(response)
@@ -63,14 +63,14 @@ class SimulatedAgent(application_pb2_grpc.ApplicationServiceServicer):
     """A simulated agent: serves the client processes of one conformance case, which it identifies by their tokens.
 
     `places` maps tokens to the state of their processes; `RunFixture.begin` adds to it. A caller with another token is refused.
+
+    It listens on a free port of loopback as soon as it is created.
+
+    Args:
+        snapshots: Existing folder into which processes save state.
     """
 
     def __init__(self, snapshots: Path) -> None:
-        """Start to listen on a free port of loopback.
-
-        Args:
-            snapshots: Existing folder into which processes save state.
-        """
         self.snapshots = snapshots
         self.places: dict[str, ProcessRecord] = {}
         self.refused = ""

@@ -354,7 +354,12 @@ def heartbeats(bench: RunFixture) -> None:
 
 
 def soon(run: ProcessRun, position: int) -> None:
-    """Raise `ProtocolViolation` unless a run with slow iterations that got a command at position 1 ended at `position` 1 to 3."""
+    """Raise `ProtocolViolation` unless a run ended within two iterations after an order to end that was sent at position 1.
+
+    Args:
+        run: The run.
+        position: Position at which it ended; allowed are 1 to 3.
+    """
     if not 1 <= position <= 3:
         raise ProtocolViolation("the end at the next boundary, position 2", f"the end at position {position}")
 

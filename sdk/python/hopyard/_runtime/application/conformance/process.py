@@ -65,23 +65,24 @@ def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], age
 
 
 class ProcessUnderTest:
-    """A process of the client under test, which the constructor starts; the owner must end it with `kill` or `end_left`."""
+    """A process of the client under test, which the constructor starts in a new session.
+
+    The owner must end it with `kill` or `end_left`.
+
+    Args:
+        client: The client.
+        hyperparameters: Hyperparameters of the job.
+        agent: HOST:PORT of the simulated agent.
+        token: Token that identifies the process and its child processes.
+        log: File to which the output is appended.
+
+    Raises:
+        StartError: The process cannot be started.
+    """
 
     def __init__(
         self, client: ClientUnderTest, hyperparameters: Mapping[str, Any], agent: str, token: str, log: Path
     ) -> None:
-        """Start the process in a new session.
-
-        Args:
-            client: The client.
-            hyperparameters: Hyperparameters of the job.
-            agent: HOST:PORT of the simulated agent.
-            token: Token that identifies the process and its child processes.
-            log: File to which the output is appended.
-
-        Raises:
-            StartError: The process cannot be started.
-        """
         self.token = token
         self._log = log
         command: Sequence[str] = ()
@@ -137,7 +138,7 @@ class ProcessUnderTest:
                 os.kill(process, signal.SIGKILL)
 
     def printed(self) -> str:
-        """Return the last lines of the process's output, at most `_LAST_LINES` lines and `_LAST_BYTES` bytes."""
+        """Return the end of the process's output, at most `_LAST_LINES` lines and `_LAST_BYTES` bytes; empty if there is none."""
         with self._log.open("rb") as file:
             file.seek(max(0, self._log.stat().st_size - _LAST_BYTES))
             text = file.read().decode(errors="replace")

@@ -155,6 +155,13 @@ class ProcessRun:
 
     The methods send messages of the agent to the process or wait for expected messages from it. They raise
     `ProtocolViolation`, with what was seen, if an expected message does not arrive or is wrong.
+
+    Args:
+        place: The simulated agent's state of the process.
+        hyperparameters: Hyperparameters of the job.
+        patience: Maximum seconds that the client may take for each expected step.
+        source: Snapshot from which the run resumes; None: from scratch.
+        stretch: Factor for all intervals.
     """
 
     def __init__(
@@ -335,7 +342,7 @@ class ProcessRun:
         return ended
 
     def saved(self, ended: resource_manager_pb2.RunEnded) -> Saved:
-        """Return the snapshot that the message about the end of a run names, after checking it with `checked`."""
+        """Return the snapshot that `ended`, the message about the end of a run, names, after checking it with `checked`."""
         return self.checked(ended.snapshot)
 
     def exits(self, code: int | None, when: str, seconds: float | None = None) -> int:

@@ -82,7 +82,7 @@ class Conversation:
             self.changed.notify_all()
 
     def tell(self, response: wire.AttachResponse) -> None:
-        """Record a message of the agent to the process."""
+        """Record `response`, a message of the agent to the process; heartbeats are not recorded."""
         if not response.HasField("heartbeat"):
             with self.changed:
                 self._note("->", response)
@@ -103,7 +103,10 @@ class Conversation:
             self.changed.notify_all()
 
     def transcript(self) -> list[str]:
-        """Return the last lines of the transcript, each with the seconds since this object was created."""
+        """Return the last lines of the transcript, each with the seconds since this object was created.
+
+        If earlier lines are omitted, the first returned line says how many.
+        """
         with self.changed:
             self._flush()
             left_out = self._noted - len(self._lines)
@@ -126,9 +129,9 @@ class Conversation:
 
     @property
     def misplaced(self) -> tuple[int, int] | None:
-        """The first announced snapshot whose position is not that of the last report before it, or None.
+        """The first announced snapshot whose position differs from that of the last report before it; None: there is none.
 
-        The value is the pair of the snapshot's position and the report's position.
+        The value is the pair of the snapshot's position and the report's position. A snapshot before the first report is ignored.
         """
         with self.changed:
             stands: int | None = None

@@ -40,7 +40,16 @@ _TIDY_SECONDS: Final = 10.0
 
 
 class LoggedRun:
-    """A run of a program in a child process. The main thread calls `execute`; no user code runs in this process."""
+    """A run of a program in a child process. The main thread calls `execute`; no user code runs in this process.
+
+    It accepts commands of the agent as soon as it is created.
+
+    Args:
+        start: Start message of the run.
+        outbox: Queue of messages to the agent.
+        agent_pid: Process id of the agent.
+        clock: Returns monotonic seconds.
+    """
 
     broken = False
     """Whether the process must not be used for another run."""
@@ -53,14 +62,6 @@ class LoggedRun:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start to accept commands for the run.
-
-        Args:
-            start: Start message of the run.
-            outbox: Queue of messages to the agent.
-            agent_pid: Process id of the agent.
-            clock: Returns monotonic seconds.
-        """
         plan = converters.plan(start)
         self._dumpable = start.HasField("process")
         if not self._dumpable:  # The program's state cannot be saved, so it always starts from scratch.
@@ -82,7 +83,7 @@ class LoggedRun:
         self._began = 0.0
 
     def trouble(self, now: float) -> ProcessExit | None:
-        """Return None: the run itself checks whether its program hangs."""
+        """Return None, whatever `now` is: the run itself checks whether its program hangs."""
 
     def end_children(self) -> None:
         """Kill the program, because this process is about to exit."""
@@ -128,7 +129,7 @@ class LoggedRun:
         os._exit(EXIT_AGENT_GONE)
 
     def _begin(self, body: ProgramProcesses) -> None:
-        """Start or restore the program, and open its output."""
+        """Start or restore the program as `body`, and open its output."""
         if isinstance(body, PlainProcesses):
             self._output = FileTail(body.output, start=body.output.stat().st_size)
             body.begin()

@@ -17,12 +17,15 @@ _KEPT_CHARACTERS: Final = 300
 class TrainingCommandError(Exception):
     """Raised if a run's program violated its experiment's settings or could not run.
 
-    Attributes:
+    Args:
+        message: What happened, for the user.
         user: Whether the program itself caused the error.
+
+    Attributes:
+        user: The argument of this name.
     """
 
     def __init__(self, message: str, *, user: bool = True) -> None:
-        """Take the message, and whether the program itself caused the error."""
         super().__init__(message)
         self.user = user
 
@@ -35,7 +38,6 @@ class LineSplitter:
     """
 
     def __init__(self) -> None:
-        """Create a splitter without output."""
         self._partial = b""
         self._partial_size = 0
         self._waiting: deque[tuple[bytes, int]] = deque()
@@ -43,7 +45,7 @@ class LineSplitter:
         """Bytes of the output that were returned as lines."""
 
     def add(self, data: bytes) -> None:
-        """Append output bytes, whose lines `next` then returns."""
+        """Append the output bytes `data`, whose complete lines `next` then returns."""
         *complete, rest = data.split(b"\n")
         for line in complete:
             self._waiting.append((self._partial + line, self._partial_size + len(line) + 1))
@@ -61,7 +63,7 @@ class LineSplitter:
         return _text(line)
 
     def feed(self, data: bytes) -> list[str]:
-        """Append output bytes, and return all complete lines that were not returned yet."""
+        """Append the output bytes `data`, and return all complete lines that were not returned yet."""
         self.add(data)
         return list(iter(self.next, None))
 

@@ -54,10 +54,15 @@ class ProgramProcesses(Protocol):
 
 
 class PlainProcesses:
-    """A program in a separate process group, which cannot be saved. Its output is appended to the run's log."""
+    """A program in a separate process group, which cannot be saved. Its output is appended to the run's log.
+
+    The constructor starts nothing; `begin` does.
+
+    Args:
+        start: Start message of the run.
+    """
 
     def __init__(self, start: wire.ApplicationStart) -> None:
-        """Take the start message of the run; `begin` starts the program."""
         self._start = start
         self._child: subprocess.Popen[bytes] | None = None
         self.output = Path(start.log_file)
@@ -109,14 +114,18 @@ class PlainProcesses:
 
 
 class DumpableProcesses:
-    """A program that is dumped and restored together with its child processes."""
+    """A program that is dumped and restored together with its child processes.
+
+    The constructor starts nothing; `begin` does.
+
+    Args:
+        start: Start message of the run.
+
+    Raises:
+        CriuUnavailableError: The CRIU that the agent found cannot be used any more.
+    """
 
     def __init__(self, start: wire.ApplicationStart) -> None:
-        """Take the start message of the run; `begin` starts the program.
-
-        Raises:
-            CriuUnavailableError: The CRIU that the agent found cannot be used any more.
-        """
         self._start = start
         host = start.process
         memory = Path(host.memory_folder) if host.memory_folder else None

@@ -21,17 +21,19 @@ _KEPT_CHARACTERS: Final = 300
 
 
 class FileTail:
-    """Reads lines from a file to which another process appends."""
+    """Reads lines from a file to which another process appends.
+
+    Args:
+        file: The file to read, which must exist; the constructor opens it.
+        start: The offset in bytes at which reading starts.
+        echo: Receives a copy of all data from `start` on; None: no copy.
+        echoed: Number of bytes at `start` that were copied before and are not copied again.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
 
     def __init__(self, file: Path, *, start: int, echo: BinaryIO | None = None, echoed: int = 0) -> None:
-        """Open the file.
-
-        Args:
-            file: The file to which the program appends.
-            start: The offset in bytes at which reading starts.
-            echo: Receives a copy of all data from `start` on; None: no copy.
-            echoed: Number of bytes at `start` that were copied before and are not copied again.
-        """
         self._file = file.open("rb")
         self._file.seek(start)
         self._start = start
@@ -41,7 +43,7 @@ class FileTail:
 
     @property
     def offset(self) -> int:
-        """The offset in bytes after the last line that `line` or `rest` returned."""
+        """The offset in bytes after the last line that `line` or `rest` returned; `start` if they have returned none."""
         return self._start + self._lines.taken
 
     @property
@@ -100,18 +102,31 @@ class ProgressSource(Protocol):
         """Return the state of this source as JSON values; it is stored in snapshots of the processes."""
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Set the state that `keep` returned before the processes were dumped."""
+        """Restore the state `kept`, which `keep` returned before the processes were dumped."""
 
 
 class OutputMetrics:
-    """The progress of a program whose output contains metrics."""
+    """The progress of a program whose output contains metrics.
+
+    Args:
+        patterns: Regular expression by metric name; its one group matches the number.
+        metric: Name of the metric whose match ends an iteration.
+    """
 
     def __init__(self, patterns: Mapping[str, str], metric: str) -> None:
-        """Take the arguments of `MetricReader`."""
         self._reader = MetricReader(patterns, metric)
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Return a report for the next position if the line contains the experiment's metric, which ends an iteration; else None."""
+        """Return a report if the line contains the experiment's metric, which ends an iteration; else None.
+
+        Args:
+            line: The line.
+            position: Position of the last report; the new report has the next one.
+            seconds: Seconds since the last report.
+
+        Raises:
+            TrainingCommandError: A pattern matched a text that is not a number.
+        """
         return IterationReport(position + 1, dict(self._reader.values), seconds) if self._reader.read(line) else None
 
     def missing(self) -> str:
@@ -127,7 +142,7 @@ class OutputMetrics:
         return {"values": self._reader.values}
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Set the last value of each metric to those that `keep` returned before the processes were dumped."""
+        """Restore the last values of the metrics from `kept`, which `keep` returned before the processes were dumped."""
         self._reader.values.update(kept["values"])
 
 
@@ -135,14 +150,18 @@ class Reported:
     """The progress of a script that writes its reports to a file, one JSON object per line."""
 
     def __init__(self) -> None:
-        """Create a source without reports."""
         self.checkpoint: tuple[str, str] | None = None
         """The checkpoint of the last report: its name and its path as the script sees it; None: the report had none."""
         self._any = False
         self._last: deque[str] = deque(maxlen=_KEPT_LINES)
 
     def take(self, line: str, position: int, seconds: float) -> IterationReport | None:
-        """Return the report in a line; `seconds` is not used.
+        """Return the report in a line; never None.
+
+        Args:
+            line: The line, a JSON object.
+            position: Position of the last report.
+            seconds: Not used; the report contains its duration.
 
         Raises:
             TrainingCommandError: The line is not a report, or its position is not larger than `position`.
@@ -179,7 +198,7 @@ class Reported:
         return {}
 
     def recall(self, kept: Mapping[str, Any]) -> None:
-        """Record that the script has reported before its processes were dumped."""
+        """Record that the script has reported before its processes were dumped; `kept` is not used."""
         self._any = True
 
 
@@ -188,10 +207,12 @@ class Mailbox:
 
     A script whose processes can be dumped uses files, because a dump would have to include a connection. `hopyard.script.mailbox` is
     the script's side.
+
+    Args:
+        folder: The job's folder, in which the files are; it must exist before `open` is called.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take the job's folder, which must exist before `open`."""
         self._folder = folder
         self._said = ""
         self._reports: FileTail | None = None

@@ -40,21 +40,27 @@ _KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 class GangBrokenError(Exception):
     """Raised if another rank is gone or has failed, so that no rank can continue.
 
-    Attributes:
+    Args:
+        message: Names the rank and what happened to it.
         user: Whether user code is responsible.
+
+    Attributes:
+        user: The argument of this name.
     """
 
     def __init__(self, message: str, *, user: bool) -> None:
-        """Take a message that names the rank and what happened to it, and whether user code is responsible."""
         super().__init__(message)
         self.user = user
 
 
 class Link:
-    """A connection to the process of another rank; sends and receives JSON objects."""
+    """A connection to the process of another rank; sends and receives JSON objects.
+
+    Args:
+        connection: A connected socket; this object becomes its owner, and `close` closes it.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
-        """Take ownership of a connected socket."""
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -117,18 +123,18 @@ class ProcessGang(ABC):
     """The part of a gang in one process: joins the other ranks and detects failures.
 
     `leader.Leader` is that of rank 0, `follower.Follower` that of each other rank.
+
+    The constructor opens no connections.
+
+    Args:
+        noticed: Called, from any thread, when the gang breaks.
+        clock: Returns monotonic seconds.
     """
 
     place: common_pb2.GangPlace
     """Host, ports and secret with which the ranks find and join the gang."""
 
     def __init__(self, noticed: Callable[[], None], clock: Callable[[], float]) -> None:
-        """Create the object without connections.
-
-        Args:
-            noticed: Called, from any thread, when the gang breaks.
-            clock: Returns monotonic seconds.
-        """
         self._noticed = noticed
         self._clock = clock
         self._changed = threading.Condition()
@@ -170,7 +176,8 @@ class ProcessGang(ABC):
     def abandoned(self, now: float) -> bool:
         """Return whether the gang broke more than `ABANDON_SECONDS` before `now` (in seconds of the gang's clock).
 
-        The training code should have noticed by then; if the run still exists, its process must be ended.
+        False if the gang is intact. The training code should have noticed a broken gang within this time; if the run still exists
+        after it, its process must be ended.
         """
         broken_at = self._broken_at
         return broken_at is not None and now - broken_at > ABANDON_SECONDS
@@ -185,7 +192,11 @@ class ProcessGang(ABC):
 
 
 def word(ended: resource_manager_pb2.RunEnded) -> dict[str, object]:
-    """Return the JSON object that tells other ranks of a run's failure: whether user code is responsible, and the message."""
+    """Return the JSON object that tells other ranks why a run failed: whether user code is responsible, and the error message.
+
+    Args:
+        ended: The message about the end of the failed run.
+    """
     return {"user": ended.failure == common_pb2.FAILURE_CLASS_USER_CODE, "message": ended.message}
 
 

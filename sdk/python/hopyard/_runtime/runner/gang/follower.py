@@ -34,7 +34,17 @@ class Leave:
 
 
 class Follower(ProcessGang):
-    """The gang as a rank other than 0 sees it: a connection to rank 0, which gives orders."""
+    """The gang as a rank other than 0 sees it: a connection to rank 0, which gives orders.
+
+    The constructor opens no connection; `join` connects to rank 0.
+
+    Args:
+        place: Host, ports and secret of the gang, which rank 0 opened.
+        rank: Rank of this process, 1 or more.
+        noticed: Called, from any thread, when the gang breaks.
+        clock: Returns monotonic seconds.
+        verdict_seconds: Maximum seconds that `verdict` waits for rank 0.
+    """
 
     def __init__(
         self,
@@ -45,15 +55,6 @@ class Follower(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         verdict_seconds: float = VERDICT_SECONDS,
     ) -> None:
-        """Create the object; `join` connects to rank 0.
-
-        Args:
-            place: Host, ports and secret of the gang, which rank 0 opened.
-            rank: Rank of this process, 1 or more.
-            noticed: Called, from any thread, when the gang breaks.
-            clock: Returns monotonic seconds.
-            verdict_seconds: Maximum seconds that `verdict` waits for rank 0.
-        """
         super().__init__(noticed, clock)
         self.place = place
         self._rank = rank

@@ -29,7 +29,17 @@ _ACCEPT_SECONDS: Final = 0.5
 class Leader(ProcessGang):
     """The gang as rank 0 sees it: connections from the other ranks, to which it gives orders.
 
-    It accepts connections as soon as it is created.
+    The constructor opens the ports of the gang on this host, and accepts connections from then on.
+
+    Args:
+        size: Number of ranks, including rank 0.
+        host: Address of this host by which the other ranks reach it.
+        noticed: Called, from any thread, when the gang breaks.
+        clock: Returns monotonic seconds.
+        gather_seconds: Maximum seconds that `verdict` waits for messages of other ranks.
+
+    Raises:
+        OSError: No port is available.
     """
 
     def __init__(
@@ -41,18 +51,6 @@ class Leader(ProcessGang):
         clock: Callable[[], float] = time.monotonic,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
-        """Open the ports of the gang on this host and start to accept connections.
-
-        Args:
-            size: Number of ranks, including rank 0.
-            host: Address of this host by which the other ranks reach it.
-            noticed: Called, from any thread, when the gang breaks.
-            clock: Returns monotonic seconds.
-            gather_seconds: Maximum seconds that `verdict` waits for messages of other ranks.
-
-        Raises:
-            OSError: No port is available.
-        """
         super().__init__(noticed, clock)
         self._size = size
         self._gather_seconds = gather_seconds

@@ -93,6 +93,8 @@ def test_a_target_and_one_value_are_within_the_axis() -> None:
 def test_curves_are_of_one_search_that_has_some() -> None:
     with pytest.raises(InvalidInput, match=r"shows one search, and here are 2: r\.json, r\.json; name one"):
         gather([search(curves=()), search(curves=())], "curves")
+    with pytest.raises(InvalidInput, match=r"^over: found 'speed', allowed are position, time$"):
+        gather([search(curves=(curve("1", 0.5),))], "curves", over="speed")
     with pytest.raises(InvalidInput, match=r"r\.json: it has no curves, which --kind curves shows"):
         gather([search()], "curves")
     with pytest.raises(NotFound, match=r"no job has reported a finite metric yet"):

@@ -123,6 +123,9 @@ def gather(searches: Sequence[Search], kind: str | None = None, over: str | None
     if not chosen.over:
         able = ", ".join(other for other, one in KINDS.items() if one.over)
         raise InvalidInput(f"--over goes with --kind {able}; {name} is shown over one thing only")
+    axes = [axis.value for axis in ProgressAxis]
+    if over not in axes:
+        raise InvalidInput(f"over: found {over!r:.80}, allowed are {', '.join(axes)}")
     return chosen.gather(searches, ProgressAxis(over))
 
 

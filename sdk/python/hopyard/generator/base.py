@@ -77,12 +77,25 @@ class Generator(ABC):
     Publish a generator as an entry point in the group `hopyard.generators`, or name it as `module:Class` in the
     experiment file (docs/generators.md). Test it with `hopyard.generator.conformance.GeneratorConformance`.
 
+    A subclass declares its parameters as keywords of `__init__` and passes the others on: `def __init__(self, space, seed, *,
+    shuffle=False, **rest): super().__init__(space, seed, **rest)`.
+
+    Args:
+        space: The space of the proposals.
+        seed: The seed of the random numbers; 0 <= seed < 2^63. Different seeds give different proposals if the generator uses
+            random numbers.
+        **parameters: The other fields of `generator:` in the experiment file; JSON values. The base class accepts none.
+
     Attributes:
         report_order_matters: Whether proposals depend on the order of reports. A subclass sets it to False if they do
             not.
         metric: The metric that the experiment optimizes. The service sets it before the first call.
         space: The space of the proposals.
         seed: The seed of the random numbers.
+
+    Raises:
+        GeneratorParameterError: The class does not declare a parameter.
+        SpaceError: The generator does not support the space.
     """
 
     report_order_matters: ClassVar[bool] = True
@@ -92,21 +105,6 @@ class Generator(ABC):
     """The metric that the experiment optimises. The service sets it before the first call."""
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
-        """Create a generator that has proposed nothing yet.
-
-        A subclass declares its parameters as keywords and passes the others on: `def __init__(self, space, seed, *,
-        shuffle=False, **rest): super().__init__(space, seed, **rest)`.
-
-        Args:
-            space: The space of the proposals.
-            seed: 0 <= seed < 2^63. Different seeds give different proposals if the generator uses random numbers.
-            **parameters: The other fields of `generator:` in the experiment file; JSON values. The base class accepts
-                none.
-
-        Raises:
-            GeneratorParameterError: The class does not declare a parameter.
-            SpaceError: The generator does not support the space.
-        """
         if parameters:
             wrong = plugins.wrong_parameters(parameters, parameter_names(type(self)))
             raise GeneratorParameterError(f"{type(self).__name__} {wrong}")

@@ -64,7 +64,7 @@ def counted(data: Any) -> int:
 
 @contextmanager
 def sharing(gang: Gang) -> Iterator[None]:
-    """Within the context, let `batches` yield only this rank's part of each batch.
+    """Within the context, let `batches` yield only the part of each batch that belongs to this process's rank in `gang`.
 
     Raises:
         RuntimeError: On leaving the context, if `batches` was not used or not exhausted: then the ranks did not train on the same

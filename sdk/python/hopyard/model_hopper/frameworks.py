@@ -66,18 +66,18 @@ class Handler(ABC):
 
     @abstractmethod
     def load(self, model: Any, optimizer: Any, directory: Path) -> tuple[Any, Any]:
-        """Return model and optimizer with the state that `save` wrote: the given objects or new ones."""
+        """Return model and optimizer with the state that `save` wrote into `directory`: the given objects or new ones."""
 
 
 class SavedByItself(Handler):
     """The handler of models with methods `save(directory)` and `load(directory)`; it neither saves nor loads an optimizer."""
 
     def save(self, model: Any, optimizer: Any, directory: Path) -> None:
-        """Call the model's method `save`."""
+        """Call the model's method `save` with `directory`. The optimizer is not saved."""
         model.save(directory)
 
     def load(self, model: Any, optimizer: Any, directory: Path) -> tuple[Any, Any]:
-        """Call the model's method `load`, and return model and optimizer."""
+        """Call the model's method `load` with `directory`, and return the given model and optimizer."""
         model.load(directory)
         return model, optimizer
 

@@ -34,16 +34,14 @@ class PyTorch(Handler):
 
     The optimizer is an optimizer, None, or a list, tuple or dict of objects with `state_dict` and `load_state_dict`, such as
     optimizers, schedulers and a gradient scaler.
+
+    Args:
+        find_unused_parameters: On a gang, whether to search in every step for parameters without a gradient. Needed only if the loss
+            does not depend on all parameters; it takes time.
+        exchange_timeout: Maximum seconds (> 0) that a rank of a gang waits for another one, before the run is lost.
     """
 
     def __init__(self, *, find_unused_parameters: bool = False, exchange_timeout: float = 600.0) -> None:
-        """Configure how the ranks of a gang exchange gradients.
-
-        Args:
-            find_unused_parameters: Search in every step for parameters without a gradient. Needed only if the loss does not
-                depend on all parameters; it takes time.
-            exchange_timeout: Maximum seconds (> 0) that a rank waits for another one, before the run is lost.
-        """
         self._find_unused, self._timeout = find_unused_parameters, exchange_timeout
 
     def prepare(self) -> None:
@@ -55,7 +53,7 @@ class PyTorch(Handler):
         seed_everything(seed)
 
     def change(self, model: torch.nn.Module, optimizer: Any, name: str, old: object, new: object) -> None:
-        """Set the option `name` of all optimizers that have it to the value `new`, which replaces `old`."""
+        """Set the option `name` of all optimizers that have it to the value `new`, which replaces `old`. The model is not changed."""
         for one in _parts(optimizer).values():
             if isinstance(one, torch.optim.Optimizer) and (name != "lr" or "lr" in one.param_groups[0]):
                 change_optimizer(one, name, old, new)
@@ -94,7 +92,7 @@ class PyTorch(Handler):
         write_state(directory / _FILE, state)
 
     def load(self, model: torch.nn.Module, optimizer: Any, directory: Path) -> tuple[torch.nn.Module, Any]:
-        """Load the file that `save` wrote into `model` and `optimizer`, and return both.
+        """Set the states of `model` and `optimizer` from the file that `save` wrote in `directory`, and return both.
 
         Raises:
             SnapshotStateError: The file cannot be read.

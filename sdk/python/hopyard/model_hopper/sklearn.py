@@ -25,22 +25,21 @@ _SCHEMA: Final = "schema.json"
 
 
 class ScikitLearn(Handler):
-    """The handler of a scikit-learn estimator, a pipeline, or another container of estimators; `model_fn` returns no optimizer."""
+    """The handler of a scikit-learn estimator, a pipeline, or another container of estimators; `model_fn` returns no optimizer.
+
+    Args:
+        trusted: Classes (`module.Class`) that a snapshot may contain in addition to those of scikit-learn, NumPy and SciPy.
+
+    Raises:
+        Unsupported: skops is not installed.
+    """
 
     def __init__(self, *, trusted: tuple[str, ...] = ()) -> None:
-        """Set which classes a snapshot may contain.
-
-        Args:
-            trusted: Classes (`module.Class`) that are allowed in addition to those of scikit-learn, NumPy and SciPy.
-
-        Raises:
-            Unsupported: skops is not installed.
-        """
         self._io = need("skops.io", "sklearn")
         self._trusted = frozenset(trusted)
 
     def save(self, model: Any, optimizer: Any, directory: Path) -> None:
-        """Write the estimator into `directory`.
+        """Write the estimator `model` into `directory`.
 
         Raises:
             TypeError: `model_fn` returned an optimizer, or the estimator contains objects of classes that are not allowed, which
@@ -56,7 +55,7 @@ class ScikitLearn(Handler):
         self._trust(path)
 
     def load(self, model: Any, optimizer: Any, directory: Path) -> tuple[Any, None]:
-        """Return the saved estimator, a new object of the same class as `model`, and None as optimizer.
+        """Return the estimator saved in `directory`, a new object of the same class as `model`, and None as optimizer.
 
         Raises:
             SnapshotStateError: The file contains no estimator, or one of another class.
@@ -74,7 +73,7 @@ class ScikitLearn(Handler):
         return found, None
 
     def _trust(self, path: Path) -> list[str]:
-        """Return the classes in a file that skops does not load by default.
+        """Return the classes in the skops file `path` that skops does not load by default; empty: none.
 
         Raises:
             TypeError: One of them is not allowed.

@@ -138,8 +138,9 @@ class HoppingTrainer(Trainer):
         """Read the data, create the model, and join the gang if the run has several ranks.
 
         Raises:
-            NotImplementedError: The run has several ranks but evaluates, or has no partition.
-            ValueError: The run has no partition, and the class does not set the path of its data (`train_data`, `evaluate_data`).
+            NotImplementedError: The run has several ranks, and evaluates or has no partition.
+            ValueError: The run has one rank and no partition, and the class does not set the path of its data: `evaluate_data`
+                if the run evaluates, else `train_data`.
         """
         several, evaluates = self.context.world_size > 1, self.context.mode == "evaluate"
         if several and (evaluates or self.context.inputs is None):
@@ -365,7 +366,7 @@ def trainer(
 
 
 def _pair(made: Any) -> tuple[Any, Any]:
-    """Return the result of `model_fn` as model and optimizer (None if it returned only a model).
+    """Return `made`, the result of `model_fn`, as model and optimizer (None if it returned only a model).
 
     Raises:
         ValueError: The result is a tuple of another length than two.

@@ -131,7 +131,7 @@ class Policy(abc.ABC):
         """
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Decide how a run continues after an iteration. By default it trains to its `until` position and ends there.
+        """Decide how the run of `event.job` continues after an iteration. By default it trains to its `until` position and ends there.
 
         `every_iteration` and `ends_jobs` determine when it is called.
         """
@@ -182,10 +182,14 @@ class Policy(abc.ABC):
 
         It is called before the next up-call, and its commands are part of the answer to that up-call. The default does
         nothing.
+
+        Args:
+            cluster: The view of the moment of the next up-call.
+            verdict: The refused command, and the reason.
         """
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Return how many slots the policy could use now, including those in use, or None for as many as possible.
+        """Return how many slots the policy could use now, including those in use, or None (the default) for as many as possible.
 
         It is called after each up-call, with a view of the same moment that does not show the commands of the answer.
         It must not give commands.
@@ -193,7 +197,7 @@ class Policy(abc.ABC):
         return None
 
     def nodes(self, cluster: Cluster) -> Collection[str] | None:
-        """Return the names of the nodes (at least one) on which slots would be useful now, or None for any node.
+        """Return the names of the nodes (at least one) on which slots would be useful now, or None (the default) for any node.
 
         The experiment gets no slots on other nodes. Slots that it holds there are taken back as soon as they are idle
         and not reserved; if necessary their runs are suspended at a boundary first. It gets slots on useful nodes
@@ -203,7 +207,7 @@ class Policy(abc.ABC):
         return None
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the smallest number of slots (>= 1) that the policy can use together.
+        """Return the number of slots (>= 1, by default 1) that the policy needs at the same time, such as the smallest permitted gang.
 
         The share of the experiment is a multiple of this number. Remaining slots are left to other experiments, so that
         two experiments never wait for each other's slots. `demand` should also return a multiple. The method is called

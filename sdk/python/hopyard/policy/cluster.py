@@ -59,8 +59,8 @@ class Cluster(abc.ABC):
     def experiment(self) -> ExperimentView:
         """The terms of the experiment, such as its metric and its remaining number of jobs.
 
-        For a group, this is the first experiment that has not ended, but with the sum of the jobs left in all running
-        experiments and the largest max position.
+        For a group, this is the first experiment, in the order in which they joined, that has not ended (the first of all
+        if all have ended), but with the sum of the jobs left in all running experiments and the largest max position.
         """
 
     @property
@@ -155,7 +155,7 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        """Return a job's reports by position, ascending. The curve of a forked job begins with the curve of its parent.
+        """Return a job's reports by position, ascending; empty: none yet. The curve of a forked job begins with that of its parent.
 
         Args:
             job: The id of a job, or "EXPERIMENT/JOB" from `earlier`.
@@ -166,7 +166,7 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def snapshots(self, job: str) -> Sequence[int]:
-        """Return the positions of the job's snapshots from which a run can start now, ascending.
+        """Return the positions of the job's snapshots from which a run can start now, ascending; empty: there is none.
 
         Args:
             job: The id of a job, or "EXPERIMENT/JOB" from `earlier`.
@@ -200,7 +200,7 @@ class Cluster(abc.ABC):
         """Return a new ticket: a text that identifies one request of this experiment and its answer."""
 
     def reserve_idle_machine(self) -> str | None:
-        """Reserve the first idle slot for this policy and return its id, or None if no slot is idle.
+        """Reserve the first slot of `idle_slots` for this policy and return its id, or None if no slot is idle.
 
         The slot is no longer in `idle_slots`; `start_job` can use it.
         """
@@ -233,10 +233,13 @@ class Cluster(abc.ABC):
 
         Args:
             hyperparameters: The job's configuration; None: the generator proposes one.
-            experiment: In a group, the id of the job's experiment; empty: the one whose number of jobs is furthest
-                behind its weight.
+            experiment: In a group, the id of the job's experiment; empty: the running one with the fewest jobs
+                per unit of weight.
             limit: The position (>= 1) at which the job is complete, if it differs from the experiment's. See
                 `CreateJob`.
+
+        Returns:
+            The id of the new job. If the engine refuses the command (`on_refused`), the job does not exist.
         """
         job = self.new_job_id()
         self.submit(CreateJob(job, hyperparameters, experiment, limit))
@@ -256,10 +259,27 @@ class Cluster(abc.ABC):
         preemptible: bool = True,
         parts: int = 0,
     ) -> None:
-        """Start or resume an idle job on one or several slots. `StartJob` describes the arguments.
+        """Start or resume an idle job on one slot, or on several slots as a gang.
+
+        Args:
+            job: The id of an idle job.
+            slots: The id of an idle or reserved slot, or those of a gang; rank 0 of the gang gets the first, and so on.
+            until: The position to which the run trains. It then waits in memory for a decision. None: the max position of
+                the job's experiment.
+            allowed: Reports below this position need no decision, and training does not wait there; None: every report
+                needs one.
+            snapshot_at: Positions at which the run saves and continues.
+            inputs: The name of an input partition for each slot id; None: the run gets no partition.
+            mode: Whether the run trains, evaluates a snapshot, or measures the time of an iteration.
+            from_snapshot: The snapshot from which the run starts: (job, position); None: the job's newest snapshot, or the
+                beginning if it has none.
+            preemptible: If False, the run keeps its slots up to `until` even if the share decreases.
+            parts: With the mode EVALUATE, the number of runs among which the evaluation is divided, each on one partition;
+                0: only this run evaluates. See `StartJob`.
 
         Raises:
-            CommandError: There is no such job or slot.
+            CommandError: There is no such job or slot. If the job is not idle, or a slot is neither idle nor reserved, the command is
+                refused later (`on_refused`).
         """
         gang = (slots,) if isinstance(slots, str) else tuple(slots)
         saves = tuple(sorted(set(snapshot_at)))
@@ -306,12 +326,14 @@ class Cluster(abc.ABC):
         """Suspend the job with the id `job` at the next boundary of its run: it saves its state and releases its slots.
 
         Raises:
-            CommandError: There is no such job.
+            CommandError: There is no such job. If the job has no run, the command is refused later (`on_refused`).
         """
         self.submit(SuspendJob(job))
 
     def terminate_job(self, job: str) -> None:
         """End the job with the id `job` for good: a running one at its next boundary, an idle one at once. It is not saved.
+
+        If the job has already ended, the command has no effect.
 
         Raises:
             CommandError: There is no such job.
@@ -328,7 +350,8 @@ class Cluster(abc.ABC):
             experiment: In a group, the id of the new job's experiment; empty: the parent's.
 
         Raises:
-            CommandError: There is no job `parent`.
+            CommandError: There is no job `parent`. If it has no usable snapshot at `position`, the command is refused later
+                (`on_refused`).
         """
         job = self.new_job_id()
         self.submit(ForkJob(job, parent, position, hyperparameters, experiment))
@@ -345,7 +368,8 @@ class Cluster(abc.ABC):
                 continues from `position` needs a snapshot there.
 
         Raises:
-            CommandError: There is no such job or source.
+            CommandError: There is no such job or source. If the job has a run or has ended, or the source has not reported up
+                to `position`, the command is refused later (`on_refused`).
         """
         self.submit(AnswerJob(job, source, position, completes))
 
@@ -353,7 +377,7 @@ class Cluster(abc.ABC):
         """Set the priority of the job with the id `job`. Idle jobs are ordered by priority, highest first; the default is 0.
 
         Raises:
-            CommandError: There is no such job.
+            CommandError: There is no such job. If the priority is NaN, the command is refused later (`on_refused`).
         """
         self.submit(LabelJob(job, priority))
 
@@ -370,7 +394,8 @@ class Cluster(abc.ABC):
             The ticket of the answer.
 
         Raises:
-            CommandError: There is no such job.
+            CommandError: There is no such job. If it has ended, or an argument is invalid, the command is refused later
+                (`on_refused`), and there is no answer.
         """
         ticket = self.new_ticket()
         given = {"target": target, "horizon": horizon}
@@ -387,7 +412,8 @@ class Cluster(abc.ABC):
                 continues meanwhile.
 
         Returns:
-            The ticket of the answer.
+            The ticket of the answer. If `kind` is empty or `seconds` is out of range, the command is refused
+            (`on_refused`), and there is no answer.
         """
         ticket = self.new_ticket()
         self.submit(Ask(ticket, kind, payload, seconds))
@@ -417,7 +443,8 @@ class Cluster(abc.ABC):
             wanted: The ids of the experiments, each with the last position that it needs.
 
         Raises:
-            CommandError: There is no such job.
+            CommandError: There is no such job. If it has no run, or the group has no such experiment, the command is refused
+                later (`on_refused`).
         """
         self.submit(BillRun(job, tuple(wanted)))
 
@@ -435,6 +462,8 @@ class Cluster(abc.ABC):
 
     def wake_at(self, at: float) -> str:
         """Request a call of `on_timer` at the time `at` (seconds since the epoch, by the engine's clock).
+
+        A time that is not finite is refused (`on_refused`).
 
         Returns:
             The ticket of the timer, which `on_timer` gets.

@@ -88,7 +88,7 @@ class PolicyConformance:
         )
 
     def respond(self, question: Predict | Ask) -> object:
-        """Return the result of a `Predict` or `Ask` command of the policy.
+        """Return the result of `question`, a command of the policy.
 
         By default every request fails, and the policy must tolerate that.
 
@@ -170,7 +170,7 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("max_failures", [0, 2])
     def test_survives_failing_jobs(self, max_failures: int) -> None:
-        """Check that the experiment ends if the user's code raises errors. A failed job is tried again or becomes FAILED."""
+        """Check that the experiment ends if the user's code raises errors. A job with more than `max_failures` failures is FAILED."""
 
         def failing(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             if hyperparameters["x"] in (1, 4) and position == 2:
@@ -182,7 +182,7 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
     def test_survives_metrics_that_are_not_finite(self, value: float) -> None:
-        """Check that every job ends if metrics are NaN or infinite from some position on, for one job or for all."""
+        """Check that every job ends if metrics are `value` (NaN or infinite) from some position on, for one job or for all."""
         for bad in ((1,), (2, 5), tuple(range(1, 7))):
             for first in (1, 3):
 

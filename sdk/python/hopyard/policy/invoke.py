@@ -27,7 +27,7 @@ class UpCallResult:
     Attributes:
         answer: The commands and the decision.
         demand: The result of `Policy.demand`: the number of slots that the policy could use; None: as many as possible.
-        gang: The result of `Policy.gang`: the smallest number of slots that the policy can use together.
+        gang: The result of `Policy.gang`: the number of slots (>= 1) that the policy needs at the same time.
         nodes: The nodes on which the policy can use slots, sorted; empty for all.
     """
 

@@ -101,23 +101,24 @@ class Predictor(ABC):
     Publish a predictor as an entry point in the group `hopyard.predictors`, or name it as `module:Class` in the
     experiment file (docs/predictors.md). Test it with `hopyard.predictor.conformance.PredictorConformance`.
 
+    A subclass declares its parameters as keywords of `__init__` and passes all others to `super().__init__`.
+
+    Args:
+        **parameters: The fields of `predictor:` in the experiment file other than its name and its limits; JSON values. The base
+            class accepts none.
+
     Attributes:
         reads: Whether questions contain the curves of other jobs (`Question.others`, `Question.earlier`): "curves", or
             "nothing".
+
+    Raises:
+        PredictorParameterError: The class does not declare a parameter.
     """
 
     reads: ClassVar[Literal["nothing", "curves"]] = "nothing"
     """Whether it needs the curves of other jobs (`Question.others` and `Question.earlier`)."""
 
     def __init__(self, **parameters: Any) -> None:
-        """Check the parameters: this base class accepts none.
-
-        A subclass declares its parameters as keywords and passes all others to this method. The parameters are the
-        fields of `predictor:` in the experiment file other than its name and its limits.
-
-        Raises:
-            PredictorParameterError: The class does not declare a parameter.
-        """
         if parameters:
             wrong = plugins.wrong_parameters(parameters, parameter_names(type(self)))
             raise PredictorParameterError(f"{type(self).__name__} {wrong}")

@@ -78,7 +78,7 @@ class PredictorConformance:
 
     @pytest.mark.parametrize("name", CURVES)
     def test_every_curve_has_an_answer(self, name: str) -> None:
-        """Check that short, constant, noisy, broken and enormous curves have valid predictions, in both modes."""
+        """Check that the curve `name` of `edge_cases.CURVES`, such as a short or enormous one, has valid predictions in both modes."""
         predictor = self.make()
         for question in variants(CURVES[name]):
             self.ask(predictor, question)
@@ -138,7 +138,7 @@ class PredictorConformance:
 
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
     def test_history_leaves_it_honest(self, share: float) -> None:
-        """Check calibration with `judge` if the question has ten finished curves of the same family and the predictor reads curves."""
+        """Check calibration with `judge` from the first `share` of a curve and ten finished curves, if the predictor reads curves."""
         if self.make().reads == "curves" and share >= self.honest_from:
             self.judge(share, history=10)
 
@@ -213,9 +213,9 @@ class PredictorConformance:
 
     @pytest.mark.parametrize("name", HISTORIES)
     def test_any_history_is_survived(self, name: str) -> None:
-        """Check that predictions are valid with any other curves in the question.
+        """Check that predictions are valid with any other curves in the question: those named `name` in `edge_cases.HISTORIES`.
 
-        These have other lengths, positions, hyperparameters and units, or are diverged, empty or very many.
+        They have other lengths, positions, hyperparameters and units, or are diverged, empty or very many.
         """
         for family in (FAMILIES[0], FAMILIES[2]):
             for target in (None, 0.5):

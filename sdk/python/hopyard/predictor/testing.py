@@ -71,7 +71,7 @@ def mirrored(question: Question) -> Question:
 
 
 def scaled(question: Question, factor: float, shift: float) -> Question:
-    """Return the same question for the metric `factor` * metric + `shift`, with all curves converted."""
+    """Return the same question for the metric `factor` * metric + `shift`, with all curves, the target and the bounds converted."""
 
     def moved(value: float | None) -> float | None:
         return None if value is None else factor * value + shift

@@ -80,7 +80,7 @@ def prediction_to_wire(prediction: Prediction) -> dict[str, Any]:
 
 
 def prediction_from_wire(found: object) -> Prediction:
-    """Create a prediction from the data that `prediction_to_wire` returned.
+    """Create a prediction from `found`, the data that `prediction_to_wire` returned.
 
     Only the types of the fields are checked; `check_prediction` checks the values.
 
@@ -99,7 +99,7 @@ def prediction_from_wire(found: object) -> Prediction:
 
 
 def check_prediction(prediction: object, question: Question) -> Prediction:
-    """Check that a predictor's answer fulfils the contract of `Prediction`, and return it with Python's number types.
+    """Check that the answer to `question` fulfils the contract of `Prediction`, and return it with Python's number types.
 
     Probabilities that are outside [0, 1] by a rounding error are clipped.
 

@@ -24,18 +24,18 @@ class MailboxSession:
 
     A mailbox is a folder of files in which script and runner write messages to each other. `hopyard.script` creates one session
     for the run and calls `report` for each report of the script. Only the process that creates the session may report.
+
+    The constructor records this process in the mailbox as the one that makes the reports.
+
+    Args:
+        folder: The folder of the mailbox, which must exist.
+        began: Time at which the script began, in seconds of `time.monotonic`.
+
+    Raises:
+        RuntimeError: Another process makes the reports of this run.
     """
 
     def __init__(self, folder: Path, *, began: float) -> None:
-        """Start a session, and record this process in the mailbox as the one that makes the reports.
-
-        Args:
-            folder: The folder of the mailbox, which must exist.
-            began: Time at which the script began, in monotonic seconds.
-
-        Raises:
-            RuntimeError: Another process makes the reports of this run.
-        """
         self._folder = folder
         self._process = os.getpid()
         self._over: SystemExit | None = None

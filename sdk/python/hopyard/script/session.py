@@ -31,10 +31,12 @@ class ScriptRun:
     """Represents the run of a script for `AgentConnection`, the connection of the script's process to its agent.
 
     The connection passes the agent's messages to `boundary` and regularly calls `trouble`.
+
+    Args:
+        boundary: The object that receives the agent's commands for the run.
     """
 
     def __init__(self, boundary: Boundary) -> None:
-        """Create the object for the run whose commands from the agent `boundary` receives."""
         self.boundary = boundary
 
     def trouble(self, now: float) -> ProcessExit | None:
@@ -58,19 +60,19 @@ class ScriptSession:
 
     Only the process that creates it may report; its children may not. Unless `report` ended the run, the agent determines the end of
     the run from the exit code of the script.
+
+    The constructor attaches to the agent and receives the run; call `begin` next.
+
+    Args:
+        environment: Environment variables that the agent has set.
+        began: Time at which the script began, in seconds of `time.monotonic`.
+        resume: Whether the script continues from the checkpoint, if there is one; else its positions begin at 0.
+
+    Raises:
+        RuntimeError: Another process makes the reports of this run.
     """
 
     def __init__(self, environment: Mapping[str, str], *, began: float, resume: bool) -> None:
-        """Attach to the agent and receive the run; call `begin` next.
-
-        Args:
-            environment: Environment variables that the agent has set.
-            began: Time at which the script began, in monotonic seconds.
-            resume: Whether the script continues from the checkpoint, if there is one; else its positions begin at 0.
-
-        Raises:
-            RuntimeError: Another process makes the reports of this run.
-        """
         if "HOPYARD_TOKEN" not in environment:
             raise RuntimeError(_elsewhere(f"process {environment[SPEAKER]}"))
         self._process = os.getpid()

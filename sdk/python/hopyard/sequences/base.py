@@ -131,10 +131,12 @@ class Cursor:
     """Evaluates one sequence efficiently at ascending positions.
 
     Each call continues from the position of the previous one. A call with an earlier position starts again from 0.
+
+    Args:
+        sequence: The sequence. The cursor starts at its position 0.
     """
 
     def __init__(self, sequence: Sequence) -> None:
-        """Create a cursor at position 0 of `sequence`."""
         self._sequence = sequence
         self._rewind()
 

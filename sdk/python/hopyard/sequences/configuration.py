@@ -16,17 +16,18 @@ class Schedule:
     Each query continues from the previous one, so it takes the same time at any position. Values may be in nested
     groups.
 
+    Args:
+        configuration: JSON values and written sequences by name, with nested groups.
+
     Attributes:
         sequences: The sequences by name. Names in groups are joined by dots. Empty: no value changes during the
             training.
+
+    Raises:
+        SequenceError: A sequence is invalid. The message names the hyperparameter.
     """
 
     def __init__(self, configuration: Mapping[str, Any]) -> None:
-        """Parse the sequences of a configuration.
-
-        Raises:
-            SequenceError: A sequence is invalid. The message names the hyperparameter.
-        """
         self._configuration = configuration
         self.sequences: dict[str, Sequence] = dict(_found(configuration, ""))
         self._cursors = {name: Cursor(sequence) for name, sequence in self.sequences.items()}

@@ -23,19 +23,17 @@ class GridSearchSpace:
             filter=lambda found: found["bs"].value(0) == 128,
         )
         hopyard.run({..., "space": space.to_dict(), "generator": space.generator})
+
+    Args:
+        parameters: Lists of sequences and plain JSON values by name, at least one value each.
+        filter: Receives each combination, as sequences by name (a plain value is a constant sequence), and returns True to keep
+            it. None: all combinations are kept.
+
+    Raises:
+        SequenceError: A name has no values, or the filter keeps no combination.
     """
 
     def __init__(self, parameters: Mapping[str, list[Any]], filter: Filter | None = None) -> None:
-        """Create a grid from a list of sequences and plain JSON values for each name.
-
-        Args:
-            parameters: Lists of values by name, at least one value each.
-            filter: Receives each combination, as sequences by name (a plain value is a constant sequence), and returns
-                True to keep it. None: all combinations are kept.
-
-        Raises:
-            SequenceError: A name has no values, or the filter keeps no combination.
-        """
         self._values = dict[str, list[JsonValue]]()
         for name, values in parameters.items():
             if not isinstance(values, list | tuple) or not values:

@@ -32,7 +32,7 @@ class Branch:
 
     Attributes:
         start: The first position of the range.
-        stop: The end of the range (exclusive), where the requests diverge or the last one ends.
+        stop: The end of the range (exclusive), where one of the requests ends or differs from the others.
         requests: Numbers of the requests that share the complete range, in the order in which they were added.
         after: The branches that start at `stop`.
     """
@@ -57,12 +57,18 @@ class PrefixTree:
     Values at the positions are compared, not written forms or values at later positions. If one of two configurations
     lacks a hyperparameter of the other, they share nothing.
 
+    Args:
+        requests: The first requests of the tree, which get the numbers 0, 1, ... in order; empty: the tree has no request until
+            `add` is called.
+
     Attributes:
         roots: The branches that start at position 0.
+
+    Raises:
+        SequenceError: A request has a length less than 1 or an invalid sequence.
     """
 
     def __init__(self, requests: Iterable[Request] = ()) -> None:
-        """Create a tree of the given requests, which get the numbers 0, 1, ... in order."""
         self.roots: list[Branch] = []
         self._requests: list[tuple[_Values, int]] = []
         self._common = dict[tuple[Sequence, Sequence, int], int]()
@@ -89,7 +95,7 @@ class PrefixTree:
 
     @property
     def critical_path(self) -> int:
-        """The number of positions of the longest request, which must be trained one after another."""
+        """The number of positions of the longest request in the tree, which must be trained one after another; 0: no requests."""
         return max((length for _, length in self._requests), default=0)
 
     def makespan_lower_bound(self, slots: int) -> int:

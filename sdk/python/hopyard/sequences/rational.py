@@ -28,19 +28,15 @@ _WHOLE: Final = 2.0**53
 class SequenceError(InvalidInput):
     """Raised if a sequence is invalid. The message names the field, the value that was found, and the allowed values.
 
+    The arguments of the constructor are also its attributes.
+
     Attributes:
-        path: The field, starting with the kind of the sequence: `("warmup", "then", "exponential", "gamma")`.
-        reason: The message without the path.
+        path: The field, starting with the kind of the sequence: `("warmup", "then", "exponential", "gamma")`; empty: the
+            error concerns the whole sequence.
+        reason: What is wrong, as a message without the path.
     """
 
     def __init__(self, reason: str, path: tuple[str | int, ...] = ()) -> None:
-        """Create an error.
-
-        Args:
-            reason: What is wrong, as a message without the name of the field.
-            path: The path of the field, starting with the kind of the sequence; empty: the error concerns the whole
-                sequence.
-        """
         self.reason, self.path = reason, path
         text = ""
         for part in path:
@@ -67,7 +63,7 @@ def fraction(value: float) -> Fraction:
 
 
 def to_decimal(value: Exact) -> Decimal:
-    """Return a number as a decimal, to 60 digits."""
+    """Return the number `value` as a decimal: a fraction rounded to 60 digits, a decimal unchanged."""
     if isinstance(value, Decimal):
         return value
     return DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))

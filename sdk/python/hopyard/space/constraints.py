@@ -30,22 +30,20 @@ _Term: TypeAlias = Callable[[Values], JsonValue]
 class Constraint:
     """An expression that every configuration of a space must fulfil. Constraints with equal texts are equal.
 
+    Args:
+        text: The expression.
+        allowed: The dotted names of the space's parameters; the expression may contain only these.
+
     Attributes:
         text: The expression as written.
         names: The dotted names of the parameters in the expression, sorted; at least one.
+
+    Raises:
+        ParameterError: The text is not an expression of the language, has no or an unknown parameter, is longer than 1000
+            characters, or is nested more than 50 levels deep.
     """
 
     def __init__(self, text: str, allowed: Iterable[str]) -> None:
-        """Parse an expression.
-
-        Args:
-            text: The expression.
-            allowed: The dotted names of the space's parameters; the expression may contain only these.
-
-        Raises:
-            ParameterError: The text is not an expression of the language, has no or an unknown parameter, is longer
-                than 1000 characters, or is nested more than 50 levels deep.
-        """
         self.text = text
         reader = _Reader(set(allowed))
         self._term = reader.read(text)

@@ -29,7 +29,6 @@ class Numbering:
         lengths: Mapping[str, int],
         place: Callable[[str, object], int | None],
     ) -> None:
-        """Prepare for each name the ranges of value indices in which the same conditions hold. Counting is done on demand."""
         self._names = list(conditions)
         self._conditions = [frozenset(conditions[name]) for name in self._names]
         self._lengths = [lengths[name] for name in self._names]

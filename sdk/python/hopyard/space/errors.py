@@ -37,13 +37,14 @@ class Problem(NamedTuple):
 class SpaceError(InvalidInput):
     """A space is not usable. The error contains all problems, not only the first.
 
+    The error text has one line for each problem, with its location.
+
     Attributes:
-        problems: The problems in document order. The first element of each path is the name of a parameter or group, or
-            `constraints`.
+        problems: The problems, at least one, in document order; also the argument of the constructor. The first element of
+            each path is the name of a parameter or group, or `constraints`.
     """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        """Store `problems` (at least one). The error text has one line for each problem, with its location."""
         self.problems = tuple(problems)
         super().__init__("\n".join(f"{field_name(('space', *p.path))}: {p.message}" for p in self.problems))
 

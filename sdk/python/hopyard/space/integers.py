@@ -93,7 +93,7 @@ class IntUniform(Parameter):
         return self.low + self.step * index
 
     def index(self, value: object) -> int:
-        """Return the number of `value`: 0 for low, 1 for low + step, and so on."""
+        """Return the number of `value`, which must be one of the values: 0 for low, 1 for low + step, and so on."""
         return (int(cast(float, value)) - self.low) // self.step
 
     def grid(self) -> Sequence[int]:
@@ -189,7 +189,7 @@ class LogInt(Parameter):
         return self.low + index
 
     def index(self, value: object) -> int:
-        """Return the number of `value`: 0 for low, 1 for low + 1, and so on."""
+        """Return the number of `value`, which must be one of the values: 0 for low, 1 for low + 1, and so on."""
         return int(cast(float, value)) - self.low
 
     def grid(self) -> Sequence[int]:

@@ -32,17 +32,15 @@ _Holes = Mapping[_Path, Parameter]
 class SequenceParameterError(ParameterError):
     """A sequence in a space is wrong.
 
+    Args:
+        error: The error from `hopyard.sequences`, whose reason becomes the message.
+        *outer: The index of the template, if the parameter has several; else nothing.
+
     Attributes:
         path: Location of the wrong field within the parameter's written form.
     """
 
     def __init__(self, error: SequenceError, *outer: str | int) -> None:
-        """Create the error with the reason of `error`.
-
-        Args:
-            error: The error from `hopyard.sequences`.
-            *outer: The index of the template, if the parameter has several.
-        """
         super().__init__(error.reason)
         self.path = ("sequence", *outer, *error.path)
 

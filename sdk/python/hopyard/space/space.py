@@ -32,19 +32,17 @@ class Space(Mapping[str, Parameter]):
     with **conditions** is part of a configuration only if they hold. **Constraints** filter the configurations:
     `sample`, `sample_at`, `grid`, `contains` and `problems` apply them, while `size`, `at`, `grid_size` and `grid_at`
     ignore them.
+
+    Args:
+        parameters: The parameters, groups and conditional entries by name, in the order of the space.
+        constraints: Expressions that every configuration must fulfil (`hopyard.space.constraints`).
+
+    Raises:
+        SpaceError: A name is empty or not text, a value is not a `Parameter` or a group, a condition is impossible, or a
+            constraint is not an expression about these parameters.
     """
 
     def __init__(self, parameters: Mapping[str, Entry], constraints: Sequence[str] = ()) -> None:
-        """Create a space.
-
-        Args:
-            parameters: The parameters, groups and conditional entries by name, in the order of the space.
-            constraints: Expressions that every configuration must fulfil (`hopyard.space.constraints`).
-
-        Raises:
-            SpaceError: A name is empty or not text, a value is not a `Parameter` or a group, a condition is impossible,
-                or a constraint is not an expression about these parameters.
-        """
         problems = list[Problem]()
         self._nodes = create_nodes(parameters, problems)
         self._leaves: Mapping[str, Leaf] = check(self._nodes, problems)

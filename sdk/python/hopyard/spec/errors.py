@@ -32,11 +32,13 @@ class SpecProblem:
 class SpecError(InvalidInput):
     """An experiment file is not valid. The error text has one line for each mistake, in the order of the file.
 
+    Args:
+        problems: The mistakes, at least one, in any order.
+
     Attributes:
         problems: All mistakes, at least one, ordered by line.
     """
 
     def __init__(self, problems: Sequence[SpecProblem]) -> None:
-        """Store the mistakes, ordered by line, and compose the error text from them."""
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
         super().__init__("\n".join(map(str, self.problems)))

@@ -54,7 +54,8 @@ class Document:
             path: Keys and indices from the root of the document.
 
         Returns:
-            The line, starting with 1. None if the text does not have the first key of the path.
+            The line, starting with 1; for an empty path, that of the document. None if the text does not have the first key of
+            the path.
         """
         if path and path[:1] not in self.lines:
             return None

@@ -215,7 +215,13 @@ class AsyncStudy:
         return self._space
 
     def ranked(self, answers: Iterable[Evaluation]) -> list[Evaluation]:
-        """Return evaluations ordered by value, best first. Ties keep their order; values that are not finite are last."""
+        """Return evaluations ordered by value, best first by the mode of the experiment's metric.
+
+        Equal values keep their order; values that are not finite are last.
+
+        Raises:
+            Conflict: The study is not open.
+        """
         sign = -1.0 if self.metric.mode == "max" else 1.0
         return sorted(answers, key=lambda one: sign * one.value if math.isfinite(one.value) else math.inf)
 
@@ -272,9 +278,16 @@ class AsyncStudy:
         timeout: float | None = None,
         request_id: str = "",
     ) -> asyncio.Task[Evaluation]:
-        """Start an evaluation in the background, and return its task for `wait_all` or `wait_any`. The arguments are those of `eval`.
+        """Start an evaluation in the background, and return its task for `wait_all` or `wait_any`.
 
-        The configuration is copied, so the caller may change it afterwards.
+        Errors of the evaluation (see `eval`) are raised by `result()` of the task.
+
+        Args:
+            configuration: A value for each hyperparameter of the space. It is copied, so the caller may change it afterwards.
+            position: The position to train to, in the experiment's unit.
+            timeout: Maximum time in seconds until the task ends with `TimedOut`; None: no limit.
+            request_id: Key of the request: calls with the same key return the same job. Empty: a key derived from
+                configuration and position.
         """
         given = taken(configuration)  # The caller may change the mapping afterwards.
         evaluation = self.eval(given, position, timeout=timeout, request_id=request_id)

@@ -34,7 +34,7 @@ class TrainingRequest(NamedTuple):
 
 
 def taken(value: Any) -> Any:
-    """Return a copy of a configuration (mappings and lists copied recursively), with NumPy scalars converted to Python numbers."""
+    """Return a copy of the configuration `value` (mappings and lists copied recursively), with NumPy scalars as Python numbers."""
     if isinstance(value, Mapping):
         return {name: taken(inner) for name, inner in value.items()}
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
@@ -70,7 +70,7 @@ class Batcher:
         self._pump: asyncio.Task[None] | None = None
 
     async def job(self, wish: TrainingRequest) -> Job:
-        """Send a request with the next batch and return its job. If the caller is cancelled before the call, the request is not sent.
+        """Send the request `wish` with the next batch and return its job. If the caller is cancelled before that, it is not sent.
 
         Raises:
             HopyardError: The error for this request. An invalid request in the same batch does not affect others.

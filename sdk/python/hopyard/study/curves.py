@@ -22,11 +22,11 @@ class Reader(Protocol):
     """The methods of `AsyncClient` that `Curves` needs."""
 
     async def job(self, experiment: str, job: str) -> Job:
-        """Return a job; see `AsyncClient.job`."""
+        """Return the job with the id `job` of the experiment with the id `experiment`; see `AsyncClient.job`."""
         ...
 
     async def statistics(self, experiment: str, job: str) -> list[Statistic]:
-        """Return the accepted reports of a job; see `AsyncClient.statistics`."""
+        """Return the accepted reports of the job `job` of `experiment` (ids); see `AsyncClient.statistics`."""
         ...
 
     async def experiments(self) -> list[Experiment]:

@@ -19,8 +19,9 @@ class Evaluation:
         configuration: The trained configuration.
         position: The position reached, in the experiment's unit. It is lower than requested if the program ended earlier.
         value: The last reported value of the metric; NaN: never reported.
-        metrics: All metrics of the last position by name.
-        curve: The metric at each position with a report, including the part that other jobs trained before a fork.
+        metrics: All metrics of the last position by name; empty: never reported.
+        curve: The metric at each position with a report, including the part that other jobs trained before a fork; empty:
+            never reported.
         seconds: Training time of the whole curve, in seconds.
     """
 
@@ -36,6 +37,12 @@ class Evaluation:
 class EvaluationFailed(HopyardError):
     """Raised when a configuration was not trained to its position: its job failed, or was terminated.
 
+    Args:
+        experiment: Id of the experiment.
+        job: Id of the job.
+        what: Verb of the message: "failed" or "was ended".
+        reason: Why the job failed or was terminated, as a sentence; empty: unknown.
+
     Attributes:
         experiment: Id of the experiment.
         job: Id of the job.
@@ -43,7 +50,6 @@ class EvaluationFailed(HopyardError):
     """
 
     def __init__(self, experiment: str, job: str, what: str, reason: str) -> None:
-        """Create the error. `what` is the verb of the message: "failed" or "was ended"."""
         super().__init__(f"job {job} of experiment {experiment} {what}: {reason or 'no reason was given'}")
         self.experiment, self.job, self.reason = experiment, job, reason
 

@@ -52,7 +52,14 @@ def terms_of(
 
 
 def space_of(spec: Mapping[str, Any]) -> Space:
-    """Return the search space of an experiment's specification, including its constraints."""
+    """Return the search space of an experiment's specification, including its constraints.
+
+    Args:
+        spec: The fields of the specification by name, including `space`.
+
+    Raises:
+        SpaceError: The space or a constraint is invalid.
+    """
     return Space.from_dict(spec["space"]).constrained(tuple(spec.get("constraints") or ()))
 
 

@@ -53,11 +53,28 @@ class Study:
         interpreter: str = "",
         **terms: Any,
     ) -> Self:
-        """Create the study and return this object; see `AsyncStudy.create`."""
+        """Create the study and return this object. `AsyncStudy.create` lists the errors.
+
+        Args:
+            spec: The path of an experiment file, its text, or its contents as a mapping; None: `terms` is the complete
+                specification.
+            folder: The folder of the training code; None: the folder of the experiment file or of the trainer class, else
+                the current directory.
+            idle: Seconds after which the experiment ends if no client has the study open.
+            interpreter: Path on the nodes of the Python interpreter for training; see `AsyncClient.create`.
+            terms: Fields of an experiment file. They override those of `spec`.
+        """
         return self._opened(self._study.create(spec, folder, idle=idle, interpreter=interpreter, **terms))
 
     def open(self, name: str) -> Self:
-        """Open a running study and return this object; see `AsyncStudy.open`."""
+        """Open the running study with the id or name `name`, and return this object.
+
+        Of several experiments with this name, the newest that has not ended is opened.
+
+        Raises:
+            NotFound: There is no such experiment.
+            Conflict: The experiment has ended, or this object is open already.
+        """
         return self._opened(self._study.open(name))
 
     def close(self, end: bool | None = None) -> None:
@@ -98,7 +115,11 @@ class Study:
         return self._study.space
 
     def ranked(self, answers: Iterable[Evaluation]) -> list[Evaluation]:
-        """Return evaluations ordered by value, best first; see `AsyncStudy.ranked`."""
+        """Return evaluations ordered by value, best first by the mode of the metric; values that are not finite are last.
+
+        Raises:
+            Conflict: The study is not open.
+        """
         return self._study.ranked(answers)
 
     def eval(
@@ -109,7 +130,17 @@ class Study:
         timeout: float | None = None,
         request_id: str = "",
     ) -> Evaluation:
-        """Train a configuration up to a position and return the result; see `AsyncStudy.eval`."""
+        """Train a configuration up to a position and return the result. If it was trained that far before, no run is needed.
+
+        `AsyncStudy.eval` lists the errors.
+
+        Args:
+            configuration: A value for each hyperparameter of the space.
+            position: The position to train to, in the experiment's unit.
+            timeout: Maximum time to wait in seconds, after which `TimedOut` is raised; None: no limit.
+            request_id: Key of the request: calls with the same key return the same job. Empty: a key derived from
+                configuration and position.
+        """
         return self._loop.run(self._study.eval(configuration, position, timeout=timeout, request_id=request_id))
 
     def start(
@@ -120,12 +151,27 @@ class Study:
         timeout: float | None = None,
         request_id: str = "",
     ) -> Future[Evaluation]:
-        """Start an evaluation in the background, and return its future for `wait_all` or `wait_any`; see `AsyncStudy.eval`."""
+        """Start an evaluation in the background, and return its future for `wait_all` or `wait_any`.
+
+        Errors of the evaluation (see `AsyncStudy.eval`) are raised by `result()` of the future.
+
+        Args:
+            configuration: A value for each hyperparameter of the space. It is copied, so the caller may change it afterwards.
+            position: The position to train to, in the experiment's unit.
+            timeout: Maximum time in seconds until the future ends with `TimedOut`; None: no limit.
+            request_id: Key of the request: calls with the same key return the same job. Empty: a key derived from
+                configuration and position.
+        """
         given = taken(configuration)  # The caller may change the mapping afterwards.
         return self._loop.start(self._study.eval(given, position, timeout=timeout, request_id=request_id))
 
     def wait_all(self, started: Iterable[Future[Evaluation]]) -> list[Evaluation]:
-        """Wait for all evaluations and return their results in the order of `started`; raises as `AsyncStudy.wait_all` does."""
+        """Wait until all evaluations that `start` returned have finished, and return their results in the order of `started`.
+
+        Raises:
+            EvaluationFailed: An evaluation failed: the first one in the order of `started`. Other errors of `eval` are
+                raised in the same way.
+        """
         futures = list(started)
         wait(futures)
         return [future.result() for future in futures]
@@ -133,7 +179,13 @@ class Study:
     def wait_any(
         self, started: Iterable[Future[Evaluation]]
     ) -> tuple[list[Future[Evaluation]], list[Future[Evaluation]]]:
-        """Wait until at least one evaluation has finished; return the finished and the unfinished ones. See `AsyncStudy.wait_any`."""
+        """Wait until at least one evaluation has finished, and return the finished futures and the unfinished ones.
+
+        Errors of evaluations are not raised here but by `result()` of their futures. Both lists keep the order of `started`.
+
+        Raises:
+            InvalidInput: `started` is empty.
+        """
         futures = list(started)
         if not futures:
             raise InvalidInput("wait_any: needs at least one evaluation that was started, found none")

@@ -38,7 +38,7 @@ def length_of(data: Data) -> int:
 
 
 def batch_of(data: Data, indices: torch.Tensor) -> Any:
-    """Return the examples at `indices` (int64, on the CPU) as one batch, in the form that `DataLoader` produces."""
+    """Return the examples of `data` at `indices` (int64, on the CPU) as one batch, in the form that `DataLoader` produces."""
     if isinstance(data, torch.Tensor):
         return data[indices.to(data.device)]
     if isinstance(data, tuple):
@@ -52,21 +52,22 @@ class ShuffledBatches:
     An epoch is one pass over all indices; its order depends only on the seed and the epoch number. The position within an epoch is
     counted in examples, not in batches. Therefore each example occurs exactly once per epoch, even after a suspend or a new
     `batch_size`.
+
+    The iteration starts with epoch 0.
+
+    Args:
+        count: Number of examples, 1 or more.
+        batch_size: Examples in a batch, 1 or more. The last batch of an epoch may have fewer.
+        seed: Seed of the orders, 0 or more.
+        smallest: Minimum number of examples in the last batch of an epoch, 1 or more; a value above the batch size has the effect of
+            the batch size. If fewer examples are left, they are added to the previous batch, because batch normalization cannot
+            train on a single example.
+
+    Raises:
+        ValueError: A value is out of range.
     """
 
     def __init__(self, count: int, batch_size: int, *, seed: int, smallest: int = 1) -> None:
-        """Start with epoch 0.
-
-        Args:
-            count: Number of examples, 1 or more.
-            batch_size: Examples in a batch, 1 or more. The last batch of an epoch may have fewer.
-            seed: Seed of the orders, 0 or more.
-            smallest: If the last batch of an epoch would have fewer examples, they are added to the previous batch, because batch
-                normalization cannot train on a single example. At most the batch size is used.
-
-        Raises:
-            ValueError: A value is out of range.
-        """
         if count < 1 or seed < 0 or smallest < 1:
             raise ValueError(
                 f"count={count}, seed={seed}, smallest={smallest}; allowed: count >= 1, seed >= 0, smallest >= 1"

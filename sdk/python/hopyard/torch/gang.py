@@ -27,19 +27,19 @@ class TorchGang:
     A batch is divided into one part per rank, with sizes that differ by at most one. Together the parts are the batch
     that a single process would train on. Gradients are averaged over the examples of the batch, not over the ranks,
     because parts can have different sizes. A rank with an empty part has weight 0.
+
+    The constructor joins the process group at the run's rendezvous (`MASTER_ADDR`, `MASTER_PORT`).
+
+    Args:
+        context: Context of a run with several ranks.
+        device: Device of this rank. NCCL connects GPUs, gloo connects CPUs.
+        seconds: Maximum seconds that a rank waits for another, in the constructor and in each exchange.
+
+    Raises:
+        GangNotMetError: The ranks did not meet in that time, or the port is in use.
     """
 
     def __init__(self, context: TrainerContext, device: torch.device, seconds: float) -> None:
-        """Join the process group at the run's rendezvous (`MASTER_ADDR`, `MASTER_PORT`).
-
-        Args:
-            context: Context of a run with several ranks.
-            device: Device of this rank. NCCL connects GPUs, gloo connects CPUs.
-            seconds: Maximum seconds that a rank waits for another, here and in each exchange.
-
-        Raises:
-            GangNotMetError: The ranks did not meet in that time, or the port is in use.
-        """
         self.rank, self.size = context.rank, context.world_size
         self._device = device
         self._seconds = seconds

@@ -21,7 +21,10 @@ def reachable(addresses: Sequence[str], rank: int) -> Iterator[None]:
     """Within the context, in which a process group is created, let gloo listen on an interface that the other ranks can reach.
 
     By default, gloo listens on the address of the host name. On many hosts that is a loopback address (127.0.1.1),
-    which other hosts cannot reach. An existing value of GLOO_SOCKET_IFNAME takes precedence.
+    which other hosts cannot reach. The interface is the one for connections to the first other host in `addresses`.
+
+    Nothing is changed if `addresses` names no other host, if that interface is not known or is a loopback interface, or if
+    the environment variable GLOO_SOCKET_IFNAME is set, which then selects the interface.
 
     Args:
         addresses: The hosts of all ranks, ordered by rank; empty if they are not known.
@@ -59,7 +62,7 @@ def interface_to(host: str) -> str | None:
 
 
 def _addresses(interface: str) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Yield the IP addresses of a network interface of this host: the first IPv4 address, and all IPv6 addresses."""
+    """Yield the IP addresses of a network interface of this host, if any: the first IPv4 address, and all IPv6 addresses."""
     import fcntl  # Not available on Windows.
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

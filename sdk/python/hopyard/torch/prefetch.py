@@ -18,6 +18,17 @@ class BatchQueue:
     Only `batches` defines the position in the data; batches that wait in the queue do not change it. A snapshot
     therefore needs no state of the queue. After a change of the batch size or the position, waiting batches are
     discarded and prepared again, so no example is skipped or repeated.
+
+    The queue starts at the position of `batches`.
+
+    Args:
+        data: The examples. If `ahead` > 0, another thread reads them.
+        batches: Yields the indices of each batch. Its position and batch size may be changed between two batches.
+        ahead: Maximum number of waiting batches, 0 or more; 0: each batch is read when `next` is called.
+        part: Returns those indices of a batch that are read here, such as a rank's part; by default all.
+
+    Raises:
+        ValueError: `ahead` is negative.
     """
 
     def __init__(
@@ -28,17 +39,6 @@ class BatchQueue:
         ahead: int,
         part: Callable[[torch.Tensor], torch.Tensor] = lambda indices: indices,
     ) -> None:
-        """Create a queue that starts at the position of `batches`.
-
-        Args:
-            data: The examples. If `ahead` > 0, another thread reads them.
-            batches: Yields the indices of each batch. Its position and batch size may be changed between two batches.
-            ahead: Maximum number of waiting batches, 0 or more.
-            part: Returns those indices of a batch that are read here, such as a rank's part; by default all.
-
-        Raises:
-            ValueError: `ahead` is negative.
-        """
         if ahead < 0:
             raise ValueError(f"ahead is {ahead}; allowed: 0 or more")
         self._data, self._batches, self._ahead, self._part = data, batches, ahead, part

@@ -380,7 +380,7 @@ class TorchTrainer(Trainer):
         write_state(directory / _FILE, state)
 
     def load(self, directory: Path) -> None:
-        """Restore the training state that `save` wrote. Random states are restored last, so that nothing uses them before training.
+        """Restore the training state from `directory`. Random states are restored last, so that nothing uses them before training.
 
         Raises:
             SnapshotStateError: The file cannot be read or has another format.

@@ -219,7 +219,7 @@ class Trainer(ABC):
         return self._units if self._advance is None else self._advance
 
     def follow(self, position: int) -> frozenset[str]:
-        """Apply the values that sequences have at a position, and return the names of the hyperparameters that changed.
+        """Apply the values that sequences have at a position, and return the names of the hyperparameters that changed; empty: none.
 
         The values are applied through `setup`. The driver calls this method at each boundary; a trainer whose class sets
         `follows_sequences` to True also calls it in `train()`, before each unit.

@@ -55,10 +55,14 @@ class DataCache:
     """A thread-safe cache of data that was read from files. Results are identified by file and reader function.
 
     The total size of the results is limited. The least recently used ones are removed first.
+
+    The cache is empty at first.
+
+    Args:
+        budget: Maximum total size of the results in bytes; 0: nothing is cached.
     """
 
     def __init__(self, budget: int) -> None:
-        """Create an empty cache with a maximum total size of `budget` bytes. 0 disables the cache."""
         self._entries: OrderedDict[tuple[object, str], _Entry] = OrderedDict()
         self._lock = threading.RLock()
         self._size = self._hits = self._misses = 0

@@ -60,15 +60,16 @@ class TrainerDriver:
     itself reads or writes are snapshot headers. It uses no threads, and no clock except the one passed to it. An exception in
     the user's code is raised as `UserCodeError` (except KeyboardInterrupt and GeneratorExit). After that, the driver accepts
     only `close()`.
+
+    Args:
+        trainer_class: A concrete subclass of `Trainer`.
+        clock: Function that returns seconds and never goes backwards, such as `time.monotonic`.
+
+    Raises:
+        DriverUsageError: `trainer_class` is not a subclass of `Trainer`.
     """
 
     def __init__(self, trainer_class: type[Trainer], *, clock: Callable[[], float]) -> None:
-        """Create a driver.
-
-        Args:
-            trainer_class: A concrete subclass of `Trainer`.
-            clock: Function that returns seconds and never goes backwards, such as `time.monotonic`.
-        """
         given: object = trainer_class
         if not (isinstance(given, type) and issubclass(given, Trainer)):
             raise DriverUsageError(f"{given!r} is not a trainer; allowed: a subclass of hopyard.trainer.Trainer")
@@ -376,7 +377,8 @@ class TrainerDriver:
     def _user(self, phase: TrainerPhase) -> Iterator[None]:
         """Return a context manager for calls of the user's code, which marks the driver as failed after an exception.
 
-        Exceptions are converted to `UserCodeError`. Errors about an unusable snapshot or a gang keep their type.
+        Exceptions are converted to `UserCodeError` with `phase`, the method that is called. Errors about an unusable snapshot
+        or a gang keep their type.
         """
         try:
             yield

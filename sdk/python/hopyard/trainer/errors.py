@@ -42,6 +42,8 @@ class TrainerError(Exception):
 class UserCodeError(TrainerError):
     """Raised when the user's trainer has failed.
 
+    The constructor takes the attributes as keyword arguments of the same names.
+
     Attributes:
         trainer: Qualified name of the trainer class.
         phase: The method that was running.
@@ -53,7 +55,6 @@ class UserCodeError(TrainerError):
     def __init__(
         self, *, trainer: str, phase: TrainerPhase, position: int, reason: str, traceback_text: str = ""
     ) -> None:
-        """Create the error. The attributes of the class document the arguments."""
         call = f"{trainer}()" if phase is TrainerPhase.CREATE else f"{trainer}.{phase.value}()"
         super().__init__(f"{call} failed at position {position}: {reason}")
         self.trainer = trainer

@@ -138,6 +138,11 @@ def joined_metrics(
 def checked_examples(examples: object, *, trainer: str, position: int) -> int | None:
     """Return the number of examples that `evaluate()` set as `self.examples`, or None if it set none.
 
+    Args:
+        examples: The value of `self.examples`.
+        trainer: Name of the trainer class, for the error.
+        position: The job's position, for the error.
+
     Raises:
         MetricsError: The value is not a whole number of 0 or more.
     """

@@ -86,7 +86,7 @@ def answer(
 
 
 def replay(policy: Policy, history: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Repeat recorded up-calls on a new policy, and return the same entries with the answers of this policy.
+    """Repeat the up-calls of `history` on a new policy, and return the same entries with the answers of this policy.
 
     Raises:
         IllegalCommand: A command or a decision of the policy is illegal.
@@ -109,7 +109,12 @@ def difference(recorded: list[HistoryEntry], again: list[HistoryEntry]) -> str:
 
 
 def _check_decision(moment: UpCallMoment, call: Call, decision: object) -> Decision | None:
-    """Return the decision on an iteration finish, or None for other up-calls.
+    """Check and return `decision`, the policy's decision on an iteration finish; return None for other up-calls.
+
+    Args:
+        moment: The state that the policy could see.
+        call: The up-call.
+        decision: What the policy returned for it.
 
     Raises:
         IllegalCommand: The decision has the wrong type, is PARK before `until`, or has an invalid `up_to`.

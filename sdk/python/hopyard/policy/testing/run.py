@@ -213,7 +213,7 @@ class VirtualRuns:
                     self._train(job, run)
 
     def _end(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason) -> None:
-        """End a run with a reason: at its next boundary while it trains, at once if it waits."""
+        """End the run of a job with a reason: at its next boundary while it trains, at once if it waits."""
         if run.ending is None or reason is RunEndReason.TERMINATED:
             run.ending = reason
             job.state = JobState.SUSPENDING

@@ -213,7 +213,7 @@ class VirtualCluster(Commands):
     # ----------------------------------------------------------------------------------------------- faults and changes
 
     def lose_run(self, job: str) -> None:
-        """End the current run of a job as LOST, if it has one.
+        """End the current run of a job as LOST. Without a run, or with an unknown job, it does nothing.
 
         Args:
             job: The job's id.

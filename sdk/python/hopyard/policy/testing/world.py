@@ -49,7 +49,7 @@ Generator = Callable[[int], Hyperparameters | None]
 
 
 def steady(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
-    """Return an iteration of one second. The metric `accuracy` rises by 0.01 times the hyperparameter `x` (default 1) per unit."""
+    """Return an iteration of one second with the metric `accuracy`: 0.01 * x * `position`, where x is a hyperparameter (default 1)."""
     return VirtualStep({"accuracy": 0.01 * float(hyperparameters.get("x", 1)) * position})
 
 
@@ -267,7 +267,7 @@ class VirtualJob:
         self.points = tuple(known[p] for p in sorted(known))
 
     def inherit(self, source: VirtualJob, position: int) -> None:
-        """Replace the beginning of the learning curve, up to `position` inclusive, with that of another job."""
+        """Replace the beginning of the learning curve, up to `position` inclusive, with that of the job `source`."""
         prefix = tuple(p for p in source.points if p.position <= position)
         self.points = prefix + tuple(p for p in self.points if p.position > position)
 

@@ -45,8 +45,8 @@ class CreateJob:
     Attributes:
         job: The id of the new job (`Cluster.new_job_id`).
         hyperparameters: The job's configuration; None: the generator proposes one.
-        experiment: In a group, the id of the job's experiment; empty: the one whose number of jobs is furthest behind
-            its weight, or with a `limit` the first one.
+        experiment: In a group, the id of the job's experiment; empty: the running one with the fewest jobs per unit
+            of weight, or with a `limit` the first one.
         limit: The position at which the job is complete; None: that of its experiment. A job with a limit needs
             hyperparameters and is not one of the experiment's allowed number of jobs.
     """

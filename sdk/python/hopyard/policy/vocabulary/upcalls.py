@@ -75,7 +75,7 @@ class RunEnd:
         attempt: The number of the run within its job.
         reason: The kind of end.
         position: The position that the run had reached.
-        resume_position: The position from which the job would continue.
+        resume_position: The position from which the job would continue; 0: from the beginning.
         cause: What the training process, its agent or the engine knows about the end; None: nothing.
         mode: The mode of the run.
     """

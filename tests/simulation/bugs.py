@@ -160,7 +160,7 @@ def _up_call_number_unchecked() -> list[Patch]:
     def is_news(stream: Stream, event: StreamEvent) -> bool:
         return stream.conversation.in_flight is not None if isinstance(event, PolicyAnswered) else real(stream, event)
 
-    return [(dispatch, "_is_news", is_news)]
+    return [(dispatch, "_changes_state", is_news)]
 
 
 def _share_ignored() -> list[Patch]:
@@ -200,7 +200,7 @@ def _lives_forgotten() -> list[Patch]:
     def assume_up(self: ClusterState, name: str) -> None:
         self.nodes.setdefault(name, ClusterNode(name)).up = True
 
-    return [(ClusterState, "presume", assume_up)]
+    return [(ClusterState, "assume_up", assume_up)]
 
 
 def _bytes_of_another_experiment_deleted() -> list[Patch]:

@@ -170,7 +170,7 @@ def check_quota(stream: Stream) -> None:
     quota_excess = max(total - limit, 0)
     require(
         stream.quota_excess == quota_excess,
-        "{0.id} says that it is {0.crowded} bytes above {1}, with {2}",
+        "{0.id} says that it is {0.quota_excess} bytes above {1}, with {2}",
         stream,
         limit,
         total,

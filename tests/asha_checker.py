@@ -1,18 +1,17 @@
-"""An independent judge of Algorithm 2 of the ASHA paper (Li et al., MLSys 2020), written from its text.
+"""An independent checker of Algorithm 2 of the ASHA paper (Li et al., MLSys 2020), written from its text.
 
-It reads an experiment's journal and nothing else: what the policy was told, and which commands followed. Each promotion must have
-been what `get_job` returns at that moment: rungs are scanned from the top, of a rung's floor(|rung| / eta) best the first that
-was not promoted yet; equal values in the order in which they were completed; NaN and infinities worst, and never promoted. The
-bottom rung grows only when no rung of any bracket has one to promote. Nobody is ended. A job that is sent to the same rung again,
-because its run was lost, is no decision of Algorithm 2. The commands of one answer are one decision.
+It reads only the journal of an experiment: the up-calls of the policy and the commands that followed. Each promotion must be what
+`get_job` returns at that moment: it scans rungs from the top and returns the first job that is among the best floor(|rung| / eta) of
+its rung and has not been promoted. Equal values are ordered by completion; NaN and infinities are worst and never promoted. The
+bottom rung may grow only if no rung of any bracket has a promotable job. No job may be terminated. A start toward the same rung
+after a lost run is not a decision of Algorithm 2. The commands of one answer are one decision.
 
-A worker calls `get_job` when its job completes. If another job is to be promoted then, that is decided, though the worker has to save
-and leave its own first: the command follows when it has. Workers on their way out are for those who wait for one already. A new
-job is drawn when it starts.
+A worker is a slot. It calls `get_job` when its job completes. If another job is to be promoted then, the decision is made at that
+moment, but the command follows when the worker has saved its own job and released the slot. Workers that are still saving are for
+the jobs that wait for them already. A new job is drawn when it starts.
 
-Jobs whose own run is on its way out cannot be given to a worker: they are not promotable until it has left. So are those that have
-ended, that are held by a person, that belong to an experiment which is paused, or that the core lets wait since their runs were
-lost again and again.
+A job is not available for a worker, and so not promotable, while its own run is ending, after it has ended, while a person holds it
+(HELD), while its experiment is paused, and while the core delays it after repeated losses.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, Stre
 from hopyard_engine.core.state.stream import Stream
 
 Available = Callable[[str], bool]
-"""Whether a worker could be given this job now."""
+"""Returns whether a worker can start this job now."""
 
 
 class Violation(AssertionError):
-    """Something was done that Algorithm 2 does not do."""
+    """Raised at a command that Algorithm 2 would not give."""
 
 
 def positions(r: int, limit: int, eta: int, s: int = 0) -> tuple[int, ...]:
-    """Resources of a bracket's rungs: r * eta^(s + k), capped at `limit` (R)."""
+    """Return the positions of the rungs of bracket s: r * eta^(s + k), at most `limit` (R)."""
     found = [r * eta**s]
     while found[-1] < limit:
         found.append(min(found[-1] * eta, limit))
@@ -56,17 +55,17 @@ def positions(r: int, limit: int, eta: int, s: int = 0) -> tuple[int, ...]:
 
 @dataclass
 class Bracket:
-    """One bracket, as Algorithm 2 knows it.
+    """One bracket in the terms of Algorithm 2.
 
     Attributes:
-        positions: Of its rungs, the bottom one first.
+        positions: Positions of the rungs, the bottom one first.
         eta: The reduction factor.
-        mode: Which direction of the metric is better.
-        width: The most jobs of the bottom rung; None: any number.
-        heading: The rung that each job was sent to last.
-        values: By rung, what was reported there, in order of completion.
-        promoted: By rung, the jobs that were sent on from there.
-        grown: Jobs that were sent to the bottom rung.
+        mode: The direction of the metric: `max` or `min`.
+        width: The maximum number of jobs of the bottom rung; None: no maximum.
+        heading: By job, the rung that it trains toward or has reached last.
+        values: By rung, the reported value of each job, in order of completion.
+        promoted: By rung, the jobs that were promoted from it.
+        grown: The number of jobs that were started toward the bottom rung.
     """
 
     positions: Sequence[int]
@@ -79,17 +78,17 @@ class Bracket:
     grown: int = 0
 
     def __post_init__(self) -> None:
-        """Empty rungs."""
+        """Create empty rungs."""
         self.values = [{} for _ in self.positions]
         self.promoted = [[] for _ in self.positions]
 
     def candidates(self, rung: int) -> list[str]:
-        """top_k(rung, floor(|rung| / eta)), without what is no number."""
+        """Return top_k(rung, floor(|rung| / eta)), without jobs whose value is not finite."""
         best = self._ordered(rung)[: len(self.values[rung]) // self.eta]
         return [job for job in best if math.isfinite(self.values[rung][job])]
 
     def get_job(self, available: Available) -> tuple[str, int] | None:
-        """The promotable job that Algorithm 2 would return, and the rung it is on; None: the bottom rung grows."""
+        """Return the job that Algorithm 2 would promote and its rung, or None if the bottom rung grows."""
         for rung in range(len(self.positions) - 2, -1, -1):
             for job in self.candidates(rung):
                 if job not in self.promoted[rung] and available(job):
@@ -97,7 +96,7 @@ class Bracket:
         return None
 
     def completed(self, job: str, position: int, value: float) -> bool:
-        """A job has reported where it was sent; False: it is still on its way there, or had been there before."""
+        """Record a job's value at its rung; return False if the position is not that of its rung, or if its value is known."""
         rung = self.heading[job]
         if position != self.positions[rung] or not self.on_its_way(job):
             return False
@@ -105,14 +104,14 @@ class Bracket:
         return True
 
     def on_its_way(self, job: str) -> bool:
-        """Whether a job has not come to the rung yet that it was sent to."""
+        """Return whether a job has not reported yet at the rung that it trains toward."""
         return job not in self.values[self.heading[job]]
 
     def grows(self, job: str, available: Available) -> None:
-        """A new job is sent to the bottom rung.
+        """Record that a new job was started toward the bottom rung.
 
         Raises:
-            Violation: A job could have been promoted instead, or the rung is full.
+            Violation: A job was promotable instead, or the rung is full.
         """
         instead = self.get_job(available)
         if instead is not None:
@@ -123,10 +122,10 @@ class Bracket:
         self.grown += 1
 
     def promotes(self, job: str, available: Available) -> None:
-        """A job is sent on from the rung that it was sent to last.
+        """Record that a job was promoted from its rung.
 
         Raises:
-            Violation: Algorithm 2 would not send this one now.
+            Violation: Algorithm 2 would not promote this job now.
         """
         rung = self.heading[job]
         if self.on_its_way(job):
@@ -144,7 +143,7 @@ class Bracket:
 
     def _ordered(self, rung: int) -> list[str]:
         values = self.values[rung]
-        return sorted(values, key=lambda job: self._merit(values[job]))  # stable: completed earlier, earlier
+        return sorted(values, key=lambda job: self._merit(values[job]))  # a stable sort: ties by completion
 
     def _merit(self, value: float) -> float:
         if not math.isfinite(value):
@@ -152,19 +151,19 @@ class Bracket:
         return -value if self.mode == "max" else value
 
     def told(self, job: str, rung: int) -> str:
-        """How it names a job."""
+        """Return the text that names a job in messages."""
         return f"job {job} ({self.values[rung][job]:g}) on rung {rung}"
 
 
 @dataclass
 class Judgement:
-    """What came of a journal in which nothing is wrong.
+    """The result of checking a journal without a violation.
 
     Attributes:
-        promotions: (job, position it was sent to), in order.
-        grown: Jobs in the order in which they were sent to a bottom rung.
-        again: (job, position) of runs that were lost and queued again.
-        left: Jobs that are promotable at the journal's end, though a worker could have them.
+        promotions: (job, position that it was promoted to), in order.
+        grown: Jobs in the order in which they were started toward a bottom rung.
+        again: (job, position) of restarts after a lost run.
+        left: Jobs that are promotable and available at the end of the journal.
     """
 
     promotions: list[tuple[str, int]] = field(default_factory=list)
@@ -174,10 +173,10 @@ class Judgement:
 
 
 class Judge:
-    """Follows one experiment's journal.
+    """Checks the journal of one experiment.
 
     Args:
-        brackets: Empty ones, whose lowest positions differ: that is how a job's bracket is told.
+        brackets: Empty brackets with different lowest positions, by which the bracket of a job is identified.
         metric: Name of the metric.
     """
 
@@ -193,10 +192,10 @@ class Judge:
         self.found = Judgement()
 
     def follow(self, events: Iterable[Event]) -> Judgement:
-        """Takes all events of the stream.
+        """Check all events of the stream in order.
 
         Raises:
-            Violation: Of the first command that Algorithm 2 would not give; it names the event.
+            Violation: At the first command that Algorithm 2 would not give; the text has the number of the event.
         """
         for event in events:
             self._number += 1
@@ -251,7 +250,7 @@ class Judge:
                 self._decides(available)
 
     def _commands(self, event: StreamEvent) -> Iterator[tuple[str, int]]:
-        """Which jobs are sent where after an event."""
+        """Apply an event and yield (job, until) of each start and each amendment that it causes."""
         for effect in self._core.restore(event):
             if isinstance(effect, UpCall):
                 self._calls[effect.number] = effect.call
@@ -261,7 +260,10 @@ class Judge:
                     yield effect.run.job, effect.body.until
 
     def _first(self, sent: Sequence[tuple[str, int]], available: Available) -> int:
-        """Which of an answer's commands to judge first: they are one decision, so one that is right where it stands is right."""
+        """Return the index of the command to check first.
+
+        The commands of an answer are one decision, so their order is free; a correct one is first.
+        """
         for index, (job, _) in enumerate(sent):
             bracket = self._of.get(job)
             if job in self._decided:
@@ -271,7 +273,7 @@ class Judge:
         return 0
 
     def _decides(self, available: Available) -> None:
-        """A worker is leaving its job: whoever is to be promoted now waits for it. Brackets are asked in their order."""
+        """Record the promotion that is due for a worker that is about to release its job. Brackets are checked in their order."""
         for bracket in self._bottoms.values():
             if (found := bracket.get_job(available)) is not None:
                 bracket.promotes(found[0], available)
@@ -284,11 +286,11 @@ class Judge:
         return stream
 
     def _ready(self) -> set[str]:
-        """Jobs that a worker could be given now."""
+        """Return the jobs that a worker can start now."""
         return {job.id for job in self._experiment.idle_jobs() if job.id in self._of}
 
     def _told(self, call: Call) -> None:
-        """The policy has heard of something: has a job come to where it was sent?"""
+        """Record the result, if any, that an up-call brings."""
         if isinstance(call, IterationFinish) and call.job in self._of:
             value = call.report.metrics.get(self._metric, math.nan)
             self._of[call.job].completed(call.job, call.position, value)
@@ -296,14 +298,14 @@ class Judge:
             self._left(call.job)
 
     def _ended(self) -> None:
-        """Whoever was ended by a person while it had no run never comes to its rung, which is worst."""
+        """Record the worst value for jobs that a person ended between runs before they reached their rung."""
         for name, bracket in self._of.items():
             job = self._experiment.jobs[name]
             if job.run is None and bracket.on_its_way(name) and job.state in (JobState.FAILED, JobState.TERMINATED):
                 self._left(name)
 
     def _left(self, name: str) -> None:
-        """A run is over: its job may have reported where it was sent, or never will, which is worst."""
+        """Record the result of an ended run: the report at its rung, or the worst value if its job will never get there."""
         job, bracket = self._experiment.jobs[name], self._of[name]
         position = bracket.positions[bracket.heading[name]]
         values = [p.metrics.get(self._metric, math.nan) for p in self._experiment.curve(job) if p.position == position]
@@ -311,7 +313,7 @@ class Judge:
             bracket.completed(name, position, *values or [math.nan])
 
     def _follows(self, job: str, until: int) -> None:
-        """A job is sent on that waited for a worker to leave."""
+        """Record the start of a job whose promotion was decided while it waited for a worker."""
         self._decided.remove(job)
         bracket = self._of[job]
         if until != bracket.positions[bracket.heading[job]]:
@@ -319,7 +321,7 @@ class Judge:
         self.found.promotions.append((job, until))
 
     def _sent(self, job: str, until: int, available: Available) -> bool:
-        """A job is sent to a position; returns whether that is a decision of Algorithm 2."""
+        """Record that a job was sent to a position; return whether this is a decision of Algorithm 2."""
         bracket = self._of.get(job)
         if bracket is None:
             bracket = self._bottoms.get(until)
@@ -344,7 +346,7 @@ class Judge:
 
 
 def _ends_nobody(answer: Answer, asking: str | None) -> None:
-    """Whoever waits at a rung may be promoted later."""
+    """Raise Violation if an answer terminates a job, since a later result could promote it."""
     ended = [command.job for command in answer.commands if isinstance(command, TerminateJob)]
     if answer.decision is not None and answer.decision.kind is DecisionKind.TERMINATE and asking is not None:
         ended.append(asking)
@@ -353,6 +355,6 @@ def _ends_nobody(answer: Answer, asking: str | None) -> None:
 
 
 def _refused(answer: Answer, sent: Collection[str]) -> list[tuple[str, int]]:
-    """What an answer decided and the core could not do: the job has been given its rung, and is sent there later."""
+    """Return (job, until) of starts that the core refused: their jobs have their new rung and will start later."""
     starts = [command for command in answer.commands if isinstance(command, StartJob) and command.job not in sent]
     return [(command.job, command.until) for command in starts if command.until is not None]

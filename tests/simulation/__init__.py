@@ -1,1 +1,1 @@
-"""Fault simulation: the real core and real policies among simulated agents, in virtual time and from one seed."""
+"""Fault simulation: the real core and real policies with simulated agents, in virtual time, reproducible from a seed."""

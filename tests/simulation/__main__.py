@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: runs many schedules and counts what struck them, or tells the story of one."""
+"""`python -m tests.simulation`: run many schedules and count their faults, or print the events of one schedule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _chunk(probe: str, first: int, count: int, events: int) -> list[Outcome]:
 
 
 def command(schedule: str, events: int = EVENTS) -> str:
-    """Return the command that repeats a schedule (`probe:seed`) and prints its events. What is drawn depends on their number."""
+    """Return the command that repeats a schedule (`probe:seed`) and prints its events; a schedule depends on the number of events."""
     probe, _, seed = schedule.rpartition(":")
     longer = f" --events {events}" if events != EVENTS else ""
     return f"python -m tests.simulation --probe {probe} --seed-of-failure {seed}{longer} --trace"
@@ -33,7 +33,7 @@ def _say(text: str) -> None:
 
 
 def simulate(probes: list[str], schedules: int, events: int, seed: int, jobs: int) -> int:
-    """Runs `schedules` of each probe and prints the counts. Returns the number of failures."""
+    """Run `schedules` schedules of each probe and print the counts; return the number of failures."""
     began = time.monotonic()
     failures = 0
     total: Counter[str] = Counter()
@@ -71,7 +71,7 @@ def simulate(probes: list[str], schedules: int, events: int, seed: int, jobs: in
 
 
 def find_bugs(schedules: int, events: int) -> int:
-    """Seeds each bug and looks for it. Returns the number of bugs that were not found."""
+    """Seed each bug and run schedules until one finds it; return the number of bugs that were not found."""
     missed = 0
     for name, bug in BUGS.items():
         for number in range(schedules):
@@ -88,7 +88,7 @@ def find_bugs(schedules: int, events: int) -> int:
 
 
 def main() -> int:
-    """Runs the command line. Returns its exit code."""
+    """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--schedules", type=int, default=100, help="schedules, divided among the probes")
     parser.add_argument(

@@ -1,6 +1,6 @@
-"""A simulated node agent: slots, a disk, channels, one session with the scheduler.
+"""A simulated node agent: slots, a disk, channels, and one session with the scheduler.
 
-Cut off from the scheduler it trains on, for as long as it takes; when it is back it is told which runs it has lost meanwhile.
+Without a connection its runs continue to train. When it connects again, the scheduler names the runs that were declared lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Agent:
-    """One node. Its session is a number; messages of an older session never reach it."""
+    """Simulates one node. Its session is a number; messages of an older session are dropped."""
 
     def __init__(
         self, world: World, rates: Rates, node: str, slots: int, store: Store, agents: dict[str, Agent]
@@ -31,7 +31,7 @@ class Agent:
         self.rates = rates
         self.node = node
         self.slots = tuple(SlotSpec(f"{node}/{n}") for n in range(slots))
-        self.specs = self.slots  # Those that it announces in this life.
+        self.specs = self.slots  # The slots that it announces in this incarnation.
         self.store = store
         self.agents = agents
         self.scheduler: Scheduler | None = None
@@ -39,18 +39,18 @@ class Agent:
         self.partitioned = False
         self.life = 1
         self.disk: dict[str, Blob] = {}
-        self.evicted: set[str] = set()  # Deleted to make room; the scheduler may have yet to hear of it.
-        self.needed_by: dict[str, set[str]] = {}  # Experiments whose runs took or got a copy that is here.
+        self.evicted: set[str] = set()  # Evicted; the scheduler may not know it yet.
+        self.needed_by: dict[str, set[str]] = {}  # Experiments whose runs took or fetched a copy here.
         self.channels: dict[RunKey, Process] = {}
         self.on_slot: dict[str, Process] = {}
         self.session: int | None = None
         self.welcomed = False
         self.incarnation_known = 0
         self.forgotten: set[RunKey] = set()
-        self.carried_out: set[tuple[RunKey, int]] = set()  # In all its lives.
+        self.carried_out: set[tuple[RunKey, int]] = set()  # In all incarnations.
         self.orders: dict[
             tuple[str, int], SnapshotShipped | None
-        ] = {}  # None: under way; else the answer, not acknowledged.
+        ] = {}  # None: in progress; else the answer, not acknowledged.
         self._sessions = 0
         self._out = 0.0
         self.inbound = 0.0
@@ -58,7 +58,7 @@ class Agent:
     # --------------------------------------------------------------------------------------------------------- session
 
     def connect(self) -> None:
-        """Opens a session, or tries again later."""
+        """Open a session, or try again later."""
         if not self.alive or self.session is not None:
             return
         scheduler = self.scheduler
@@ -76,7 +76,7 @@ class Agent:
         self._post(scheduler.hello, self, self.session, hello)
 
     def drop(self) -> None:
-        """The session breaks; both sides notice."""
+        """Break the session; both sides detect it."""
         if self.session is None:
             return
         self.world.note("session of", self.node, "drops")
@@ -86,7 +86,7 @@ class Agent:
         self.world.later(self.world.rng.uniform(0.2, 1.0), self.connect)
 
     def welcome(self, session: int, unknown: tuple[RunKey, ...]) -> None:
-        """The scheduler's answer to the hello: what it does not want any more ends now; the rest is said again."""
+        """Take the scheduler's answer to the hello: end the runs that it does not know, and send all unacknowledged messages again."""
         if session != self.session:
             return
         self.welcomed = True
@@ -106,12 +106,12 @@ class Agent:
     # -------------------------------------------------------------------------------------------------------- out, in
 
     def _post(self, action: Callable[..., None], *arguments: object) -> None:
-        """In order with everything else of the session."""
+        """Deliver something after all earlier messages of the session."""
         self._out = max(self._out + 1e-6, self.world.now + self.world.rng.uniform(0.01, 0.05))
         self.world.later(self._out - self.world.now, action, *arguments)
 
     def send_message(self, key: RunKey, sequence: int, body: RunBody) -> None:
-        """Sends a run's message, if there is a session, over a network that has faults."""
+        """Send a message of a run over the faulty network, if a session is open."""
         if not self.welcomed:
             return
         assert self.scheduler is not None
@@ -119,13 +119,13 @@ class Agent:
         unreliable(self, self._post, self.scheduler.message, self, event)
 
     def send_ack(self, key: RunKey, sequence: int) -> None:
-        """Acknowledges a run's commands."""
+        """Acknowledge the commands of a run."""
         if self.welcomed:
             assert self.scheduler is not None
             unreliable(self, self._post, self.scheduler.acknowledged, key, sequence)
 
     def command(self, session: int, key: RunKey, sequence: int, body: CommandBody) -> None:
-        """A command arrives."""
+        """Take a command of the scheduler."""
         if session != self.session or not self.alive:
             return
         process = self.channels.get(key)
@@ -148,19 +148,19 @@ class Agent:
         self.send_ack(key, 1)
 
     def carry_out(self, key: RunKey, sequence: int) -> None:
-        """A command is carried out: once, by whichever agent and in whichever of its lives."""
+        """Record that a command is executed; fail if any incarnation executed it before."""
         if (key, sequence) in self.carried_out:
             raise AssertionError(f"command {sequence} of {key} is carried out again")
         self.carried_out.add((key, sequence))
 
     def acknowledged(self, session: int, key: RunKey, sequence: int) -> None:
-        """The scheduler has taken a run's messages over."""
+        """Take the scheduler's acknowledgement of messages of a run."""
         process = self.channels.get(key)
         if session == self.session and process is not None:
             process.acknowledge(sequence)
 
     def make_room(self) -> None:
-        """Deletes copies of what the store has for all that need them here, but for what is not told of yet."""
+        """Evict copies that the store has for all experiments that need them, except those of unacknowledged snapshots."""
         if not self.alive:
             return
         busy = {sha256 for process in self.channels.values() for sha256 in process.shipping}
@@ -174,12 +174,12 @@ class Agent:
             self._post(self.scheduler.evicted, self, self.session, tuple(gone))
 
     def keep(self, blob: Blob, experiment: str) -> None:
-        """A run of an experiment took or got a snapshot."""
+        """Put a snapshot that a run took or fetched on the disk."""
         self.disk[blob.sha256] = blob
         self.needed_by.setdefault(blob.sha256, set()).add(experiment)
 
     def lose(self, sha256: str) -> None:
-        """A copy is gone."""
+        """Remove a copy from the disk."""
         self.disk.pop(sha256, None)
         self.needed_by.pop(sha256, None)
 
@@ -190,12 +190,12 @@ class Agent:
         return any(process.reported(sha256) for process in self.channels.values())
 
     def delete(self, session: int, sha256: str) -> None:
-        """Nobody needs a snapshot any more, unless the scheduler has yet to hear that it was taken."""
+        """Delete a snapshot by order of the scheduler, unless its report is not acknowledged yet."""
         if session == self.session and not self._reported(sha256):
             self.lose(sha256)
 
     def ship(self, session: int, order: ShipmentOrder) -> None:
-        """The scheduler wants a snapshot in the store that no process here knows of any more."""
+        """Take an order to upload a snapshot that no process here will upload by itself."""
         if session != self.session or not self.alive:
             return
         name = (order.stream, order.number)
@@ -229,14 +229,14 @@ class Agent:
             unreliable(self, self._post, self.scheduler.shipped, self, answer)
 
     def shipment_acknowledged(self, session: int, experiment: str, number: int) -> None:
-        """The scheduler has taken an answer over."""
+        """Take the scheduler's acknowledgement of the answer to an order."""
         if session == self.session:
             self.orders.pop((experiment, number), None)
 
     # ---------------------------------------------------------------------------------------------------------- slot
 
     def fetch(self, sha256: str, peers: tuple[str, ...], experiment: str) -> Blob | None:
-        """Gets a snapshot onto the disk for a run of an experiment: from the disk, a peer or the store."""
+        """Fetch a snapshot for a run of an experiment from the disk, a peer or the store; return None if none has it."""
         blob = self.disk.get(sha256)
         for peer in peers:
             other = self.agents[peer]
@@ -248,17 +248,17 @@ class Agent:
         return blob
 
     def left(self, process: Process) -> None:
-        """A process is off its slot."""
+        """Free the slot of a process."""
         if self.on_slot.get(process.start.slot) is process:
             del self.on_slot[process.start.slot]
 
     def forget(self, key: RunKey) -> None:
-        """Nothing is left to say on a channel."""
+        """Close the channel of a run."""
         self.channels.pop(key, None)
         self.forgotten.add(key)
 
     def _orphans(self, process: Process) -> None:
-        """What a channel stored and cannot say any more is garbage if the scheduler has dropped the snapshot already."""
+        """Register uploaded snapshots of a lost channel as orphans if the scheduler has deleted them already."""
         for body in process.unacknowledged.values():
             if isinstance(body, SnapshotStored) and not self._known(process.key.stream, body.sha256):
                 self.world.orphans.add(body.sha256)
@@ -268,7 +268,7 @@ class Agent:
         return self.scheduler.knows(experiment, sha256)
 
     def die(self, disk_lost: bool) -> None:
-        """The agent and its processes are gone, perhaps with the disk."""
+        """Kill the agent and its processes, with `disk_lost` also its disk."""
         for process in self.channels.values():
             process.kill()
             self._orphans(process)
@@ -285,14 +285,17 @@ class Agent:
         self.alive = False
 
     def rise(self) -> None:
-        """The agent is back, in a new life."""
+        """Start the agent in a new incarnation."""
         self.life += 1
         self.alive = True
         self.connect()
 
 
 def unreliable(agent: Agent, post: Callable[..., None], action: Callable[..., None], *arguments: object) -> None:
-    """Sends over a network that loses, repeats, reorders and delays; the session does not survive a gap for long."""
+    """Send over a network that loses, repeats, reorders and delays messages.
+
+    Unless the message arrives in order, the session breaks soon.
+    """
     world, rates = agent.world, agent.rates
     if world.happens(rates.lost):
         world.fault("message lost", arguments[-1])

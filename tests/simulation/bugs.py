@@ -1,4 +1,4 @@
-"""Seeded bugs: each one takes a safeguard out of the core, and the invariants must find that out."""
+"""Seeded bugs: each removes a safeguard of the core, and the invariants must detect that."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Patch = tuple[Any, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A safeguard that is taken out while `seeded()` is entered, and the probes that should notice.
+    """A bug that removes a safeguard within the context `seeded()`.
 
     Attributes:
-        patches: What is taken out.
-        probes: They are tried in turn.
-        first: The schedule with which the search begins: a rare bug is looked for where it was found before.
+        patches: Returns the replacements (object, attribute, new value) that remove the safeguard.
+        probes: The probes that should detect the bug, used in turn.
+        first: The seed of the first schedule, for rare bugs: one near a schedule that detects it.
     """
 
     patches: Callable[[], list[Patch]]
@@ -52,7 +52,7 @@ class Bug:
 
     @contextmanager
     def seeded(self) -> Iterator[None]:
-        """The core with this bug."""
+        """Apply the bug to the core within the context."""
         with ExitStack() as stack:
             for target, name, replacement in self.patches():
                 stack.enter_context(mock.patch.object(target, name, replacement))

@@ -1,4 +1,4 @@
-"""A canonical picture of an experiment's state, to compare a restored one with the one that was lost."""
+"""A canonical form of an experiment's state, to compare a restored state with the original."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from hopyard_engine.core.state.channel import RunChannel
 from hopyard_engine.core.state.stream import Stream
 
-# Acknowledgements of commands are not events: after a recovery everything is sent again.
+# Acknowledgements of commands are not events: after a recovery all commands are sent again.
 _NOT_JOURNALLED = {RunChannel: {"acknowledged", "unacknowledged"}, Stream: {"effects"}}
 
 
 def picture(value: Any, seen: dict[int, int] | None = None) -> Any:
-    """A value of plain tuples; objects that were met before are references, so that identity counts too."""
+    """Return a value as plain tuples; repeated objects become references, so that identity is compared too."""
     seen = {} if seen is None else seen
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
@@ -47,7 +47,7 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def difference(a: Any, b: Any, path: str = "") -> str | None:
-    """The first place where two pictures differ; None: nowhere."""
+    """Return the first difference of two pictures with its path, or None if they are equal."""
     if a == b:
         return None
     if not isinstance(a, tuple) or not isinstance(b, tuple) or len(a) != len(b):
@@ -62,7 +62,7 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
 
 
 def compare(lived: Stream, restored: Stream) -> None:
-    """Raises AssertionError, which names the place, if the two are not equal."""
+    """Raise AssertionError with the first difference unless the two streams are equal."""
     found = difference(picture(lived), picture(restored))
     if found is not None:
         raise AssertionError(f"recovery differs (lived != restored) at {found}")

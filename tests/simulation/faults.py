@@ -1,4 +1,4 @@
-"""Which faults strike, and how often: each schedule draws its own mix, so that rare combinations come up too."""
+"""The kinds of faults and their rates: each schedule draws its own mix, so that rare combinations occur too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LEASE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Probabilities of faults by message or run, and mean seconds between those that strike the cluster (0: never)."""
+    """Probabilities of faults by message or run, and mean seconds between faults of the cluster (0: never)."""
 
     lost: float
     duplicated: float
@@ -34,7 +34,7 @@ class Rates:
 
 
 def draw(rng: random.Random) -> Rates:
-    """Draws a schedule's mix: each kind is off, mild or heavy."""
+    """Draw the rates of a schedule: each kind is off, mild or heavy."""
 
     def pick(mild: float, heavy: float, off: float = 0.3) -> float:
         return rng.choices([0.0, mild, heavy], [off, 0.45, 0.55 - off / 2])[0]

@@ -1,4 +1,4 @@
-"""What must hold after every event, whatever has failed: checked on the core, on the agents, and between them."""
+"""Invariants that must hold after every event and fault: of the core, of the agents, and between them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Invariants:
-    """The watcher of a schedule."""
+    """Checks the invariants of one schedule, as the watcher of its scheduler."""
 
     def __init__(self, agents: dict[str, Agent], store: Store) -> None:
         self.agents = agents
@@ -45,7 +45,7 @@ class Invariants:
         self._accepted: dict[tuple[str, str], int] = {}
         self._evaluated: set[tuple[str, str, str, int]] = set()
         self._states: dict[tuple[str, str], list[int]] = {}
-        self._over: dict[StreamId, Stream] = {}  # A restarted scheduler does not read finished experiments again.
+        self._over: dict[StreamId, Stream] = {}  # A restarted scheduler does not load finished experiments.
         self._core: Core | None = None
         self._positions: dict[tuple[str, str], list[int]] = {}
         self._stored: dict[tuple[str, str], int] = {}
@@ -56,13 +56,13 @@ class Invariants:
     # ------------------------------------------------------------------------------------------------- after each event
 
     def handled(self, core: Core, event: Event, effects: list[Effect]) -> None:
-        """The core took an event."""
-        if core is not self._core:  # A new one knows what was journalled; the rest is said again.
+        """Check the state after an event and its effects."""
+        if core is not self._core:  # A new core has what was journalled; the rest is sent again.
             self._core, self._stored, self._held = core, {}, {}
             self._live = {stream.id: len(stream.live) for stream in core.streams.values()}
         calls: set[str] = set()
-        late = isinstance(event, PolicyAnswered | PolicyFailed)  # What waited for the answer is taken with it.
-        touched: set[str] = set()  # Nothing changes in an experiment without a line in its journal.
+        late = isinstance(event, PolicyAnswered | PolicyFailed)  # Events that waited are handled with it.
+        touched: set[str] = set()  # No experiment changes without a record in its journal.
         for effect in effects:
             if isinstance(effect, Record):
                 touched.add(effect.stream)
@@ -83,10 +83,10 @@ class Invariants:
                 continue
             check_runs(stream, used)
             may = stream.concurrency if stream.concurrency is not None else math.inf
-            # One of a group may end, and its limit with it, right after a job was started within that.
+            # An experiment of a group, and its limit with it, can end right after a job was started within that limit.
             before, self._live[stream.id] = self._live.get(stream.id, 0), max(len(stream.live), may)
             require(len(stream.live) <= max(before, may), "{0.id} trains {0.live}, {1} jobs may at a time", stream, may)
-            if not core.awaits_answer(stream.id):  # Else it does not know yet what has happened to nodes and shares.
+            if not core.awaits_answer(stream.id):  # Otherwise it has not handled changes of nodes and shares yet.
                 check_shares(core, stream)
                 self._check_snapshots(core, stream)
             if stream.id in touched:
@@ -118,13 +118,13 @@ class Invariants:
                 if told:
                     there = sha256 in agent.disk or sha256 in agent.evicted
                     require(there, "{} of {} is believed on node {}, and is not", entry, stream.id, node)
-                    # Another experiment's copy, which the node keeps for that one only, is as good while it is there.
+                    # A copy that the node stores for another experiment only is as good while it exists.
                     own = stream.snapshots.keeps(node, sha256)
                     room = sha256 in agent.disk or not own or stream.id in self.store.owners.get(sha256, ())
                     require(room, "{} of {} made room on node {}, and is not in the store", entry, stream.id, node)
 
     def _check_stored(self, stream: Stream) -> None:
-        """What an open job would fall back to is replaced by a newer one only: here the store loses nothing."""
+        """Check that the newest stored snapshot of an open job is replaced only by a newer one; the store loses nothing here."""
         for name in stream.open:
             highest = max((e.info.position for e in stream.snapshots.of(name) if e.stored), default=0)
             before = self._stored.get((stream.id, name), 0)
@@ -133,7 +133,7 @@ class Invariants:
             self._stored[stream.id, name] = highest
 
     def _check_held(self, stream: Stream, lossy: bool) -> None:
-        """What a run loads, a forked job starts from or the policy asked for goes with its last copy, never to make room."""
+        """Check that snapshots that a run loads, a fork starts from or the policy requested are never evicted, only lost."""
         held = {run.source for run in stream.live.values() if run.source is not None}
         held |= {job.fork_pin for job in stream.jobs.values() if job.fork_pin is not None}
         if stream.state in (ExperimentState.RUNNING, ExperimentState.PAUSING, ExperimentState.PAUSED):
@@ -149,7 +149,7 @@ class Invariants:
         attempts: dict[tuple[str, str], tuple[int, str]] = {}
         for agent in self.agents.values():
             if not agent.welcomed:
-                continue  # It trains on while it is cut off; what it says of lost runs is refused, and it ends them when it is back.
+                continue  # It trains while disconnected, and ends lost runs when it is back.
             for slot, process in agent.on_slot.items():
                 key = process.key
                 first = attempts.setdefault((key.stream, key.job), (key.attempt, slot))
@@ -158,14 +158,14 @@ class Invariants:
     # ------------------------------------------------------------------------------------------------- after each batch
 
     def journalled(self, core: Core, effects: Iterable[Effect]) -> None:
-        """A batch is in the journal, and so are its reports."""
+        """Check the reports of a batch that was written to the journal."""
         self._over.update((name, stream) for name, stream in core.streams.items() if stream.state.ended)
         for effect in effects:
             if isinstance(effect, ReportAccepted):
                 self._accept(_stream(core, effect.experiment), effect)
 
     def reread(self, stream: Stream) -> None:
-        """A finished experiment is as its journal has it: its last events were lost in a crash."""
+        """Replace the state of a finished experiment by that of its journal, after a crash lost its last events."""
         self._over[stream.id] = stream
 
     def _accept(self, stream: Stream, effect: ReportAccepted) -> None:
@@ -207,7 +207,7 @@ class Invariants:
     # ------------------------------------------------------------------------------------------------------- at the end
 
     def ended(self, core: Core, orphans: set[str]) -> None:
-        """Everything is over and everybody has said all: nothing may be left over."""
+        """Check that nothing is left over when all experiments have ended and all messages have arrived."""
         known: set[str] = set()
         for stream in self.streams(core).values():
             for m in stream.experiments.values():
@@ -221,7 +221,7 @@ class Invariants:
                 not stream.slots and not stream.live,
                 f"{stream.id} still holds {list(stream.slots)} and runs {list(stream.live)}",
             )
-            late = any(m.out_of_time for m in stream.experiments.values())  # These may go on.
+            late = any(m.out_of_time for m in stream.experiments.values())  # These can be extended.
             timers = [ticket for ticket in stream.timers if not (late and ticket.startswith(POLICY))]
             require(not stream.asks and not timers, f"{stream.id} still waits for {list(stream.asks)} {timers}")
             for job in stream.jobs.values():
@@ -238,7 +238,7 @@ class Invariants:
                     [e for e in stream.snapshots.of(job.id) if not e.pins],
                     max(job.terms.keep_latest, 1) + job.terms.keep_best,
                 )
-                # One more: the newest that is STORED, where the newest is not.
+                # One more: the newest STORED one, if the newest is not stored.
                 lasting = job.terms.plan and job.state is JobState.COMPLETED
                 asked = len(job.asked) if job.experiment.out_of_time or lasting else 0
                 require(len(kept) <= most + 1 + asked, f"job {job.id} of {stream.id} still keeps {kept}")
@@ -248,7 +248,7 @@ class Invariants:
                 pins = entry.pins - forks
                 require(not pins, f"snapshot {entry.job}@{entry.info.position} is still pinned by {pins}")
                 known.add(entry.info.sha256)
-        for stream in core.streams.values():  # All nodes have said hello since the faults stopped.
+        for stream in core.streams.values():  # All nodes have opened a session since the faults stopped.
             local = [e for e in stream.snapshots.entries() if not e.stored]
             require(not local, f"{stream.id} keeps what is not in the store: {local}")
         require(not core.cluster.tenants, f"tenants are left: {list(core.cluster.tenants)}")
@@ -263,11 +263,11 @@ class Invariants:
             require(set(agent.disk) <= known, f"{agent.node} keeps {sorted(set(agent.disk) - known)}")
 
     def streams(self, core: Core) -> dict[StreamId, Stream]:
-        """All experiments that there are or were."""
+        """Return all current and finished streams."""
         return {**self._over, **core.streams}
 
     def _check_combined(self, stream: Stream, effect: ReportAccepted) -> None:
-        """The last part, and no other, tells what all parts are together."""
+        """Check that only the last part of an evaluation brings the combined metrics."""
         position = effect.report.position
         count = _parts_of(stream)
         parts = [part for *job, part, at in self._evaluated if (tuple(job), at) == ((stream.id, effect.job), position)]
@@ -278,7 +278,7 @@ class Invariants:
         self._positions.setdefault((stream.id, effect.job), []).append(position)
 
     def _check_told(self, experiment: Experiment, stream: Stream) -> None:
-        """A generator is told what it reads: each accepted report of its jobs once, in their order, and how jobs ended."""
+        """Check that a generator got each accepted report once and in order, and each end of a job, as far as it reads them."""
         reads, calls = experiment.settings.generator_reads, experiment.generator_calls
         for job in (job for job in stream.jobs.values() if job.experiment is experiment):
             where = f"the generator of {experiment.id}, which reads {reads}, on job {job.id}"
@@ -311,7 +311,7 @@ class Invariants:
 
 
 def _parts_of(stream: Stream) -> int:
-    """How many parts an evaluation has."""
+    """Return the number of parts of an evaluation."""
     return PARTS if stream.data is None else sum(name.startswith("eval/") for name in stream.data.partitions)
 
 
@@ -326,7 +326,10 @@ def _usable(core: Core) -> int:
 
 
 def _asked(stream: Stream, job: Job) -> set[int]:
-    """Where the policy may fork from a job because it asked for that, or has said so: of some policies, the newest that is there."""
+    """Return the positions from which the policy may fork a job, by its requests or its last `KeepSnapshots`.
+
+    For policies with `forks_newest`, it is only the newest existing one.
+    """
     asked = job.asked if job.kept is None else job.kept
     if not stream.settings.forks_newest:
         return asked
@@ -334,5 +337,5 @@ def _asked(stream: Stream, job: Job) -> set[int]:
 
 
 def _nothing_left(experiment: Experiment) -> bool:
-    """Whether an experiment is over because its policy left jobs behind, which go on if it is extended."""
+    """Return whether an experiment ended with jobs that its policy did not finish, which continue if it is extended."""
     return experiment.reason is not None and experiment.reason.code is ReasonCode.NOTHING_LEFT

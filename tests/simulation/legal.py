@@ -1,4 +1,4 @@
-"""What must hold in every state of the core, and of what it says, whatever came before."""
+"""Invariants of every single state of the core and of its effects, without history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 
-# The documented state table, written down a second time: the core's own may be patched by a seeded bug.
+# A second copy of the documented state table, since a seeded bug may patch that of the core.
 LEGAL = {
     before: set(after.split())
     for before, after in {
@@ -35,7 +35,7 @@ LEGAL = {
 
 
 PARTS = 3
-"""Partitions that the probe `hops` evaluates on."""
+"""The number of partitions on which the probe `hops` evaluates."""
 
 
 class InvariantError(AssertionError):
@@ -43,7 +43,7 @@ class InvariantError(AssertionError):
 
 
 def require(holds: object, text: str, *values: object) -> None:
-    """Raises InvariantError unless it holds; the text is formatted with the values only then, for that costs most."""
+    """Raise InvariantError unless `holds` is true; the text is formatted only then, since formatting is slow."""
     if not holds:
         raise InvariantError(text.format(*values) if values else text)
 
@@ -155,7 +155,7 @@ def _check_idle(stream: Stream, job: Job) -> None:
 
 
 def check_quota(stream: Stream) -> None:
-    """The bytes are counted as they are, and above the quota there is only what somebody needs."""
+    """Check that the size of all snapshots is correct, and that above the quota all remaining snapshots are needed."""
     sizes = {entry.info.sha256: entry.info.size for entry in stream.snapshots.entries()}
     total = sum(sizes.values())
     require(
@@ -184,18 +184,18 @@ def check_quota(stream: Stream) -> None:
 
 
 def _vital(stream: Stream, entry: SnapshotEntry) -> bool:
-    """Written down a second time, apart from the core's own."""
+    """Return whether a snapshot is needed, by a definition independent of the core's."""
     job, position = stream.jobs[entry.job], entry.info.position
     others = stream.snapshots.of(job.id)
     later = [e for e in others if e.info.position > position]
     newest = not later or (entry.stored and not any(e.stored for e in later))
     if later and later[-1].by_order and not later[-1].stored and len(later[-1].nodes) == 1:
-        # Else the loss of one node cost more than that.
+        # Otherwise the loss of one node would cost more than one unit.
         elsewhere = [e for e in others[:-1] if e.stored or e.nodes - later[-1].nodes]
         newest = newest or entry in elsewhere[-1:]
     running = stream.state in (ExperimentState.RUNNING, ExperimentState.PAUSING, ExperimentState.PAUSED)
     may_fork = running or job.experiment.out_of_time
-    # Other experiments of the group that train alike may still fork from a job that ended with its experiment.
+    # Other experiments of the group with the same training may still fork from a job that ended with its experiment.
     plan = job.experiment.settings.plan
     borrowers = [m for m in stream.experiments.values() if m is not job.experiment and plan and m.settings.plan == plan]
     lends = job.lends and any(not m.state.ended and m.state is not ExperimentState.ENDING for m in borrowers)

@@ -1,4 +1,4 @@
-"""The probe policies: those that between them use every primitive of the policy interface, and a real one."""
+"""The probe policies, which together use every primitive of the policy interface; one is a real policy."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from hopyard_policies.stage_tree.policy import StageTreePolicy
 
 
 def create_enough(cluster: Cluster, wanted: int) -> None:
-    """Makes new jobs until so many are on their way."""
+    """Create jobs until `wanted` jobs are CREATING."""
     coming = sum(job.state is JobState.CREATING for job in cluster.jobs.values())
     for _ in range(min(wanted - coming, cluster.experiment.jobs_left)):
         cluster.create_job()
 
 
 class Predict(Policy):
-    """Asks for a prediction at boundaries, goes on up to the next one meanwhile, and terminates on what it hears."""
+    """A policy that requests a prediction at each boundary, trains on meanwhile, and terminates jobs by the answers."""
 
     boundary = 3
 
@@ -77,7 +77,7 @@ class Predict(Policy):
 
 
 class Rungs(Policy):
-    """Asynchronous halving: pauses at rungs, promotes from a snapshot, in memory at once, or from a parked run later."""
+    """A policy of asynchronous halving: it suspends or parks jobs at rungs, and promotes them from a snapshot or in memory."""
 
     positions = (2, 4, 8)
 
@@ -162,7 +162,7 @@ class Rungs(Policy):
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         self.parked.pop(run.job, None)
         if cluster.jobs[run.job].state.ended:
-            for rung in self.positions:  # A failed job stands in nobody's way.
+            for rung in self.positions:  # A failed job does not block others.
                 self.promoted[rung].add(run.job)
         self._promote_parked(cluster)
 
@@ -178,7 +178,7 @@ class Rungs(Policy):
 
 
 class Tree(Policy):
-    """Forks children from snapshots that it asks running parents for, and answers jobs from others' results."""
+    """A policy that forks jobs from snapshots which it requests of running jobs, and answers jobs from the results of others."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, tuple[str, int]] = {}
@@ -230,7 +230,7 @@ class Tree(Policy):
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         done = cluster.jobs[run.job]
         if done.state is JobState.COMPLETED and self.answered < 3:
-            # Another experiment copies the results as reports of its own job, so it may only have those of an equal training.
+            # An answered job gets the reports as its own, so it must have the same training, and may not be of another experiment.
             idle = [job for job in cluster.idle_jobs() if job.experiment == done.experiment]
             twins = [job for job in idle if job.attempt == 0 and job.fork_position <= done.high_water]
             if twins:
@@ -245,7 +245,7 @@ class Tree(Policy):
 
 
 class Hops(Policy):
-    """Models hop over partitions, a unit at a time and not to be preempted; evaluated by parts; some units take a gang."""
+    """A policy of model hops: units are not preemptible, evaluations are by parts, and some units train on a gang."""
 
     partitions = ("p0", "p1", "p2")
     gang_every = 4
@@ -328,7 +328,10 @@ class Hops(Policy):
 
 
 class Pairs(Policy):
-    """Trains every job on two slots at once, by stretches; some may not be preempted, and at some ends the run goes on."""
+    """A policy that trains each job on two slots, a stretch at a time.
+
+    Some runs are not preemptible, and some continue at the end of a stretch.
+    """
 
     stretch = 3
 
@@ -355,14 +358,14 @@ class Pairs(Policy):
 
 
 class Barrier(DefaultPolicy):
-    """The default policy in rounds: it says how many slots it can use, often none, and wants every job trained to its end."""
+    """The default policy with barriers, a demand that is often 0, and no job ended early."""
 
     def __init__(self) -> None:
         super().__init__(barrier=True, epoch=2)
 
 
 class Stages(StageTreePolicy):
-    """Trains common beginnings of sequences once; clients' requests come in between."""
+    """A stage tree: it trains common prefixes of sequences once, and serves requests of clients."""
 
     ends_jobs = False
 
@@ -381,4 +384,4 @@ PROBES: dict[str, type[Policy]] = {
 }
 
 CONTENT_AT_THE_END = frozenset({"predict", "pairs", "barrier"})
-"""Probes that decide nothing about a run that has trained its job to the end: it may as well end by itself."""
+"""Probes that make no decision about a run at the end of its job, so that the run can end by itself."""

@@ -1,4 +1,4 @@
-"""A simulated training process and its channel: what a runner does between its commands and its reports."""
+"""A simulated training process and its channel: the behaviour of a runner between its commands and its reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """One process of a run (`alive` while it has its slot) and its channel, which outlives it until all is said."""
+    """One process of a run and its channel.
+
+    The process is `alive` while it has its slot; the channel lasts until all messages are acknowledged.
+    """
 
     def __init__(self, agent: Agent, key: RunKey, start: Start) -> None:
         self.agent = agent
@@ -30,7 +33,7 @@ class Process:
         self.received = 1
         self.shipping: dict[str, int] = {}
         self.over = False
-        # What the runner knows.
+        # The state of the runner.
         self.loaded = False
         self.waiting = False
         self.parked = False
@@ -47,19 +50,19 @@ class Process:
         self.rates = training.Rates(start.hyperparameters)
         self.together = (
             len(start.rank_nodes) if start.place is not None else 1
-        )  # Units of an iteration: one of each partition.
-        self.unsaved: list[int] = []  # States since it has loaded or saved one.
+        )  # Units of an iteration: one for each partition.
+        self.unsaved: list[int] = []  # States since it last loaded or saved one.
 
     # ---------------------------------------------------------------------------------------------------------- channel
 
     def say(self, body: RunBody) -> None:
-        """Numbers a message, keeps it until it is acknowledged, and sends it."""
+        """Number a message, store it until it is acknowledged, and send it."""
         self.sent += 1
         self.unacknowledged[self.sent] = body
         self.agent.send_message(self.key, self.sent, body)
 
     def acknowledge(self, sequence: int) -> None:
-        """The scheduler has everything up to a sequence; snapshots among that are shipped from now on."""
+        """Take an acknowledgement of all messages up to a number; start the upload of the snapshots in them."""
         for number in [n for n in self.unacknowledged if n <= sequence]:
             body = self.unacknowledged.pop(number)
             taken = body.snapshot if isinstance(body, SnapshotTaken | Ended) else None
@@ -76,7 +79,7 @@ class Process:
         if blob is not None and self.agent.world.happens(self.agent.rates.not_stored):
             self.agent.world.fault("snapshot not stored", taken.sha256)
             self.say(SnapshotStored(taken.position, taken.sha256, "the store is full"))
-        elif blob is not None:  # Otherwise nobody needs it any more.
+        elif blob is not None:  # Otherwise it is not needed any more.
             self.agent.store.put(blob, self.key.stream)
             self.agent.world.note(self.agent.node, "stores", taken.sha256, "for", self.key)
             self.say(SnapshotStored(taken.position, taken.sha256))
@@ -87,7 +90,7 @@ class Process:
             self.agent.forget(self.key)
 
     def reported(self, sha256: str) -> bool:
-        """Whether a message that is not acknowledged yet speaks of a snapshot."""
+        """Return whether an unacknowledged message contains a snapshot."""
         bodies = self.unacknowledged.values()
         return any(
             body.snapshot is not None and body.snapshot.sha256 == sha256
@@ -98,7 +101,7 @@ class Process:
     # ----------------------------------------------------------------------------------------------------------- running
 
     def begin(self) -> None:
-        """Loads the state and starts training."""
+        """Load the state and start training."""
         if not self.alive:
             return
         world = self.agent.world
@@ -134,7 +137,7 @@ class Process:
             self._leave()
 
     def _follow(self) -> None:
-        """What may happen to another rank than 0 while that one leads."""
+        """Let a rank other than 0 run, fail or crash while rank 0 leads."""
         if not self.alive:
             return
         agent, world = self.agent, self.agent.world
@@ -148,7 +151,7 @@ class Process:
             world.later(world.rng.uniform(0.2, 1.0), self._follow)
 
     def _tell_gang(self, ended: Ended) -> None:
-        """The other ranks of a gang feel over their connections that one of them is gone; rank 0 leads them to a good end."""
+        """Inform the other ranks of a gang that this rank is gone, or, as rank 0, that the run ends."""
         world = self.agent.world
         broken = ended.reason in (RunEndReason.LOST, RunEndReason.FAILED)
         if self.key.rank and not broken:
@@ -160,7 +163,7 @@ class Process:
                 world.later(world.rng.uniform(0.01, 1.0), other.hear, theirs)
 
     def hear(self, ended: Ended) -> None:
-        """Another rank is gone, or rank 0 says that the run ends."""
+        """End because another rank is gone, or because rank 0 ends the run."""
         if self.alive and self.loaded:
             self.finish(Ended(ended.reason, self.position, cause=ended.cause))
 
@@ -217,18 +220,18 @@ class Process:
             self.finish(Ended(RunEndReason.SUSPENDED, self.position, self._save() if training_run else None))
 
     def _lose(self) -> None:
-        """What it has trained and not saved is lost."""
+        """Record the unsaved states as lost."""
         self.agent.world.lost.update((self.key.stream, self.key.job, state) for state in self.unsaved)
         self.unsaved.clear()
 
     def kill(self) -> None:
-        """The process is gone, without a word."""
+        """Kill the process without a message."""
         if self.alive:
             self._lose()
         self.alive = False
 
     def finish(self, ended: Ended) -> None:
-        """The process leaves its slot."""
+        """End the process: free its slot and send its last message."""
         self.alive = False
         self.over = True
         self.agent.left(self)
@@ -238,7 +241,7 @@ class Process:
     # --------------------------------------------------------------------------------------------------------- commands
 
     def take(self, sequence: int, body: CommandBody) -> None:
-        """Takes the next command; repeated ones and those after a gap change nothing."""
+        """Take a command; ignore repeated ones and those after a gap."""
         if sequence == self.received + 1:
             self.received = sequence
             if self.alive:
@@ -278,7 +281,7 @@ class Process:
 
     @property
     def start_position(self) -> int:
-        """Where it starts or started."""
+        """The position at which it starts or started."""
         return self.start.snapshot.position if self.start.snapshot is not None else 0
 
     def _decide(self, body: Decide) -> None:

@@ -1,4 +1,4 @@
-"""One seeded schedule: a cluster, an experiment of a probe policy, faults, and then the quiet in which all must end."""
+"""One seeded schedule: a cluster, experiments of a probe policy, faults, and then a quiet time in which all must end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DATA = PlacedData(
         for name, nodes in (("train/0", ("n1", "n2")), ("train/1", ("n2", "n3")), ("eval/0", ("n1", "n3")))
     ),
 )
-"""What probes that evaluate train on: each partition on two of the nodes."""
+"""The data set of the probes that evaluate: each partition is on two of the nodes."""
 
 _READS: list[Literal["nothing", "finals", "reports"]] = ["nothing", "finals", "reports"]
 QUIET_LIMIT = 3000.0  # Virtual seconds within which everything ends once faults have stopped.
@@ -51,7 +51,7 @@ EVENT_LIMIT = 6000  # Core events of one schedule: more is a livelock.
 
 @dataclass(slots=True)
 class Outcome:
-    """What one schedule showed. `error` is empty if every invariant held."""
+    """The outcome of one schedule; `error` is empty if every invariant held."""
 
     seed: str
     events: int
@@ -62,7 +62,7 @@ class Outcome:
 
 
 class Schedule:
-    """A schedule; the same probe, seed and number of events give the same one."""
+    """One schedule; the same probe, seed and number of events give the same schedule."""
 
     def __init__(self, probe: str, seed: int, events: int, trace: bool = False) -> None:
         self.probe = probe
@@ -82,7 +82,7 @@ class Schedule:
         self.created = 0
         self._choices = random.Random(
             f"snapshots of {self.seed}"
-        )  # Its own, so that the other choices stay what they were.
+        )  # A separate generator, so that other choices do not change.
         self._more = random.Random(f"people of {self.seed}")
         self._quiet = random.Random(f"quiet policies of {self.seed}")
         self._late = random.Random(f"more time of {self.seed}")
@@ -90,13 +90,13 @@ class Schedule:
         self.paused: set[str] = set()
 
     def tempered(self, rates: faults.Rates) -> faults.Rates:
-        """Which of the faults that were drawn strike: all."""
+        """Return the fault rates to use; a subclass can change the drawn ones."""
         return rates
 
     # ------------------------------------------------------------------------------------------------------------- run
 
     def run(self) -> Outcome:
-        """Runs it to its end."""
+        """Run the schedule to its end."""
         error = ""
         try:
             self._begin()
@@ -152,7 +152,7 @@ class Schedule:
                 raise InvariantError(f"the schedule stands still at {scheduler.events} events")
 
     def _settle(self) -> None:
-        """Faults stop; everything must end."""
+        """Stop the faults and wait until everything has ended."""
         world, scheduler = self.world, self.scheduler
         world.faulty = False
         world.note("faults stop")
@@ -165,7 +165,7 @@ class Schedule:
         self.invariants.ended(scheduler.core, world.orphans)
 
     def _sweep(self) -> None:
-        """Every agent says hello once more, and what is left is cleared away."""
+        """Let every agent open a new session, so that leftovers are deleted."""
         for agent in self.agents.values():
             agent.drop()
         end = self.world.now + 20.0
@@ -239,7 +239,7 @@ class Schedule:
         settings = self.adapted(settings)
         if policy.evaluates:
             data = DATA
-            if policy.nodes is Policy.nodes:  # It needs slots on nodes that hold all the data between them.
+            if policy.nodes is Policy.nodes:  # It needs slots on nodes that together have all the data.
                 settings = replace(settings, slots=None, concurrency=None)
         name = f"x{self.created + 1}"
         core = self.scheduler.core
@@ -257,10 +257,10 @@ class Schedule:
             if not self.scheduler.journalled(name):
                 for info in (info for trial in earlier for info in trial.snapshots):
                     self.store.drop(info.sha256, name)
-        self.created += self.scheduler.journalled(name)  # It is not there if the scheduler crashed over it.
+        self.created += self.scheduler.journalled(name)  # It is missing if the scheduler crashed meanwhile.
 
     def _earlier(self, name: str) -> tuple[EarlierTrial, ...]:
-        """What all experiments have trained so far; what the store has of it is the new one's, too."""
+        """Return the results of all experiments so far, and add the new experiment as an owner of their stored snapshots."""
         assert self.scheduler.core is not None
         found = []
         for stream in self.invariants.streams(self.scheduler.core).values():
@@ -277,15 +277,15 @@ class Schedule:
         return tuple(found)
 
     def adapted(self, settings: Settings) -> Settings:
-        """The terms of an experiment that is about to be created: as they were drawn."""
+        """Return the settings of a new experiment; a subclass can change the drawn ones."""
         return settings
 
     def joins(self, drawn: float) -> bool:
-        """Whether an experiment joins one that is there."""
+        """Return whether a new experiment joins an existing one."""
         return drawn < 0.4
 
     def _announce(self) -> None:
-        """Says which nodes hold what: all that are there hold what they always did."""
+        """Announce the data of the nodes that are up; each always has the same partitions."""
         self.world.later(1.0, self._announce)
         core = self.scheduler.core
         if core is None:
@@ -310,7 +310,7 @@ class Schedule:
             self._choices.choice(list(self.agents.values())).make_room()
 
     def _need_room_again(self) -> None:
-        """The store needs the room of some snapshots of an experiment, whether it needs them or not."""
+        """Let the store evict some snapshots of an experiment, needed or not."""
         if not self.world.faulty:
             return
         self.world.later(self._room.uniform(0.5, 5.0), self._need_room_again)
@@ -388,7 +388,7 @@ class Schedule:
             self.world.later(self.world.rng.choice([5.0, 20.0]), self._renew, agent)
 
     def _renew(self, agent: Agent) -> None:
-        """The person who drained the node has done what was to be done there: its agent is started anew."""
+        """Restart the agent of a drained node after its maintenance."""
         if agent.alive:
             agent.die(disk_lost=False)
             self.world.later(self.world.rng.choice([0.5, 14.0]), agent.rise)
@@ -428,7 +428,7 @@ class Schedule:
                 self.world.later(1.0, self._resume, stream, experiment)
 
     def _hold_again(self) -> None:
-        """A person pauses a job for a while, or changes a limit."""
+        """Let a person pause a job for a while, or change a limit."""
         if not self.world.faulty:
             return
         self.world.later(self._more.uniform(2.0, 15.0), self._hold_again)
@@ -455,7 +455,7 @@ class Schedule:
         self.world.later(self._more.uniform(0.2, 20.0), self._let_go, stream.id, job)
 
     def _more_time_again(self) -> None:
-        """A person gives more time to what had to stop for want of it."""
+        """Let a person extend the time of an experiment that ran out of time."""
         if not self.world.faulty:
             return
         self.world.later(self._late.uniform(1.0, 15.0), self._more_time_again)
@@ -468,7 +468,7 @@ class Schedule:
         late = [
             (stream, m) for stream in streams for m in stream.experiments.values() if m.state.ended and m.out_of_time
         ]
-        if late and self.scheduler.crash is None:  # Else it would be lost, and nobody would know that it is over.
+        if late and self.scheduler.crash is None:  # Otherwise a crash could lose it unnoticed.
             stream, experiment = self._late.choice(late)
             self.world.fault("more time by a person", experiment.id)
             self.scheduler.reopened(stream.id, experiment.id)
@@ -479,7 +479,7 @@ class Schedule:
             self.scheduler.handle(more)
 
     def _let_go(self, experiment: str, job: str) -> None:
-        """The person resumes the job, and looks whether that was heard; sometimes ends it instead."""
+        """Let the person resume or, sometimes, end the job, and repeat that until it has taken effect."""
         core = self.scheduler.core
         stream = core.streams.get(StreamId(experiment)) if core is not None else None
         if core is None or (stream is not None and core.awaits_answer(StreamId(experiment))):
@@ -489,7 +489,7 @@ class Schedule:
             end = self._more.random() < 0.1
             ended = JobOperated(now, StreamId(experiment), TerminateJob(job))
             self.scheduler.handle(ended if end else JobHeld(now, StreamId(experiment), job, False))
-            self.world.later(1.0, self._let_go, experiment, job)  # It may have been lost in a crash.
+            self.world.later(1.0, self._let_go, experiment, job)  # A crash may have lost it.
 
     def _request(self) -> None:
         core = self.scheduler.core
@@ -498,5 +498,5 @@ class Schedule:
 
 
 def run(probe: str, seed: int, events: int = 200, trace: bool = False) -> Outcome:
-    """Runs one schedule."""
+    """Run one schedule and return its outcome."""
     return Schedule(probe, seed, events, trace).run()

@@ -1,4 +1,4 @@
-"""The simulated shell around the real core and the real policy host: journal first, then the effects."""
+"""The simulated shell of the real core and policy host: it writes the journal first, then executes the effects."""
 
 from __future__ import annotations
 
@@ -61,24 +61,24 @@ LIVELOCK = 500
 
 
 class Watcher(Protocol):
-    """Sees every step of the core."""
+    """The interface of the checks that follow every step of the core."""
 
     def handled(self, core: Core, event: Event, effects: list[Effect]) -> None:
-        """The core took an event."""
+        """Check an event that the core handled."""
 
     def journalled(self, core: Core, effects: list[Effect]) -> None:
-        """A batch is in the journal."""
+        """Check a batch of effects that was written to the journal."""
 
     def reread(self, stream: Stream) -> None:
-        """A finished experiment is as its journal has it: its last events were lost in a crash."""
+        """Replace the state of a finished experiment by that of its journal, after a crash lost its last events."""
 
 
 class BrokenPolicyError(AssertionError):
-    """A policy failed, or does not answer the same up-calls in the same way."""
+    """Raised if a policy fails, or answers the same up-calls in different ways."""
 
 
 def _predicted(question: dict[str, Any]) -> Prediction:
-    """That the curve stays at its mean, at the horizon alone."""
+    """Predict that the curve stays at its mean, at the horizon only."""
     curve = Curve(tuple(question["curve"]["positions"]), tuple(question["curve"]["values"]))
     expected = sum(curve.values) / len(curve.values) if curve.values else 0.0
     if curve.positions and curve.positions[-1] >= question["horizon"]:
@@ -90,7 +90,7 @@ _PAUSED = (ExperimentState.PAUSED, ExperimentState.PAUSING)
 
 
 class Scheduler:
-    """The core between its journal and the world. `core` is None while it is down."""
+    """The core with its journal and its simulated surroundings; `core` is None while it is down."""
 
     def __init__(
         self,
@@ -111,13 +111,13 @@ class Scheduler:
         self.propose = propose
         self.core: Core | None = Core()
         self.hosts: dict[str, PolicyHost] = {}
-        self.given_up: set[str] = set()  # Policies that took too long: to be made again from the journal.
+        self.given_up: set[str] = set()  # Policies that took too long, to be rebuilt from the journal.
         self.inboxes: dict[str, deque[tuple[StreamEvent, Agent | None]]] = {}
         self.journal: dict[str, list[Event]] = {}
         self.sessions: dict[str, int] = {}
         self.silences: dict[str, int] = {}
-        self.finished: set[str] = set()  # Streams that are over, by the journal's projection.
-        self.over: set[str] = set()  # And experiments.
+        self.finished: set[str] = set()  # Finished streams, by the journal's projection.
+        self.over: set[str] = set()  # Finished experiments.
         self.events = 0
         self.crash: str | None = None  # "journalled" or "lost": what happens to the next batch.
         self.life = 1
@@ -126,7 +126,7 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------------------------- events
 
     def handle(self, event: Event, sender: Agent | None = None) -> None:
-        """Takes an event from outside: core, policies, journal, effects."""
+        """Handle an external event: core, policies, journal, effects."""
         core = self.core
         if core is None:
             return
@@ -137,7 +137,7 @@ class Scheduler:
         self._run(core, deque([event]), [], sender)
 
     def reopened(self, stream: str, experiment: str) -> None:
-        """An experiment that is over goes on: its journal is read again."""
+        """Mark a finished experiment as open again, so that its journal is read at a recovery."""
         self.finished.discard(stream)
         self.over.discard(experiment)
 
@@ -168,7 +168,7 @@ class Scheduler:
         self.over.update(m.id for stream in core.streams.values() for m in stream.experiments.values() if m.state.ended)
         self.watcher.journalled(core, batch)
         if self.crash == "journalled":
-            # Finished experiments are not read again, so what their last batch wanted deleted stays in the store.
+            # Finished experiments are not loaded again, so deletions of their last batch are never executed in the store.
             forgotten = [e for e in batch if isinstance(e, ForgetSnapshot) and e.stream in self.finished]
             self.world.orphans.update(e.sha256 for e in forgotten)
             self._go_down("before its last effects were carried out")
@@ -197,7 +197,7 @@ class Scheduler:
             events.append(answer)
 
     def _thought(self, life: int, call: UpCall, seen: object) -> None:
-        """A policy has thought for a while, and its experiment must be as it was; then it answers, or is given up."""
+        """Check that the experiment did not change while its policy computed, and deliver the answer or give the policy up."""
         core, name = self.core, call.stream
         if core is None or life != self.life:
             return
@@ -226,13 +226,13 @@ class Scheduler:
             self._run(core, deque([replace(event, at=self.world.now)]), [], sender)
 
     def _make_again(self, name: str, call: UpCall) -> None:
-        """Another policy gets the memory of the one that was given up."""
+        """Rebuild the state of a policy that was given up, from the journal."""
         self.given_up.discard(name)
         pending = self._refeed(Core(), name, self.journal[name])
         assert pending == call, f"{name}: the journal leads to {pending}, made was {call}"
 
     def _resume(self, name: str) -> None:
-        """A person resumes what was paused because its policy took too long."""
+        """Let a person resume experiments that were paused because their policy took too long."""
         stream = self.core.streams.get(StreamId(name)) if self.core is not None else None
         if self.core is not None and (stream is None or stream.state.ended):
             return
@@ -325,7 +325,7 @@ class Scheduler:
         result: Any = None
         error = ""
         if ask.kind == "create_job":
-            seed = training.mix(int(ask.payload["job"]), 77)  # Two experiments train the same, and share bytes.
+            seed = training.mix(int(ask.payload["job"]), 77)  # Two experiments have the same training and share bytes.
             result = self.propose(seed)
         elif self.world.happens(self.rates.failed_answer):
             self.world.fault("failed answer", ask.kind)
@@ -342,7 +342,7 @@ class Scheduler:
             self.world.later(delay + rng.uniform(0.0, 5.0), self._answered, 0, answered)
 
     def _answered(self, life: int, answered: Answered) -> None:
-        # What was asked by an earlier life does not reach this one, except by the fault of a repetition.
+        # Answers to an earlier incarnation do not reach this one, except as a repeated answer.
         if life in (0, self.life) and self._has(answered.stream):
             self.handle(replace(answered, at=self.world.now))
 
@@ -359,12 +359,12 @@ class Scheduler:
             self.handle(TimerElapsed(self.world.now, StreamId(experiment), ticket))
 
     def knows(self, experiment: str, sha256: str) -> bool:
-        """Whether the core is up and an experiment of its refers to a snapshot."""
+        """Return whether the core is up and has the snapshot in an experiment."""
         stream = self.core.streams.get(StreamId(experiment)) if self.core is not None else None
         return stream is not None and stream.snapshots.holds(sha256)
 
     def journalled(self, experiment: str) -> bool:
-        """Whether the journal has the event that made an experiment."""
+        """Return whether the journal has the event that created an experiment."""
         return experiment in self.journal or any(
             isinstance(event, ExperimentJoined) and event.experiment == experiment
             for events in self.journal.values()
@@ -377,7 +377,7 @@ class Scheduler:
     # --------------------------------------------------------------------------------------------------------- from agents
 
     def hello(self, agent: Agent, session: int, event: NodeJoined) -> None:
-        """An agent opens its session."""
+        """Open the session of an agent."""
         if self.core is None or agent.session != session or not agent.alive:
             return
         self.sessions[agent.node] = session
@@ -386,27 +386,27 @@ class Scheduler:
         self.handle(replace(event, at=self.world.now), agent)
 
     def message(self, agent: Agent, event: RunMessage) -> None:
-        """A run's message arrives, perhaps one from an older session."""
+        """Take a message of a run, also of an older session."""
         if self.core is not None:
             self.handle(replace(event, at=self.world.now), agent)
 
     def shipped(self, agent: Agent, event: SnapshotShipped) -> None:
-        """What became of an order arrives, perhaps from an older session."""
+        """Take the answer to an upload order, also of an older session."""
         if self.core is not None:
             self.handle(replace(event, at=self.world.now), agent)
 
     def evicted(self, agent: Agent, session: int, snapshots: tuple[str, ...]) -> None:
-        """An agent made room; what was said on an older session is lost."""
+        """Take the list of evicted copies; that of an older session is dropped."""
         if self.core is not None and agent.session == session:
             self.handle(NodeEvicted(self.world.now, agent.node, snapshots), agent)
 
     def acknowledged(self, key: RunKey, sequence: int) -> None:
-        """An agent has taken commands over."""
+        """Take an agent's acknowledgement of commands."""
         if self.core is not None:
             self.core.acknowledge(key, sequence)
 
     def session_dropped(self, node: str) -> None:
-        """A session broke: the node's lease runs from now on, until its next hello."""
+        """Close the session of a node; its lease runs until its next hello."""
         self.sessions.pop(node, None)
         self.silences[node] = self.silences.get(node, 0) + 1
         self.world.later(LEASE, self._expire, self.life, node, self.silences[node])
@@ -432,7 +432,7 @@ class Scheduler:
         self.world.later(down, self._rise, old if mode == "journalled" else None)
 
     def _rise(self, old: Core | None) -> None:
-        """Recovery from the journal; what the old core knew must be known again."""
+        """Recover from the journal; the state must equal that of the old core."""
         core = Core()
         pending: list[UpCall] = []
         for event in self.journal.get(CLUSTER_STREAM, []):
@@ -458,7 +458,7 @@ class Scheduler:
         self._run(core, deque(), pending, None)
 
     def _reread_finished(self, lost: set[str]) -> None:
-        """Undoes lost events of finished experiments: the next scheduler does not read these, so their state is not restored."""
+        """Reset finished experiments that lost events to the state of their journal, since a recovery does not load them."""
         for name in sorted(lost & self.finished):
             core = Core()
             self._refeed(core, name, self.journal[name])
@@ -466,7 +466,10 @@ class Scheduler:
             self.watcher.reread(core.streams[StreamId(name)])
 
     def _refeed(self, core: Core, name: str, events: list[Event]) -> UpCall | None:
-        """Re-applies a journal. An up-call is made when its recorded answer comes: on the state it was first made on."""
+        """Replay a journal.
+
+        Each up-call is repeated before its recorded answer, on the state of its first time; return the one without an answer.
+        """
         call: UpCall | None = None
         for event in events:
             if isinstance(event, PolicyAnswered):

@@ -1,4 +1,4 @@
-"""Built-in policies under the same faults as the probes, in a few schedules each."""
+"""Tests of the built-in policies under the same faults as the probes, with a few schedules each."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.simulation.schedule import Schedule, run
 
 
 class Bandit(BanditPolicy):
-    """Judges often enough to end some of these short jobs."""
+    """A bandit policy with boundaries frequent enough to terminate some of these short jobs."""
 
     def __init__(self) -> None:
         super().__init__(evaluation_boundary=2, epsilon=0.2)
 
 
 class Ends(Predict):
-    """Ends the experiment, with a winner or without one, once some jobs have trained half-way."""
+    """A policy that ends the experiment, with or without a winner, when two jobs have trained half-way."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,35 +42,35 @@ class Ends(Predict):
 
 
 class Median(MedianPolicy):
-    """Judges as early as that."""
+    """A median policy with boundaries as frequent."""
 
     def __init__(self) -> None:
         super().__init__(evaluation_boundary=2, least_jobs=1)
 
 
 class Pbt(PbtPolicy):
-    """Small populations with an interval as short, so that many members are replaced."""
+    """Population based training with small populations and short intervals, so that many members are replaced."""
 
     def __init__(self) -> None:
         super().__init__(population=3, interval=2, truncation=0.5)
 
 
 class Asha(AshaPolicy):
-    """Rungs at 1, 2, 4 and on, in two brackets, so that short jobs are promoted again and again."""
+    """Asynchronous halving with rungs at 1, 2, 4, ... in two brackets, so that short jobs are promoted repeatedly."""
 
     def __init__(self) -> None:
         super().__init__(eta=2, brackets=[0, 1])
 
 
 class Sha(ShaPolicy):
-    """The same rungs, and brackets that are decided with the few jobs that there are."""
+    """Synchronous halving with the same rungs, and brackets small enough for the few jobs."""
 
     def __init__(self) -> None:
         super().__init__(eta=2, brackets=[0, 1], width=3)
 
 
 class Mop(MopPolicy):
-    """Holds every epoch that a job has been through against what it was trained on, and when."""
+    """Model hopper parallelism that asserts that no job visits a partition twice in an epoch."""
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**{"barrier": True, **parameters})
@@ -80,7 +80,7 @@ class Mop(MopPolicy):
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         unit = self._visits.running.get(run.job)
         if unit is not None and run.mode is RunMode.TRAIN:
-            # What is lost may be found again, with its node.
+            # A lost unit can return with its node.
             for position, name in enumerate(unit.partitions, unit.position):
                 self.trained.setdefault(run.job, {}).setdefault(position, name)
         if unit is not None and run.mode is RunMode.TRAIN and run.resume_position > unit.position:
@@ -98,7 +98,7 @@ class Mop(MopPolicy):
 
 
 class MopGangs(Mop):
-    """Trains on gangs wherever there are fewer jobs than slots."""
+    """Model hopper parallelism that trains on gangs whenever there are fewer jobs than slots."""
 
     made: ClassVar[list[MopGangs]] = []
 
@@ -111,35 +111,35 @@ ELASTIC = {"profile": {1: 8.0, 2: 4.4, 3: 3.2}, "pause": 0}
 
 
 class InPairs(DefaultPolicy):
-    """Trains each job on two slots or three."""
+    """The default policy with elastic jobs on two or three slots."""
 
     def __init__(self) -> None:
         super().__init__(elastic={"profile": {2: 4.4, 3: 3.0}, "pause": 0})
 
 
 class ElasticMedian(MedianPolicy):
-    """Ends jobs early that it moves from gang to gang."""
+    """A median policy with elastic jobs, which it terminates early."""
 
     def __init__(self) -> None:
         super().__init__(evaluation_boundary=2, least_jobs=1, elastic=ELASTIC)
 
 
 class MeasuringAsha(AshaPolicy):
-    """Promotes jobs while it finds out how they scale."""
+    """Asynchronous halving that profiles its elastic jobs."""
 
     def __init__(self) -> None:
         super().__init__(eta=2, brackets=[0, 1], elastic={"pause": 0, "efficiency": 0.05})
 
 
 class Planned(Mop):
-    """With pilots, and plans that come late."""
+    """Model hopper parallelism with pilots and with plans that arrive late."""
 
     def __init__(self) -> None:
         super().__init__(scheduler="milp", pilot=True)
 
 
 class Tuned(Mop):
-    """Ends the jobs that its tuner leaves waiting, when that wants nothing more: here everything must end."""
+    """Model hopper parallelism with a tuner. It terminates the jobs that the tuner leaves waiting, so that everything ends."""
 
     def _turn(self, cluster: Cluster, data: Data) -> None:
         super()._turn(cluster, data)
@@ -150,21 +150,21 @@ class Tuned(Mop):
 
 
 class MopAsha(Tuned):
-    """Promotes after one epoch and after two."""
+    """`mop` with asynchronous halving, promotions after one and two epochs."""
 
     def __init__(self) -> None:
         super().__init__(tuner={"name": "asha", "eta": 2, "r": 1}, barrier=False, configurations=3)
 
 
 class MopHyperband(Tuned):
-    """Loops through brackets in rounds."""
+    """`mop` with Hyperband, whose brackets run in rounds."""
 
     def __init__(self) -> None:
         super().__init__(tuner={"name": "hyperband", "eta": 2})
 
 
 class MopPbt(Tuned):
-    """Copies members after each epoch."""
+    """`mop` with population based training, forks after each epoch."""
 
     forks_newest = True
 
@@ -216,7 +216,7 @@ def test_models_on_gangs_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> 
     outcomes = [run("mop on gangs", seed) for seed in range(12)]
     assert [f"{outcome.seed}: {outcome.error}" for outcome in outcomes if outcome.error] == []
     assert sum(len(step) > 1 for policy in MopGangs.made for step in policy.steps) > 20
-    assert any(len(set(map(len, policy.steps))) > 1 for policy in MopGangs.made)  # Both ways by turns.
+    assert any(len(set(map(len, policy.steps))) > 1 for policy in MopGangs.made)  # Gangs and single slots in turn.
 
 
 def test_experiments_that_their_policies_end_survive_all_faults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_experiments_that_their_policies_end_survive_all_faults(monkeypatch: pyt
 
 
 def test_every_promotion_under_all_faults_is_that_of_algorithm_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An independent judge reads the journals of all searches that are no groups: their ladders are known."""
+    """Check the journals of all searches outside groups, whose rungs are known, with the independent checker."""
     monkeypatch.setitem(PROBES, "asha", Asha)
     promotions = again = 0
     for seed in range(20):

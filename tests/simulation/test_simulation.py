@@ -1,4 +1,4 @@
-"""The part of the fault simulation that runs with the test suite; `python -m tests.simulation` runs the many."""
+"""Tests of the fault simulation with few schedules; `python -m tests.simulation` runs many."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_finished_experiment_keeps_what_its_journal_says_when_a_crash_loses_it
 
 
 def hashes(stream: Stream) -> set[str]:
-    """Hashes of the snapshots that a stream keeps."""
+    """Return the SHA-256 of all snapshots of a stream."""
     return {entry.info.sha256 for entry in stream.snapshots.entries()}
 
 

@@ -1,4 +1,4 @@
-"""On a stage tree nothing is trained twice but what was lost and what was passed before anybody knew of it."""
+"""Tests that a stage tree repeats only training that was lost, or passed unsaved before its use was known."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.simulation.schedule import MAX_POSITION, Schedule
 
 SAVE_EVERY = 2
 State = tuple[str, int]
-"""A state that runs of an experiment came to, or of a group of them."""
+"""(stream, state): a state that runs of an experiment or a group reached."""
 
 
 class Counting(Schedule):
-    """Runners and schedulers die and messages are lost, while clients ask for more; nodes keep what they have, nobody else interferes.
+    """A schedule that counts all training while runners and schedulers crash, messages are lost and clients send requests.
 
-    With `together` others join the first experiment, and some are stopped. All that is trained is counted.
+    Nodes lose no snapshots and no person interferes. With `together`, others join the first experiment, and some are stopped.
     """
 
     def __init__(self, seed: int, events: int = 200, *, together: bool = False) -> None:
@@ -37,7 +37,7 @@ class Counting(Schedule):
             self.world.later(self._chance.uniform(6.0, 25.0), self._stop_one)
 
     def tempered(self, rates: Rates) -> Rates:
-        """Faults that lose nothing but what a runner has not saved."""
+        """Keep only faults that lose no more than the unsaved states of a runner."""
         kept = {
             "user_failure": 0.0,
             "partition": 0.0,
@@ -51,7 +51,7 @@ class Counting(Schedule):
         return replace(rates, crash=max(rates.crash, 0.1), **kept)
 
     def adapted(self, settings: Settings) -> Settings:
-        """Experiments that last until all is trained, and drop nothing to make room; some are open for requests a while longer."""
+        """Let experiments train everything without evictions; some remain open for requests for a while."""
         return replace(
             settings,
             target=None,
@@ -64,11 +64,11 @@ class Counting(Schedule):
         )
 
     def joins(self, drawn: float) -> bool:
-        """Together they always do."""
+        """Let all experiments join the first with `together`."""
         return self._together or super().joins(drawn)
 
     def _stop_one(self) -> None:
-        """A person stops one of several."""
+        """Let a person stop one of several experiments of a group."""
         core = self.scheduler.core
         groups = [stream for stream in core.streams.values() if len(stream.running) > 1] if core is not None else []
         if not groups or (core is not None and core.awaits_answer(groups[0].id)):
@@ -79,13 +79,13 @@ class Counting(Schedule):
         self.scheduler.handle(Operated(self.world.now, groups[0].id, "stop", experiment.id))
 
     def _hold_again(self) -> None:
-        """Nobody pauses or ends a job."""
+        """Do nothing: no person pauses or ends a job."""
 
     def _make_room_again(self) -> None:
-        """Nodes keep what they have."""
+        """Do nothing: nodes evict no copies."""
 
     def _request(self) -> None:
-        """A client asks for something, again and again."""
+        """Let a client send requests repeatedly."""
         if not self.world.faulty:
             return
         self.world.later(self._chance.uniform(0.5, 6.0), self._request)
@@ -96,7 +96,7 @@ class Counting(Schedule):
         stream, experiment = core.find(self._chance.choice(open_ones)) or (None, None)
         assert stream is not None
         assert experiment is not None
-        for more in reversed(range(self._chance.randint(1, 3))):  # The scheduler may die between them.
+        for more in reversed(range(self._chance.randint(1, 3))):  # The scheduler may crash between them.
             wanted = training.sequenced(self._chance.randrange(1000))
             position = self._chance.randint(1, experiment.settings.max_position)
             self.requests += 1
@@ -104,7 +104,7 @@ class Counting(Schedule):
             self.scheduler.handle(asked)
 
     def check(self) -> tuple[int, int]:
-        """Nothing was trained again without a reason. Answers how much was lost, and how much was trained again."""
+        """Check that no state was trained again without a reason; return the numbers of lost and of repeated states."""
         paths: dict[str, dict[str, list[int]]] = {}
         assert self.scheduler.core is not None
         for stream in self.invariants.streams(self.scheduler.core).values():
@@ -125,7 +125,7 @@ class Counting(Schedule):
 
 
 def path(hyperparameters: Mapping[str, object]) -> list[int]:
-    """The states that a trial passes, alone."""
+    """Return the states of a trial that trains alone."""
     rates = training.Rates(hyperparameters)
     state, found = training.initial(rates.before(1)), list[int]()
     for position in range(1, MAX_POSITION + 1):
@@ -135,12 +135,12 @@ def path(hyperparameters: Mapping[str, object]) -> list[int]:
 
 
 def common(one: list[int], other: list[int]) -> int:
-    """How many states two trials have in common."""
+    """Return the number of states that two trials have in common."""
     return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=True))))
 
 
 def by_group(counts: Mapping[tuple[str, str, int], int]) -> Counter[State]:
-    """How often trials of an experiment, or of a group of them, came to a state."""
+    """Return how often each state was reached in each experiment or group."""
     found = Counter[State]()
     for (stream, _, state), times in counts.items():
         found[stream, state] += times

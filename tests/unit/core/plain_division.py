@@ -1,4 +1,4 @@
-"""The division of slots that are not all alike, as directly as it can be said: what `core.cluster.division` must be equal to."""
+"""A simple implementation of the division of slots of several kinds, as a reference for tests of `core.cluster.division`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hopyard_engine.core.cluster.division import Division, SlotKind, SlotRequest
 
 
 def divide_plainly(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Division:
-    """As `divide`, for slots that do not serve everybody singly."""
+    """Return what `divide` must return if not every slot serves every request."""
     handing = Handing(slots, wants)
     open_wants = list(wants)
     while open_wants:
@@ -21,7 +21,7 @@ def divide_plainly(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) 
 
 
 class Handing:
-    """Slots being handed out: `plan` so far, and what is free. Everything is counted anew at each step."""
+    """The state of a division: the `plan` so far and the free slots. Every method counts from scratch."""
 
     def __init__(self, slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> None:
         self.plan: dict[str, Counter[SlotKind]] = {want.claim.name: Counter() for want in wants}
@@ -30,14 +30,14 @@ class Handing:
         self._kinds = {want.claim.name: sorted(kind for kind in slots if want.takes(kind)) for want in wants}
 
     def level(self, want: SlotRequest) -> float:
-        """Slots for each unit of weight, once it has got a further gang."""
+        """Return the slots per unit of weight that the request would have with one further gang."""
         return (self._size(want) + want.gang) / want.claim.weight
 
     def _size(self, want: SlotRequest) -> int:
         return sum(self.plan[want.claim.name].values())
 
     def give(self, want: SlotRequest) -> bool:
-        """Gives a gang of slots, or nothing if it may not have or cannot get so many."""
+        """Add one gang to the plan and return True, or return False if the cap or the free slots do not allow it."""
         if self._size(want) + want.gang > want.claim.cap:
             return False
         plan, free = {name: Counter(kinds) for name, kinds in self.plan.items()}, Counter(self._free)
@@ -47,7 +47,7 @@ class Handing:
         return False
 
     def _give_one(self, want: SlotRequest) -> bool:
-        """Takes a free slot that serves, if need be after others have moved to other kinds."""
+        """Add one slot to the plan of a request, moving other requests to other kinds of slots if necessary; return the success."""
         name = want.claim.name
         came: dict[SlotKind, tuple[SlotKind, str] | None] = dict.fromkeys(self._preferred(name))
         queue = deque(came)
@@ -69,7 +69,7 @@ class Handing:
     def _take(self, name: str, kind: SlotKind, came: Mapping[SlotKind, tuple[SlotKind, str] | None]) -> None:
         self._free[kind] -= 1
         step = came[kind]
-        while step is not None:  # Whoever had a slot of the kind before moves to this one.
+        while step is not None:  # The request that had this kind moves.
             before, mover = step
             self.plan[mover][kind] += 1
             self.plan[mover][before] -= 1
@@ -77,7 +77,7 @@ class Handing:
         self.plan[name][kind] += 1
 
     def _preferred(self, name: str) -> Iterable[SlotKind]:
-        """Kinds that serve: those it holds first, then those that nobody else holds, each time the smallest first."""
+        """Return the kinds that serve the request: first those that it has, then those that no other request has, each by size."""
 
         def rank(kind: SlotKind) -> tuple[int, int, int]:
             if self._unplanned(name, kind) > 0:

@@ -1,4 +1,7 @@
-"""A core with one experiment, driven by hand: agents' words go in, effects come out, a scripted policy answers."""
+"""A test fixture that drives an engine core with one experiment: the test feeds events and messages of agents and inspects the effects.
+
+A function of the test answers the up-calls.
+"""
 
 from __future__ import annotations
 
@@ -47,23 +50,27 @@ E = TypeVar("E")
 
 
 def quiet(call: Call) -> tuple[Decision | None, list[Command]]:
-    """A policy that lets everything go on."""
+    """Answer an up-call with CONTINUE where a decision is due, and without commands."""
     return (Decision.proceed() if isinstance(call, IterationFinish) else None), []
 
 
 def settings(**changes: object) -> Settings:
-    """Terms of a small experiment."""
+    """Return the settings of a small experiment, with changes."""
     terms: dict[str, object] = {"metric": "score", "mode": "max", "max_position": 10, "jobs": 8, "keep_latest": 1}
     return Settings(**{**terms, **changes})  # type: ignore[arg-type]
 
 
 def snapshot(position: int, name: str = "") -> SnapshotInfo:
-    """A snapshot with a name."""
+    """Return a snapshot of 10 bytes at a position; `name` replaces its SHA-256."""
     return SnapshotInfo(position, name or f"s{position}", 10)
 
 
 class Rig:
-    """`script` is the policy and may be exchanged at any time; `effects` are those of the last event."""
+    """An engine core with experiment x on node n1.
+
+    `script` answers the up-calls and may be replaced at any time; `effects` has the effects of the last event; with `hold`, up-calls
+    wait in `held`.
+    """
 
     def __init__(self, *, capacity: int = 2, **terms: object) -> None:
         data: PlacedData | None = terms.pop("data", None)  # type: ignore[assignment]
@@ -101,7 +108,7 @@ class Rig:
     # ----------------------------------------------------------------------------------------------------------- events
 
     def feed(self, event: Event) -> list[Effect]:
-        """Handles an event and everything that the policy answers to it."""
+        """Handle an event and all answers of the policy that follow; return all effects."""
         self.effects = []
         waiting = deque([event])
         while waiting:
@@ -119,9 +126,9 @@ class Rig:
         return self.effects
 
     def answer(self, call: UpCall) -> PolicyAnswered:
-        """What the script answers."""
+        """Return the answer of the script to an up-call."""
         decision, commands = self.script(call.call)
-        if call.number == 1:  # A policy that waits for something is not at rest, so the experiment does not end.
+        if call.number == 1:  # With an open timer the experiment does not end.
             commands = [WakeAt("keep", 1e9), *commands]
         said = Answer(call.number, decision, tuple(commands))
         return PolicyAnswered(self.now, call.stream, said, self.demand(), nodes=self.nodes)
@@ -134,7 +141,7 @@ class Rig:
         return self.feed(NodeExpired(self.now, node))
 
     def command(self, *commands: Command) -> list[Effect]:
-        """Lets the policy give commands at its next up-call, which is made now."""
+        """Make an up-call, and answer it with these commands."""
         given = list(commands)
 
         def once(call: Call) -> tuple[Decision | None, list[Command]]:
@@ -148,7 +155,7 @@ class Rig:
         return effects
 
     def say(self, key: RunKey, body: RunBody, sequence: int | None = None) -> list[Effect]:
-        """The next message of a channel, or the one with a given number."""
+        """Feed a message of a run, with the next number of its channel or a given one."""
         number = self.sequences.get(key, 0) + 1 if sequence is None else sequence
         self.sequences[key] = max(number, self.sequences.get(key, 0))
         return self.feed(RunMessage(self.now, *key, number, body))
@@ -164,7 +171,7 @@ class Rig:
         return name
 
     def start(self, name: str = "1", *slots: str, **options: object) -> list[Effect]:
-        """Starts a job and lets rank 0 say that it trains."""
+        """Start a job and let rank 0 report that it trains."""
         effects = self.command(StartJob(name, slots or ("n1/0",), **options))  # type: ignore[arg-type]
         started = self.run(name)
         self.say(self.key(name), Started(started.start))
@@ -181,7 +188,7 @@ class Rig:
         return self.say(self.key(name, attempt), SnapshotStored(position, sha256 or f"s{position}"))
 
     def kept(self, *positions: int) -> None:
-        """Lets job 1 report and save at each position; all that it saved is stored."""
+        """Let job 1 report and save at each position, with all snapshots uploaded."""
         for position in positions:
             self.report(position)
             self.taken(position)
@@ -194,14 +201,14 @@ class Rig:
         return self.say(self.key(name, rank=rank), Ended(reason, position, saved, failed, said("told")))
 
     def sent(self, kind: type[CommandBody] | None = None) -> list[CommandBody]:
-        """Commands of the last event."""
+        """Return the commands that the last event sent to agents, optionally of one kind."""
         bodies = [effect.body for effect in self.effects if isinstance(effect, Send)]
         return [body for body in bodies if kind is None or isinstance(body, kind)]
 
     def of(self, kind: type[E]) -> list[E]:
-        """Effects of a kind of the last event."""
+        """Return the effects of one kind of the last event."""
         return [effect for effect in self.effects if isinstance(effect, kind)]
 
     def called(self, kind: type[E]) -> list[E]:
-        """All up-calls of a kind so far."""
+        """Return all up-calls of one kind so far."""
         return [call for call in self.calls if isinstance(call, kind)]

@@ -1,4 +1,4 @@
-"""The conversation with a policy: one up-call at a time, nothing lost, nothing asked twice."""
+"""Tests of the policy conversation: one up-call at a time, none lost and none repeated."""
 
 from __future__ import annotations
 

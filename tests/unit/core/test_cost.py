@@ -1,4 +1,4 @@
-"""What an event costs does not depend on how much is over: counted in steps, not in seconds."""
+"""Tests that the cost of an event, counted in steps, does not depend on the number of ended jobs and experiments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.quick
 
 
 def looked_at(rig: Rig, policy: DefaultPolicy) -> int:
-    """How many views of jobs an up-call of the policy makes."""
+    """Return the number of job views that one up-call of the policy creates."""
     with mock.patch.object(view, "job_view", wraps=view.job_view) as made:
         PolicyHost(policy).answer(rig.stream, UpCall(StreamId("x"), 1, rig.now, 1, AllocateJobs()))
     return made.call_count

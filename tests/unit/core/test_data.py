@@ -1,4 +1,4 @@
-"""Partitioned data in the core: who holds what, what is refused, where a run reads, and what waits."""
+"""Tests of partitioned data in the core: replicas, refused commands, the input of a run, and waiting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.quick
 
 
 def placed(name: str, *nodes: str, url: str = "", homes: tuple[str, ...] = ("n1", "n2")) -> PlacedPartition:
-    """A partition on these nodes."""
+    """Return a partition with replicas on these nodes."""
     return PlacedPartition(name, 10, f"hash of {name}", 5, {n: url or f"/{n}/{name}" for n in nodes}, homes, url)
 
 
@@ -43,18 +43,18 @@ DATA = PlacedData(
 
 
 class DataRig(Rig):
-    """Two nodes of one slot each, and an experiment on partitioned data."""
+    """An engine core with two nodes of one slot each and an experiment on partitioned data."""
 
     def __init__(self, data: PlacedData = DATA, **terms: object) -> None:
         super().__init__(capacity=1, data=data, **terms)
         self.join("n2")
 
     def try_start(self, slot: str, partition: str, **options: object) -> str:
-        """Starts job 1; answers what stood against it."""
+        """Start job 1 on a slot with a partition; return the reason of a refusal, or an empty string."""
         return self.refusal(StartJob("1", (slot,), inputs={slot: partition}, **options))  # type: ignore[arg-type]
 
     def refusal(self, command: StartJob) -> str:
-        """Gives a command; answers what stood against it."""
+        """Let the policy give a command; return the reason of a refusal, or an empty string."""
         self.command(command)
         found: list[Verdict] = [
             *self.stream.conversation.verdicts,
@@ -63,13 +63,13 @@ class DataRig(Rig):
         return next((str(v.reason) for v in found if v.command == command), "")
 
     def seen(self) -> Data:
-        """What the policy sees."""
+        """Return the data set as the policy sees it."""
         found = CoreView(self.stream, UpCall(StreamId("x"), 1, self.now, 0, AllocateJobs())).data
         assert found is not None
         return found
 
     def why(self) -> tuple[str, str]:
-        """Why job 1 and the experiment wait."""
+        """Return the waiting reasons of job 1 and of the experiment."""
         waiting = WaitingReasons(self.stream, self.core.cluster, self.now)
         return explain(waiting.job(self.job())), explain(waiting.experiment(self.stream.founder))
 

@@ -1,4 +1,4 @@
-"""Slots of different kinds, and slots that are wanted several at once."""
+"""Tests of the division of slots of several kinds, and of slots for gangs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ SMALL, BIG, GPU = SlotKind(1), SlotKind(4), SlotKind(1, 1)
 
 
 def gangs(slots: int, *wants: tuple[str, float, int, int]) -> dict[str, int]:
-    """Shares of equal slots; a want is (name, weight, cap, gang)."""
+    """Return the shares of equal slots; a request is (name, weight, cap, gang)."""
     return divide({SMALL: slots}, [SlotRequest(Claim(n, w, cap), gang) for n, w, cap, gang in wants]).shares
 
 
 @pytest.mark.parametrize(
     ("slots", "wants", "expected"),
     [
-        # Half a gang each would let nobody train: the first gets one, the other waits for it.
+        # With half a gang each, neither could train: the first gets one gang, the other waits.
         (2, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 0}),
-        # One gang fits, and the third slot is left to whom it serves.
+        # One gang fits, and the third slot remains for others.
         (3, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 0}),
         (3, [("a", 1, 9, 2), ("b", 1, 9, 2), ("c", 1, 9, 1)], {"a": 2, "b": 0, "c": 1}),
         (4, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 2}),
-        # Two each would be fair by number, and a's two would train nothing.
+        # Two each would be equal, but a cannot train on two.
         (4, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 0, "b": 2}),
         (5, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 3, "b": 2}),
         # Weights count slots, not gangs: at 6 and 2 both have two for each unit of weight.
         (8, [("a", 3, 9, 2), ("b", 1, 9, 2)], {"a": 6, "b": 2}),
-        # A cap of three holds one gang of two.
+        # A cap of three allows one gang of two.
         (6, [("a", 1, 3, 2), ("b", 1, 9, 1)], {"a": 2, "b": 4}),
         (6, [("a", 1, 1, 2), ("b", 1, 0, 1)], {"a": 0, "b": 0}),
     ],
@@ -50,7 +50,7 @@ def test_whom_any_slot_serves_leaves_the_few_to_others() -> None:
     division = divide({SMALL: 1, GPU: 1}, both)
     assert division.shares == {"a": 1, "b": 1}
     assert division.plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
-    # Also when it holds the GPU already.
+    # Also when a has the GPU already.
     held = [SlotRequest(Claim("a", 1, 9), granted={GPU: 1}), SlotRequest(Claim("b", 1, 9), need=GPU)]
     assert divide({SMALL: 1, GPU: 1}, held).plan == {"a": {SMALL: 1}, "b": {GPU: 1}}
 
@@ -81,7 +81,10 @@ WANTS = st.lists(
 
 
 def _possible(slots: dict[SlotKind, int], needs: list[SlotKind], shares: tuple[int, ...]) -> bool:
-    """Hall's condition: every set of experiments finds as many slots that serve one of it as it has shares."""
+    """Return whether the shares are possible, by Hall's condition.
+
+    Every set of experiments must have at least as many slots that serve one of its members as it has shares.
+    """
     experiments = range(len(needs))
     for chosen in itertools.chain.from_iterable(itertools.combinations(experiments, n) for n in experiments):
         serving = sum(n for kind, n in slots.items() if any(kind.serves(needs[i]) for i in chosen))
@@ -117,7 +120,7 @@ def test_shares_of_different_slots_are_possible_and_weighted_max_min(
         for j, other in enumerate(wants):
             if j != i and shares[j]:
                 moved = tuple(n + (k == i) - (k == j) for k, n in enumerate(shares))
-                if _possible(slots, needs, moved):  # Who could give one away would not have more than the taker then.
+                if _possible(slots, needs, moved):  # The giver of a slot would not have more than the receiver then.
                     assert (shares[i] + 1) / want.claim.weight >= shares[j] / other.claim.weight - 1e-9
 
 
@@ -165,7 +168,7 @@ def test_it_divides_as_the_plain_version_does(
 
 
 class Counted(dict[SlotKind, int]):
-    """What somebody holds, and how often anybody asks for it."""
+    """The slots of an experiment, with a counter of the look-ups."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""Jobs that are answered from what earlier experiments have trained."""
+"""Tests of jobs that are answered from the results of earlier experiments."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_job_is_complete_with_an_earlier_one_s_results_and_has_no_run(rig: Rig
     told = [effect for effect in effects if isinstance(effect, ReportAccepted)]
     assert [(one.job, one.report.position) for one in told] == [("1", 1), ("1", 2), ("1", 3), ("1", 4)]
     assert rig.stream.best == ("1", 4, 0.8)
-    rig.command(AnswerJob("2", "1", 4))  # It is as good a source as any.
+    rig.command(AnswerJob("2", "1", 4))  # An answered job can be a source as well.
     assert curve(rig, "2") == curve(rig, "1")
 
 
@@ -117,7 +117,7 @@ def test_a_job_without_a_state_begins_anew_when_the_search_is_extended(rig: Rig)
 
 
 def saved(**terms: object) -> Rig:
-    """Two jobs beside what was trained and saved earlier."""
+    """Return a core with two jobs, and with results and snapshots of earlier experiments."""
     rig = Rig(earlier=SAVED, **{"max_position": 6, **terms})  # type: ignore[arg-type]
     rig.create()
     rig.create()
@@ -125,17 +125,17 @@ def saved(**terms: object) -> Rig:
 
 
 def forgotten(rig: Rig) -> list[str]:
-    """What the store is told to forget after the last event."""
+    """Return the snapshots that the last event released in the store."""
     return [effect.sha256 for effect in rig.of(ForgetSnapshot)]
 
 
 def lose(rig: Rig, name: str = "1") -> None:
-    """A run ends because nobody has the snapshot that it was to load."""
+    """End a run because no node and no store has the snapshot that it should load."""
     rig.say(rig.key(name), Ended(RunEndReason.LOST, rig.run(name).start, cause=said("gone"), snapshot_missing=True))
 
 
 def end(rig: Rig) -> None:
-    """A person stops the search; nothing runs."""
+    """Stop the experiment while no run is active."""
     rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state.ended
 
@@ -251,7 +251,7 @@ def test_an_experiment_in_another_cluster_has_no_earlier_ones() -> None:
 
 
 def branched(rig: Rig) -> list[int]:
-    """Where a completed job is saved when all is over that was saved where another one branched off."""
+    """Complete a job with a further snapshot at a branch point; return its snapshots after the end of the experiment."""
     rig.create()
     rig.start("1", "n1/0", snapshot_at=(2,))
     rig.taken(2)

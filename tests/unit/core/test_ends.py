@@ -1,4 +1,4 @@
-"""A policy that ends its experiment: `EndExperiment`."""
+"""Tests of policies that end their experiment with `EndExperiment`."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_the_winner_is_saved_and_completed(rig: Rig) -> None:
     rig.command(EndExperiment("small enough", "1"))
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert rig.stream.state is ExperimentState.ENDING  # Until the winner's snapshot is where it survives its node.
+    assert rig.stream.state is ExperimentState.ENDING  # It waits for the upload of the winner's snapshot.
     rig.stored(1)
     assert str(rig.stream.state) == "ExperimentState.COMPLETED"
     assert [(job.state, str(job.reason)) for job in rig.stream.jobs.values()] == [
         (JobState.COMPLETED, "small enough"),
-        (JobState.TERMINATED, "terminated"),  # It has left: no word of what it was about to do.
+        (JobState.TERMINATED, "terminated"),  # Its run has ended, with its own reason.
         (JobState.TERMINATED, "small enough"),
     ]
 
@@ -84,7 +84,7 @@ def test_a_winner_may_wait_or_have_ended(rig: Rig) -> None:
 
 
 def test_the_decision_of_the_same_answer_does_not_hold_the_run(rig: Rig) -> None:
-    """The winner reports above what it may, and waits: it is told to save, not to go on."""
+    """Check with a winner whose run waits for a decision: it is told to save, not to continue."""
 
     def script(call: Call) -> tuple[Decision | None, list[Command]]:
         if isinstance(call, IterationFinish):
@@ -97,7 +97,7 @@ def test_the_decision_of_the_same_answer_does_not_hold_the_run(rig: Rig) -> None
     assert (str(rig.stream.conversation.refusal), sorted(rig.stream.jobs)) == (
         "the experiment is ending",
         ["1", "2", "3"],
-    )  # What came after it.
+    )  # The command that followed it.
 
 
 @pytest.mark.parametrize(

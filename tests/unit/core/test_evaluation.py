@@ -1,4 +1,4 @@
-"""Jobs whose policy evaluates them at their end: they wait for it, and are completed with their own results."""
+"""Tests of jobs that their policy evaluates at their end: they wait for it, and complete with their own results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.quick
 
 
 def trained(*, evaluates: bool = True, position: int = 2) -> Rig:
-    """A job of two positions that has trained up to one of them, and saved."""
+    """Return a core with a job of two positions that has trained to one of them and saved."""
     rig = Rig(max_position=2, evaluates=evaluates)
     rig.create()
     rig.start("1", "n1/0", until=position)

@@ -1,4 +1,4 @@
-"""Experiments, nodes, forks, shares and recovery, by hand-computed cases."""
+"""Tests of experiments, nodes, forks, shares and recovery, with cases computed by hand."""
 
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ def rig() -> Rig:
 
 
 def save(rig: Rig, position: int, name: str = "1") -> None:
-    """Suspends a run with a stored snapshot."""
+    """Suspend a run with an uploaded snapshot."""
     rig.script = lambda call: (SUSPEND if isinstance(call, IterationFinish) else None, [])
     rig.report(position, name=name)
     rig.ended(RunEndReason.SUSPENDED, position, snapshot(position), name)
@@ -110,7 +110,7 @@ def test_a_target_that_is_reached_ends_the_experiment_and_completes_the_winner()
     rig.report(1, 0.95)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.ended(RunEndReason.TERMINATED, 0, name="2")
-    assert rig.stream.state is ExperimentState.ENDING  # Until the winner's snapshot is where it survives its node.
+    assert rig.stream.state is ExperimentState.ENDING  # It waits for the upload of the winner's snapshot.
     rig.stored(1)
     assert str(rig.stream.state) == "ExperimentState.COMPLETED"
     assert [rig.job(name).state for name in ("1", "2")] == [JobState.COMPLETED, JobState.TERMINATED]
@@ -270,7 +270,7 @@ def test_how_far_others_results_count_for_a_job_is_known_until_it_is_there_itsel
     rig.start("2", "n1/1")
     rig.report(3, name="2")
     rig.ended(RunEndReason.LOST, 3, name="2")
-    assert (own.position, own.high_water, own.shared) == (1, 3, 0)  # What a lost run had trained is trained again.
+    assert (own.position, own.high_water, own.shared) == (1, 3, 0)  # What a lost run trained is trained again.
 
 
 def test_labels_order_the_idle_jobs(rig: Rig) -> None:
@@ -319,7 +319,7 @@ def test_snapshots_of_a_node_whose_runs_have_something_to_say_are_not_swept(rig:
 
 
 def test_a_run_that_was_heard_of_is_not_started_twice_by_a_node_that_forgot_it(rig: Rig) -> None:
-    rig.report(1)  # The acknowledgement of the start was lost, or a restarted scheduler does not know of it.
+    rig.report(1)  # The acknowledgement of the start was lost, or a restarted scheduler does not have it.
     rig.join("n1", 2, "a")
     assert rig.job().state is JobState.PENDING
 

@@ -1,4 +1,4 @@
-"""Jobs that go on from others' snapshots and results: what a stage tree needs of the core."""
+"""Tests of jobs that continue from snapshots and results of other jobs, as a stage tree requires."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.quick
 
 
 def trained(rig: Rig, *positions: int) -> None:
-    """Job 1 trains, with a snapshot at each position."""
+    """Train job 1 with a snapshot at each position."""
     rig.start("1", "n1/0", snapshot_at=positions)
     for position in positions:
         rig.report(position, position / 10)
@@ -26,7 +26,7 @@ def curve(rig: Rig, job: str) -> list[tuple[int, float]]:
 
 @pytest.fixture
 def pair() -> Rig:
-    """Two jobs on two slots."""
+    """A core with two jobs and two slots."""
     rig = Rig(capacity=2)
     rig.create()
     rig.create()
@@ -45,7 +45,7 @@ def test_a_job_that_is_answered_on_its_way_waits_and_then_trains_behind_that(pai
 
 
 def test_a_snapshot_of_the_same_training_leaves_no_hole_in_the_curve(pair: Rig) -> None:
-    """The job had results further than the snapshot reaches: what it then reports again is not recorded again."""
+    """Check a job with results beyond the snapshot that it starts from: repeated reports are not recorded again."""
     trained(pair, 1, 2, 3)
     pair.command(AnswerJob("2", "1", 3, completes=False))
     pair.start("2", "n1/1", from_snapshot=("1", 1))
@@ -65,7 +65,7 @@ def test_a_snapshot_of_another_training_begins_another_curve(pair: Rig) -> None:
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_who_takes_over_what_another_trained_behind_its_own_training_has_it_as_its_own(answered: bool) -> None:
-    """Neither curve begins with the other's: nobody could read them."""
+    """Check that job 2 does not get job 3 as its origin: job 3 already has job 2 as its origin, and the curves would be circular."""
     rig = Rig(capacity=2)
     for _ in range(3):
         rig.create()
@@ -123,7 +123,7 @@ def test_a_snapshot_that_was_asked_for_wakes_a_policy_that_forks(forks: bool) ->
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_what_trained_behind_another_s_snapshot_goes_on_when_the_search_is_extended(answered: bool) -> None:
-    """A job that has only another's results waits for its policy to say from whose snapshot."""
+    """Check that a job that has only results of another job waits until its policy names a snapshot to start from."""
     rig = Rig(capacity=2, max_position=3, jobs=2)
     rig.create()
     rig.create()

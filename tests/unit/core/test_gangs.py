@@ -1,4 +1,4 @@
-"""Gangs: how a run on several slots ends, and experiments that compete for slots which they need several at once."""
+"""Tests of gangs: the end of a run on several slots, and experiments that compete for several slots at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def rig() -> Rig:
-    """A gang of two that trains."""
+    """A core with a gang of two that trains."""
     rig = Rig(capacity=2, max_failures=1)
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=5)
@@ -83,7 +83,7 @@ def test_a_rank_that_has_left_a_run_which_ends_by_itself_loses_nothing() -> None
     rig = Rig(capacity=2, max_position=5, ends_jobs=False)
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
-    rig.ended(RunEndReason.UNTIL, 5, rank=1)  # Rank 0 has led it there, and its own report is still on its way.
+    rig.ended(RunEndReason.UNTIL, 5, rank=1)  # Rank 0 was first there, but its report has not arrived.
     assert rig.sent(Kill) == []
     rig.report(5, at_until=True)
     rig.ended(RunEndReason.UNTIL, 5, snapshot(5))
@@ -91,7 +91,7 @@ def test_a_rank_that_has_left_a_run_which_ends_by_itself_loses_nothing() -> None
 
 
 def test_the_last_report_of_a_run_that_has_lost_a_rank_completes_nothing() -> None:
-    """Rank 0 has said it before it heard that another rank is gone: it counts, and the job trains up to there once more."""
+    """Check a report that rank 0 sent before it got the loss of another rank: it counts, and the job trains up to it again."""
     rig = Rig(capacity=2, max_position=5, ends_jobs=False)
     rig.create()
     rig.start("1", "n1/0", "n1/1", until=5, allowed=5)
@@ -141,7 +141,7 @@ def test_the_failure_of_another_ranks_code_is_the_jobs_failure(rig: Rig) -> None
 
 def test_a_loss_of_another_rank_is_no_failure(rig: Rig) -> None:
     rig.ended(RunEndReason.LOST, 2, rank=1)
-    rig.ended(RunEndReason.FAILED, 2)  # What its code made of the broken connection, told too late to count.
+    rig.ended(RunEndReason.FAILED, 2)  # A failure caused by the broken connection, too late to count.
     assert (rig.job().failures, rig.job().losses) == (0, 1)
 
 
@@ -149,7 +149,7 @@ def test_a_loss_of_another_rank_is_no_failure(rig: Rig) -> None:
 def test_a_job_whose_run_is_over_is_shown_to_leave_until_all_ranks_have(
     rig: Rig, rank: int, reason: RunEndReason
 ) -> None:
-    """A policy that saw it train could order it off its slots again and again, which nothing comes of."""
+    """Check that the job is shown as SUSPENDING, so that its policy does not suspend it again and again without effect."""
     rig.report(2)
     rig.ended(reason, 2, rank=rank)
     assert rig.job().state is JobState.SUSPENDING
@@ -187,7 +187,7 @@ def test_what_rank_0_has_saved_counts_though_the_loss_of_another_rank_was_heard_
     rig.start("1", "n1/0", "n2/0", until=5)
     rig.report(5, at_until=True)
     rig.expire("n2")
-    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))  # It was on its way.
+    rig.ended(RunEndReason.UNTIL, 5, snapshot(5))  # Sent before the loss.
     assert (rig.job().state, rig.job().position) == (JobState.SUSPENDED, 5)
 
 
@@ -222,7 +222,7 @@ def test_messages_of_a_rank_of_an_older_attempt_are_refused(rig: Rig) -> None:
 
 
 class Bench:
-    """Experiments with real policies on a core; runs end when the test says so, having trained to their `until`."""
+    """An engine core with real policies; each run trains to its `until` and ends when the test calls `finish_one`."""
 
     def __init__(self, slots: int) -> None:
         self.core = Core()
@@ -264,13 +264,13 @@ class Bench:
         return None
 
     def running(self) -> list[tuple[str, int]]:
-        """Experiments and numbers of ranks of the runs under way."""
+        """Return the experiment and the number of ranks of each active run."""
         return sorted(
             (stream.id, len(run.ranks)) for stream in self.core.streams.values() for run in stream.live.values()
         )
 
     def finish_one(self) -> bool:
-        """The oldest run trains to its end and leaves; False when there is none."""
+        """Let the oldest run train to its end and leave; return False if no run is active."""
         for stream in self.core.streams.values():
             for run in stream.live.values():
                 self.now += 1.0

@@ -1,4 +1,4 @@
-"""Groups: experiments with the same `share` key have one policy, one stream and one share, and terms of their own."""
+"""Tests of groups: experiments with the same `share` key have one policy, stream and share, and their own terms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.quick
 
 
 class Pair(Rig):
-    """Experiment x, and y that has joined its group."""
+    """An engine core with experiment x and experiment y, which has joined its group."""
 
     def __init__(self, *, slots: int = 4, x: dict[str, object] | None = None, **y: object) -> None:
         super().__init__(capacity=slots, **(x or {}))
@@ -46,7 +46,7 @@ class Pair(Rig):
         return self.stream.experiments[ExperimentId("y")]
 
     def make(self, experiment: str) -> str:
-        """A job of an experiment, with given hyperparameters."""
+        """Create a job of an experiment with fixed hyperparameters; return its name."""
         name = str(self.stream.ordinals + 1)
         self.command(CreateJob(name, {"lr": 0.1}, experiment))
         return name
@@ -109,7 +109,7 @@ def test_a_new_job_is_for_the_one_that_is_furthest_behind_its_weight() -> None:
     for _ in range(8):
         rig.create()
     made = [rig.job(str(number)).experiment.id for number in range(1, 9)]
-    assert made == ["x", "y", "y", "y", "x", "y", "x", "x"]  # y has only four.
+    assert made == ["x", "y", "y", "y", "x", "y", "x", "x"]  # y has only four jobs.
 
 
 def test_each_generator_is_asked_for_its_own_jobs() -> None:
@@ -136,7 +136,7 @@ def test_a_child_may_be_forked_from_another_experiments_job() -> None:
     rig.report(5, 0.5, parent)
     rig.taken(5, parent)
     rig.command(ForkJob(late, parent, 5, {"lr": 0.2}, "y"))
-    assert late not in rig.stream.jobs  # y's jobs end at 5.
+    assert late not in rig.stream.jobs  # The jobs of y end at 5.
 
 
 def test_pausing_one_leaves_the_other_running() -> None:
@@ -233,7 +233,7 @@ def test_what_the_policy_asked_for_of_an_ended_member_stays_until_the_last_one_e
     pair.ended(RunEndReason.UNTIL, 4, snapshot(4), mine)
     pair.stored(4, mine)
     assert pair.stream.founder.state is ExperimentState.COMPLETED
-    assert pair.stream.snapshots.positions(mine) == [2, 4]  # A child of y may be forked from there.
+    assert pair.stream.snapshots.positions(mine) == [2, 4]  # A fork of y may start there.
     pair.act("stop", "y")
     pair.ended(RunEndReason.TERMINATED, 0, name=theirs)
     assert pair.stream.state.ended
@@ -242,7 +242,7 @@ def test_what_the_policy_asked_for_of_an_ended_member_stays_until_the_last_one_e
 
 
 def test_a_members_own_quota_is_not_the_groups() -> None:
-    """The founder's own quota is none of the group's while another member has none."""
+    """Check that the founder's quota does not limit the group while another member has no quota."""
     pair = Pair(x={"snapshot_quota": 5, "max_position": 2}, max_position=2)
     assert pair.stream.snapshot_quota is None
     parent = pair.make("y")
@@ -263,7 +263,7 @@ def test_an_ended_group_goes_on_when_another_joins() -> None:
     rig = Rig()
     rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state is ExperimentState.STOPPED
-    rig.hold = True  # A policy that wants nothing would end it again at once.
+    rig.hold = True  # A policy without demand would end it again at once.
     rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings()))
     assert str(rig.stream.state) == "ExperimentState.RUNNING"
     assert rig.core.cluster.tenants[StreamId("x")].share == 2
@@ -275,7 +275,7 @@ def test_an_ended_group_goes_on_when_another_joins() -> None:
 def test_a_policy_that_fails_pauses_all_that_run() -> None:
     rig = Pair()
     rig.act("pause", "x")
-    rig.command(CreateJob("7", {"lr": 0.1}))  # Refused, which is no reason to pause anything.
+    rig.command(CreateJob("7", {"lr": 0.1}))  # Refused, but a refusal alone pauses nothing.
     assert rig.y.state is ExperimentState.RUNNING
     rig.hold = True
     rig.feed(Updated(rig.now, StreamId("x"), "u1", more_jobs=1, experiment=ExperimentId("y")))

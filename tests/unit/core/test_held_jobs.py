@@ -1,4 +1,4 @@
-"""A job that a person paused stays where it is, whatever the policy wants, and its experiment goes on without it."""
+"""Tests of jobs that a person paused: they stay HELD whatever the policy commands, and their experiment continues."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_an_experiment_whose_only_open_jobs_are_held_says_so_and_does_not_end() 
     rig.feed(TimerElapsed(1e9, StreamId("x"), "policy/keep"))
     assert rig.stream.state is ExperimentState.RUNNING
     assert whole(rig) == "nothing is left to train but jobs 1 and 2, which are paused by a person: resume or stop them"
-    assert _only_paused(rig)  # By this `hopyard wait` knows that it would wait for ever.
+    assert _only_paused(rig)  # By this, `hopyard wait` detects that it would never return.
     rig.feed(JobOperated(rig.now, StreamId("x"), TerminateJob("1")))
     assert rig.job().state is JobState.TERMINATED
     assert whole(rig) == "nothing is left to train but job 2, which is paused by a person: resume or stop it"
@@ -280,7 +280,7 @@ def test_the_policy_is_asked_again_when_a_person_pauses_or_ends_a_job_without_a_
 
 
 def test_a_policy_that_wants_no_slot_waits_for_the_held_job_alone() -> None:
-    """Another job stands where the policy never lets it go on, as at a rung."""
+    """Check with another job that its policy never continues, as at a rung."""
     rig = Rig(jobs=2)
     rig.demand = lambda: 0
     rig.create()

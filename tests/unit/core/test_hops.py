@@ -1,4 +1,4 @@
-"""Snapshots that hop: held back from the store, ordered when they are to outlive their nodes, and counted."""
+"""Tests of model hops: deferred uploads, uploads that the scheduler orders, and their counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 
 
 def made(ship_every: int = 0, **terms: Any) -> Rig:
-    """Two nodes of one slot each, and a job."""
+    """Return a core with two nodes of one slot each, and one job."""
     rig = Rig(capacity=1, ship_every=ship_every, **terms)
     rig.join("n2")
     rig.create()
@@ -24,7 +24,7 @@ def made(ship_every: int = 0, **terms: Any) -> Rig:
 
 
 def unit(rig: Rig, slot: str, *, fetched: int = 0, from_store: bool = False, score: float = 0.5) -> SnapshotEntry:
-    """A run of one position that leaves its snapshot, of 10 bytes, on its node."""
+    """Run a job for one position and return its snapshot, 10 bytes on the node of the run."""
     rig.command(StartJob("1", (slot,), until=rig.job().position + 1, preemptible=False))
     run = rig.run()
     rig.say(rig.key(), Started(run.start, fetched, from_store))
@@ -121,7 +121,7 @@ def test_a_job_that_ended_leaves_its_result_in_the_store_and_the_experiment_wait
     unit(rig, "n2/0", fetched=10)
     assert rig.job().state is JobState.COMPLETED
     assert [order.position for order in rig.core.orders("n2")] == [2]
-    assert (rig.core.orders("n1"), positions(rig)) == ([], [1, 2])  # Until the other is safe.
+    assert (rig.core.orders("n1"), positions(rig)) == ([], [1, 2])  # It stays until the other is stored.
     assert rig.stream.state is ExperimentState.ENDING
     shipped(rig, "n2", 2)
     assert str(rig.stream.state) == "ExperimentState.COMPLETED"
@@ -221,7 +221,7 @@ def test_the_best_of_a_job_is_kept_beside_its_newest(ship_every: int) -> None:
 
 
 def test_a_pause_waits_for_nothing_that_the_quota_gives_up_once_the_newest_is_stored() -> None:
-    """Until then the one before is kept as well, and held back; nobody would ever bring it to the store."""
+    """Check that a pause does not wait for the older deferred snapshot, whose upload is never ordered."""
     rig = made(snapshot_quota=0, keep_latest=4)
     unit(rig, "n1/0")
     unit(rig, "n2/0", fetched=10, score=0.9)

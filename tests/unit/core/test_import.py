@@ -1,4 +1,4 @@
-"""A stream that was written in another cluster: nothing of that one's nodes is here."""
+"""Tests of a stream that is imported from another cluster, whose nodes do not exist here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 
 
 def moved(rig: Rig, *snapshots: str, request: str = "r") -> tuple[Stream, list[Effect]]:
-    """The rig's experiment, replayed on a core of its own and brought here; and the import's effects."""
+    """Replay the journal of the rig on a new core and import the stream there; return it and the effects of the import."""
     core = Core()
     for event in rig.journal:
         core.restore(event)  # type: ignore[arg-type]
@@ -25,7 +25,7 @@ def moved(rig: Rig, *snapshots: str, request: str = "r") -> tuple[Stream, list[E
 
 
 def suspended(rig: Rig, *, stored: bool = True) -> None:
-    """Job 1 waits with a snapshot at 3, which is in the store and on its node; job 2 has not begun."""
+    """Suspend job 1 with a snapshot at 3, on its node and (with `stored`) in the store; job 2 has not started."""
     rig.create()
     rig.create(0.2)
     rig.start("1", "n1/0")
@@ -57,7 +57,7 @@ def test_what_did_not_come_along_is_lost_and_its_job_begins_anew() -> None:
     assert stream.snapshots.get("1", 3) is None
     assert (stream.jobs["1"].state, stream.jobs["1"].position) == (JobState.PENDING, 0)
     assert [e.sha256 for e in effects if isinstance(e, ForgetSnapshot)] == ["s3"]
-    assert stream.jobs["1"].high_water == 3  # What was reported stays.
+    assert stream.jobs["1"].high_water == 3  # Reports are retained.
 
 
 def test_a_snapshot_that_lay_on_a_node_only_may_come_along_too() -> None:

@@ -1,4 +1,4 @@
-"""Jobs with ends of their own: those that clients ask for, and those that a policy makes."""
+"""Tests of jobs with their own end position: jobs of client requests and jobs that a policy creates."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.quick
 
 
 class Serving(Rig):
-    """An experiment whose policy serves requests."""
+    """An engine core with an experiment whose policy serves requests."""
 
     def command(self, *commands: Command) -> list[Effect]:
-        """See `Rig.command`, whose up-call is a request that is to make no job."""
+        """Give commands as `Rig.command` does, without a job for its request."""
         experiment = self.stream.founder
         serving, experiment.settings = experiment.settings, replace(experiment.settings, requests=False)
         try:
@@ -43,7 +43,7 @@ class Serving(Rig):
 
 
 def serving() -> Rig:
-    """One job that trains up to 8."""
+    """Return a core that serves requests, with an experiment of one job that trains up to 8."""
     return Serving(requests=True, max_position=8, jobs=1)
 
 
@@ -52,7 +52,7 @@ def ask(rig: Rig, position: int = 3, ticket: str = "a", lr: float = 0.5) -> None
 
 
 def asked(rig: Rig) -> dict[str, str]:
-    """The jobs of requests."""
+    """Return the job of each request, by ticket."""
     return {ticket: job for ticket, job in rig.stream.founder.requested.items() if job}
 
 
@@ -67,7 +67,7 @@ def test_a_request_makes_a_job_that_is_none_of_the_experiments() -> None:
     assert rig.stream.jobs_left == 1
     rig.create()
     assert rig.stream.jobs_left == 0
-    ask(rig, ticket="b")  # It is not one of those that there may be.
+    ask(rig, ticket="b")  # It does not count as one of the experiment's jobs.
     assert asked(rig) == {"a": "1", "b": "3"}
 
 

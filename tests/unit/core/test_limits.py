@@ -1,4 +1,4 @@
-"""The most slots and the most jobs at a time: set, lowered, taken away, in gangs and in groups."""
+"""Tests of the limits of slots and of running jobs: set, lowered and removed, with gangs and in groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.quick
 
 
 class Rig(plain.Rig):
-    """`gang`: how many slots the policy needs at once."""
+    """A rig whose policy requires `gang` slots at once; `told` has the last refusals."""
 
     gang: int = 1
     told: tuple[Verdict, ...] = ()
@@ -46,7 +46,7 @@ class Rig(plain.Rig):
 
 
 def pairs(slots: int, **terms: object) -> Rig:
-    """A policy that trains each job on two slots."""
+    """Return a core whose policy trains each job on two slots."""
     rig = Rig(capacity=slots, **terms)
     rig.gang = 2
     rig.create()
@@ -88,7 +88,7 @@ def test_no_more_jobs_are_started_than_may_train_though_slots_are_there() -> Non
     assert rig.job("1").state is JobState.STARTING
     assert [str(v.reason) for v in rig.told] == ["1 jobs train; the maximum is 1 (resources.concurrency)"]
     assert rig.job("2").state is JobState.PENDING
-    assert len(rig.calls) <= before + 3  # It is not asked again and again.
+    assert len(rig.calls) <= before + 3  # The up-call is not repeated.
 
 
 def test_a_lower_limit_is_as_a_smaller_share_first_the_policy_then_the_core() -> None:

@@ -1,4 +1,4 @@
-"""Losses in a row, snapshots that nobody has, runs that reach no boundary, experiments in which every job fails."""
+"""Tests of repeated losses, missing snapshots, runs that reach no boundary, and experiments in which every job fails."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ pytestmark = pytest.mark.quick
 
 
 def lose(rig: Rig, *, missing: bool = False) -> None:
-    """A run is placed and lost before it trains."""
+    """Start a run and lose it before it trains."""
     rig.command(StartJob("1", ("n1/0",)))
     rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, cause=said("gone"), snapshot_missing=missing))
 
 
 def elapse(rig: Rig) -> None:
-    """The wait after a loss is over."""
+    """Let the wait after a loss end."""
     ticket = BackoffTimer("1").ticket
     rig.now = rig.stream.timers[ticket]
     rig.feed(TimerElapsed(rig.now, StreamId("x"), ticket))
@@ -43,7 +43,7 @@ def test_losses_in_a_row_wait_twice_as_long_each_time() -> None:
     rig = Rig()
     rig.create()
     lose(rig)
-    assert list(rig.stream.idle) == ["1"]  # The first time it may try again at once.
+    assert list(rig.stream.idle) == ["1"]  # After the first, it can start again at once.
     waits = []
     for _ in range(8):
         lose(rig)
@@ -55,7 +55,7 @@ def test_losses_in_a_row_wait_twice_as_long_each_time() -> None:
 
 
 def fail(rig: Rig) -> None:
-    """A run is placed and its code fails before it trains."""
+    """Start a run whose code fails before it trains."""
     rig.command(StartJob("1", ("n1/0",)))
     rig.ended(RunEndReason.FAILED, 0)
 
@@ -64,7 +64,7 @@ def test_failures_and_losses_in_a_row_wait_alike_and_count_apart() -> None:
     rig = Rig(max_failures=3000)
     rig.create()
     fail(rig)
-    assert list(rig.stream.idle) == ["1"]  # The first time it may try again at once.
+    assert list(rig.stream.idle) == ["1"]  # After the first, it can start again at once.
     waits = []
     for step in (lose, fail, fail):
         step(rig)
@@ -115,7 +115,7 @@ def test_a_policy_that_wanted_nothing_while_its_job_had_to_wait_is_asked_when_th
     lose(rig)
     assert (rig.stream.demand, rig.stream.share, list(rig.stream.slots)) == (0, 0, [])
     ticket = BackoffTimer("1").ticket
-    rig.stream.timers = {ticket: rig.stream.timers[ticket]}  # The rig's own would keep the experiment going.
+    rig.stream.timers = {ticket: rig.stream.timers[ticket]}  # The timer of the rig would keep the experiment open.
     calls = len(rig.calls)
     rig.script = lambda call: (None, [StartJob("1", ("n1/0",))] if list(rig.stream.idle) and rig.stream.vacant else [])
     elapse(rig)
@@ -135,7 +135,7 @@ def test_progress_ends_the_waits() -> None:
 
 
 def saved(rig: Rig) -> None:
-    """Job 1 waits at 6 with a snapshot on its node, and one at 3 in the store."""
+    """Suspend job 1 with a snapshot at 6 on its node and one at 3 in the store."""
     rig.create()
     rig.start()
     rig.kept(3)
@@ -148,7 +148,7 @@ def test_a_snapshot_that_nobody_has_is_waited_for_and_then_given_up() -> None:
     saved(rig)
     entry = rig.stream.snapshots.get("1", 6)
     assert entry is not None
-    entry.nodes = {"n2"}  # which does not answer just now
+    entry.nodes = {"n2"}  # which does not respond now
     for tries in range(1, failures.MISSES):
         lose(rig, missing=True)
         assert rig.job().position == 6, tries
@@ -161,7 +161,7 @@ def test_a_snapshot_that_nobody_has_is_waited_for_and_then_given_up() -> None:
 def test_a_snapshot_that_is_not_where_it_was_taken_is_given_up_at_once() -> None:
     rig = Rig()
     saved(rig)
-    lose(rig, missing=True)  # on the one node that claims it: its copy was damaged, say, and the store has none
+    lose(rig, missing=True)  # on the only node that lists it: for example, its copy was damaged, and the store has none
     assert (rig.job().position, rig.stream.snapshots.positions("1")) == (3, [3])
 
 
@@ -171,7 +171,7 @@ def test_a_snapshot_that_no_node_claims_is_given_up_at_once() -> None:
     entry = rig.stream.snapshots.get("1", 6)
     assert entry is not None
     entry.nodes.clear()
-    entry.state = SnapshotState.STORED  # So the older one is dropped.
+    entry.state = SnapshotState.STORED  # So the older one is deleted.
     lose(rig, missing=True)
     assert (rig.job().position, rig.stream.snapshots.positions("1")) == (0, [])
 
@@ -216,7 +216,7 @@ def test_a_snapshot_that_was_lost_and_is_taken_again_is_needed_by_whom_it_was_ne
     rig.report(1)
     rig.taken(1)
     rig.command(ForkJob("2", "1", 1, {"lr": 0.2}))
-    rig.command(StartJob("2", ("n2/0",)))  # It has yet to load what it starts from.
+    rig.command(StartJob("2", ("n2/0",)))  # It has not loaded its snapshot yet.
     rig.expire("n1")
     assert rig.stream.snapshots.get("1", 1) is None
     rig.start("1", "n2/1")
@@ -250,7 +250,7 @@ def test_who_was_lost_meanwhile_needs_nothing_any_more() -> None:
 
 
 def cannot_run(rig: Rig, name: str) -> None:
-    """The program of a job cannot run on its node."""
+    """Report that the program of a job cannot run on its node."""
     body = Ended(RunEndReason.FAILED, 0, user_code=True, cause=said("import of t.py:T: no"), unable=True)
     rig.say(rig.key(name), body)
 

@@ -1,4 +1,4 @@
-"""Slots that come and go, drained nodes, and what is deleted when, by hand-computed cases."""
+"""Tests of slots that are added and removed, drained nodes, and deletions, with cases computed by hand."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def rig() -> Rig:
 
 
 def recovered(rig: Rig, cluster: tuple[ClusterEvent, ...] = ()) -> Core:
-    """A core that has read the journal."""
+    """Return a new core that was recovered from the journal of the rig."""
     core = Core()
     for told in cluster:
         core.restore_cluster(told)
@@ -83,7 +83,7 @@ def test_a_recovered_scheduler_forgets_slots_that_the_node_does_not_have_any_mor
 
 
 def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
-    rig.core.acknowledge(rig.key(), 1)  # Not an event: a restored core does not know of it.
+    rig.core.acknowledge(rig.key(), 1)  # Not an event, so a restored core does not have it.
     rig.join("n1", 2, "a")
     assert rig.job().state is JobState.PENDING
     assert [e.lost for e in rig.journal if isinstance(e, NodeBack)] == [(rig.key(),)]
@@ -94,7 +94,7 @@ def test_the_runs_that_a_node_has_lost_are_in_the_journal(rig: Rig) -> None:
 def test_an_agent_in_a_new_life_gets_no_command_of_its_old_one_from_a_recovered_scheduler() -> None:
     rig = Rig(capacity=1)
     rig.create()
-    rig.command(StartJob("1", ("n1/0",)))  # The old life may have started it already: nothing was heard of it yet.
+    rig.command(StartJob("1", ("n1/0",)))  # The old incarnation may have started it already, but has not reported it.
     joined = NodeJoined(rig.now, "n1", "a", (SlotSpec("n1/0"),))
     core = recovered(rig, (joined,))
     core.handle(replace(joined, incarnation="b"))
@@ -202,7 +202,7 @@ def test_what_is_left_above_the_share_after_the_deadline_is_looked_at_again() ->
     rig.join("n2", 1)
     assert (rig.stream.share, len(rig.stream.slots), rig.sent(Decide)) == (2, 2, [])
     rig.feed(StreamCreated(rig.now, StreamId("z"), settings()))
-    assert rig.stream.timers["core/share"] == rig.now + 30  # A still smaller share has a grace of its own.
+    assert rig.stream.timers["core/share"] == rig.now + 30  # A smaller share has its own grace period.
     rig.run("1").preemptible = True
     rig.now += 30
     rig.feed(TimerElapsed(rig.now, StreamId("x"), "core/share"))
@@ -270,9 +270,9 @@ def test_a_copy_that_made_room_is_not_believed_there_and_the_job_goes_on_from_th
     rig.feed(NodeEvicted(rig.now, "n1", ("s1", "s2", "unknown")))
     one, two = rig.stream.snapshots.of("1")
     assert (one.nodes, one.available) == (set(), True)
-    assert two.nodes == {"n1"}  # It is not known to be stored: its agent says that on its own channel.
+    assert two.nodes == {"n1"}  # Not known to be stored: its agent reports that separately.
     assert rig.journal[-1] == CopiesEvicted(rig.now, StreamId("x"), "n1", ("s1",))
-    rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))  # Said twice, it is no event.
+    rig.feed(NodeEvicted(rig.now, "n1", ("s1",)))  # A repeated message is not an event.
     assert [event for event in rig.journal if isinstance(event, CopiesEvicted)] == [rig.journal[-1]]
     rig.expire("n1")
     assert (rig.job().position, rig.stream.snapshots.positions("1")) == (1, [1])
@@ -291,7 +291,7 @@ def test_another_experiment_s_copy_is_as_good_until_it_makes_room() -> None:
     rig.kept(1)
     rig.report(2)
     rig.taken(2)
-    rig.join("n2", snapshots=("s2",))  # Equal bytes, taken there by another experiment that the store has them for.
+    rig.join("n2", snapshots=("s2",))  # Equal bytes of another experiment, which are in the store.
     rig.feed(NodeEvicted(rig.now, "n1", ("s2",)))
     assert [entry.nodes for entry in rig.stream.snapshots.of("1")] == [{"n1"}, {"n1", "n2"}]
     rig.expire("n1")

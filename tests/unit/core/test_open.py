@@ -1,4 +1,4 @@
-"""Experiments that stay open for clients' requests when they have nothing to do."""
+"""Tests of experiments that stay open for client requests while no job is open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIMER = "core/idle/x"
 
 
 def study(slots: int = 2) -> Rig:
-    """It makes no jobs of its own, and waits 60 s for requests."""
+    """Return a study: an experiment without its own jobs, open for requests for 60 idle seconds."""
     rig = Serving(capacity=slots, requests=True, jobs=0, idle=60.0)
     rig.demand = lambda: sum(not job.state.ended for job in rig.stream.jobs.values())
     return rig
@@ -62,14 +62,14 @@ def test_what_is_asked_stops_the_time_until_it_is_done() -> None:
     ask(rig)
     assert SetTimer(StreamId("x"), TIMER, None) in rig.effects
     rig.start("1", "n1/0")
-    elapse(rig, 100)  # A late one changes nothing.
+    elapse(rig, 100)  # A late timer changes nothing.
     assert rig.stream.state is ExperimentState.RUNNING
     rig.report(2, at_until=True)
     rig.now += 5
     rig.ended(RunEndReason.UNTIL, 2)
     assert rig.job().state is JobState.COMPLETED
     assert rig.stream.timers[TIMER] == rig.now + 60
-    assert not rig.stream.claim  # No slot waits with it.
+    assert not rig.stream.claim  # It has no slot meanwhile.
     elapse(rig, 60)
     assert rig.stream.state.ended
 
@@ -82,7 +82,7 @@ def test_whoever_keeps_it_open_lets_its_time_begin_anew() -> None:
     elapse(rig, 30)
     assert rig.stream.state is ExperimentState.RUNNING
     ask(rig)
-    rig.feed(Operated(rig.now, StreamId("x"), "keep"))  # It has something to do.
+    rig.feed(Operated(rig.now, StreamId("x"), "keep"))  # It has an open job.
     assert TIMER not in rig.stream.timers
 
 

@@ -1,4 +1,4 @@
-"""An experiment whose time is over, and what goes on of it when it gets more."""
+"""Tests of an experiment whose time is over, and of its continuation when it gets more."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ pytestmark = pytest.mark.quick
 
 
 def over(rig: Rig) -> None:
-    """Its time is over."""
+    """Let the time of the experiment end."""
     rig.now = rig.stream.timers["core/end/x"]
     rig.feed(TimerElapsed(rig.now, StreamId("x"), "core/end/x"))
 
 
 def more(rig: Rig) -> None:
-    """It gets more time, an hour later."""
+    """Extend the time of the experiment, one hour later."""
     rig.now += 3600
     rig.feed(Updated(rig.now, StreamId("x"), f"u{rig.now}", more_seconds=60.0))
 
 
 def searching() -> Rig:
-    """Job 1 trains, 2 waits at 3 with a snapshot, 3 was terminated at 1, 4 waits for its first slot."""
+    """Return a core in which job 1 trains, 2 is suspended at 3, 3 was terminated at 1, and 4 has never run."""
     rig = Rig(max_seconds=100.0)
     for _ in range(4):
         rig.create()

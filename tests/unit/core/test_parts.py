@@ -1,4 +1,4 @@
-"""Evaluations by parts: their metrics count once, combined, when all parts have reported."""
+"""Tests of evaluations by parts: their combined metrics count once, when all parts have reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.quick
 
 
 def trained(**terms: object) -> Rig:
-    """A job with a snapshot at 1, and no score yet."""
+    """Return a core with a job that has a snapshot at 1 and no score yet."""
     rig = Rig(capacity=2, **terms)
     rig.create()
     rig.start("1", "n1/0", until=1)
@@ -70,7 +70,7 @@ def test_a_part_that_is_evaluated_again_counts_once() -> None:
 
 
 def thrown_back(rig: Rig) -> None:
-    """The job's only snapshot is lost, and it trains to another one at the same position."""
+    """Lose the only snapshot of the job and let it train again to the same position."""
     rig.expire("n1")
     rig.join("n1", 2, life="b")
     rig.start("1", "n1/0", until=1)
@@ -90,7 +90,7 @@ def test_parts_of_a_model_that_is_no_more_are_no_beginning_of_another_one_s() ->
 
 
 def test_an_evaluation_that_is_complete_counts_for_good() -> None:
-    """What is trained again is recorded once; that it differs is noted."""
+    """Check that a repeated evaluation is not recorded."""
     rig = trained()
     evaluate(rig, "eval/0", 0.9, 300)
     evaluate(rig, "eval/1", 0.5, 100)

@@ -1,4 +1,4 @@
-"""Nothing reaches an experiment while its policy thinks, and what happened meanwhile is taken right after the answer."""
+"""Tests that events for an experiment wait while its policy computes an answer, and follow the answer at once."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ pytestmark = pytest.mark.quick
 
 
 class Thinking(Rig):
-    """A rig whose policy can think."""
+    """A rig whose policy can take its time for an answer."""
 
     def ponder(self) -> UpCall:
-        """An up-call is made, and the policy thinks."""
+        """Make an up-call that remains unanswered; return it."""
         self.hold = True
         self.now += 1.0
         self.feed(Requested(self.now, StreamId("x"), f"think{self.now}", {}, 1))
@@ -58,7 +58,7 @@ class Thinking(Rig):
         return self.held[-1]
 
     def wake(self, *commands: Command) -> list[Event]:
-        """It answers; returns what the experiment's journal got by that."""
+        """Answer the open up-call with commands; return the further events that were recorded in the journal."""
         self.hold = False
         self.now += 1.0
         before = len(self.journal)
@@ -81,7 +81,7 @@ def test_a_node_that_is_lost_meanwhile_is_lost_after_the_answer() -> None:
     assert not rig.stream.slots
     assert rig.job().state is JobState.PENDING
     assert rig.job().attempt == 1
-    assert not [e for e in rig.effects if isinstance(e, Send)]  # Nobody is told to start what is lost.
+    assert not [e for e in rig.effects if isinstance(e, Send)]  # No start is sent for a lost run.
 
 
 def test_time_never_goes_back() -> None:
@@ -132,7 +132,7 @@ def test_free_slots_come_after_the_answer() -> None:
 
 
 def started(rig: Thinking) -> list[str]:
-    """Nodes that the last event sends the start of a run to."""
+    """Return the nodes to which the last event sent the start of a run."""
     return [effect.node for effect in rig.of(Send) if isinstance(effect.body, Start)]
 
 
@@ -155,7 +155,7 @@ def test_nothing_begins_on_a_node_that_is_drained_meanwhile() -> None:
 @pytest.mark.parametrize("lost", ["before", "after", "not"])
 @pytest.mark.parametrize("slots", [("n2/0", "n1/0"), ("n1/0", "n2/0")])
 def test_no_rank_of_a_gang_begins_when_the_node_of_one_is_drained_meanwhile(slots: tuple[str, str], lost: str) -> None:
-    """Also if the gang is over already, since the node of another rank was lost."""
+    """Check also with a gang that is over because another node was lost."""
     rig = Thinking(capacity=1)
     rig.join("n2")
     rig.create()
@@ -186,7 +186,7 @@ def test_a_crash_while_it_thinks_forgets_no_drained_node() -> None:
     number = rig.held[-1].number
     effects = again.handle(PolicyAnswered(rig.now, StreamId("x"), Answer(number, None, ())))
     records = [type(e.event) for e in effects if isinstance(e, Record)]
-    assert records[:2] == [PolicyAnswered, NodeDraining]  # Nothing came between the up-call and its answer.
+    assert records[:2] == [PolicyAnswered, NodeDraining]  # No record is between the up-call and its answer.
 
 
 def test_after_a_crash_nothing_begins_on_a_node_that_was_drained_while_it_thought() -> None:
@@ -221,7 +221,7 @@ def test_what_the_answer_starts_on_a_slot_that_is_gone_is_lost() -> None:
     rig = Thinking()
     rig.create()
     rig.ponder()
-    rig.join("n1", 1)  # The same life, with one slot less.
+    rig.join("n1", 1)  # The same incarnation, with one slot less.
     waited = rig.wake(StartJob("1", ("n1/1",)))
     assert isinstance(waited[0], NodeBack)
     assert waited[0].gone == ("n1/1",)
@@ -259,7 +259,7 @@ def test_a_policy_that_was_given_up_is_asked_again_when_resumed_in_order() -> No
     given_up(rig, call)
     assert rig.stream.state in (ExperimentState.PAUSING, ExperimentState.PAUSED)
     assert str(rig.stream.reason) == "policy error: policy p took longer than 10 s"
-    assert len(rig.calls) == made  # Nobody is asked anything until then.
+    assert len(rig.calls) == made  # No up-call is made before the resume.
     rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     assert rig.stream.reason is None
     told = [c for c in rig.calls[made:] if isinstance(c, RequestMade | ExperimentChange)]

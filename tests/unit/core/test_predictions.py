@@ -1,4 +1,4 @@
-"""What is asked of a predictor, what becomes of the answer, and what when the job ends first."""
+"""Tests of questions to predictors: their content, their answers, and the end of the job before an answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def rig() -> Rig:
-    """A job that trains."""
+    """A core with a job that trains."""
     return training()
 
 
@@ -122,7 +122,7 @@ def test_the_end_of_the_job_is_the_answer_and_a_later_one_counts_for_nothing(rig
     rig.report(1, 0.4)
     rig.command(Predict("t", "1"), Predict("u", "2"))
     rig.command(TerminateJob("1"))
-    assert not rig.of(WithdrawQuestion)  # it runs on to its next boundary
+    assert not rig.of(WithdrawQuestion)  # it trains to its next boundary
     rig.ended(RunEndReason.TERMINATED, 1)
     assert rig.of(WithdrawQuestion) == [WithdrawQuestion(StreamId("x"), "policy/t")]
     assert rig.called(PredictionReady) == [PredictionReady("t", "1", error="job 1 is TERMINATED by now")]

@@ -1,4 +1,4 @@
-"""Runs that only find out how long an iteration takes: told to the policy, recorded nowhere, and of no cost to the job."""
+"""Tests of profile runs, which measure the time of an iteration: the policy gets it, nothing is recorded, and the job is unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLD = Report(0, {"seconds": 2.5}, 0.1, "p", 1, at_until=True)
 
 @pytest.fixture
 def rig() -> Rig:
-    """A job that is profiled before it has trained."""
+    """A core with a job whose profile run starts before it has trained."""
     rig = Rig(max_failures=0, max_losses=0)
     rig.create()
     rig.start("1", "n1/0", mode=RunMode.PROFILE, inputs={"n1/0": "p"})
@@ -75,7 +75,7 @@ def test_the_end_of_the_experiment_lets_it_end(rig: Rig) -> None:
 
 
 def profiled(rig: Rig, *slots: str, seconds: float = 2.5) -> list[Profiled]:
-    """What is kept of a profile on these slots."""
+    """Profile a job on these slots, and return the scaling profile that is recorded."""
     rig.create()
     rig.start("1", *slots, mode=RunMode.PROFILE)
     rig.say(rig.key(), Reports((Report(0, {"seconds": seconds}, at_until=True),)))
@@ -90,8 +90,8 @@ def test_a_profile_on_hosts_of_one_kind_is_kept_for_later_experiments() -> None:
 @pytest.mark.parametrize(
     ("training", "kinds", "seconds"),
     [
-        ("", ("EPYC", "EPYC"), 2.5),  # Nobody could say what it was measured of,
-        ("t", ("", ""), 2.5),  # nor on what.
+        ("", ("EPYC", "EPYC"), 2.5),  # It is unknown which training it was measured for,
+        ("t", ("", ""), 2.5),  # or on which hardware.
         ("t", ("EPYC", "Xeon"), 2.5),
         ("t", ("EPYC", "EPYC"), float("nan")),
         ("t", ("EPYC", "EPYC"), 0.0),

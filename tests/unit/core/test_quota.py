@@ -1,4 +1,4 @@
-"""Snapshots within their quota: what goes first, what never goes, and that nothing is miscounted whatever happens."""
+"""Tests of the snapshot quota: which snapshots are evicted first, which never, and that sizes are always correct."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def has(rig: Rig, job: str = "1") -> list[int]:
 
 
 def save(rig: Rig, position: int, job: str = "1", *, stored: bool = True) -> None:
-    """A run's snapshot at a position, 10 bytes, which arrives in the store."""
+    """Take a snapshot of 10 bytes at a position and, with `stored`, upload it."""
     rig.taken(position, job, f"{job}@{position}")
     if stored:
         rig.stored(position, job, sha256=f"{job}@{position}")
 
 
 def trained(rig: Rig, job: str, values: list[float], *, slot: str, seconds: float = 0.0) -> None:
-    """A job that trains from the start, saves at each position, and completes."""
+    """Train a job from the start to completion, with a snapshot at each position."""
     rig.start(job, slot, until=len(values))
     for position, value in enumerate(values, 1):
         rig.report(position, value, name=job, at_until=position == len(values), seconds=seconds)
@@ -67,13 +67,13 @@ def test_an_open_jobs_extras_go_after_those_of_ended_jobs_and_never_what_it_goes
     for position, value in enumerate(values, 1):
         rig.report(position, value, name="2")
         save(rig, position, "2", stored=position < 4)
-    # 7 of 10 bytes: 1@3 goes, the lowest of the ended job's latest.
+    # 7 of 10 bytes: 1@3, the lowest of the ended job's latest, is evicted.
     assert (has(rig), has(rig, "2")) == ([4, 5], [1, 2, 3, 4])
     rig.stream.founder.settings = settings(max_position=5, keep_latest=3, keep_best=1, snapshot_quota=30)
     rig.report(5, 0.0, name="2")
     rig.stream.collect(rig.job("2"))
     eviction.keep_within(rig.stream)
-    # The result, and of the open job the newest and the newest that is stored.
+    # The result, and the open job's newest snapshot and newest stored one, remain.
     assert (has(rig), has(rig, "2")) == ([5], [3, 4])
 
 
@@ -102,7 +102,7 @@ def test_equal_contents_count_once_and_go_together() -> None:
     assert (has(rig, "1"), has(rig, "2")) == ([1, 2], [1, 2])
     rig.report(3, 0.5, name="1")
     rig.taken(3, "1", "of 1")
-    # "same@2" is what job 2 goes on from, so dropping it for job 1 would free nothing.
+    # Job 2 needs "same@2", so evicting it for job 1 would free nothing.
     assert (has(rig, "1"), has(rig, "2")) == ([2, 3], [2])
     assert [(e.sha256, e.stored) for e in rig.of(ForgetSnapshot)] == [("same@1", True)]
     assert {e.job for e in rig.of(JobChanged)} == {"1", "2"}
@@ -133,7 +133,7 @@ def test_what_is_needed_stays_above_the_quota_and_people_are_told_once() -> None
     for position in (3, 4, 5):
         rig.report(position, 0.1)
         save(rig, position)
-        assert rig.of(Noted) == []  # It comes and goes with each snapshot, and was said.
+        assert rig.of(Noted) == []  # It changes with each snapshot, and is already noted.
     assert "5 more" in str(eviction.warning(rig.stream))
 
 
@@ -165,10 +165,10 @@ def test_a_snapshot_that_the_policy_asked_for_stays_while_it_may_fork_from_it() 
         rig.report(position, 0.1 * position)
         save(rig, position)
     assert has(rig) == [2, 3, 5]
-    rig.ended(RunEndReason.FAILED, 5)  # That was not the policy's wish.
+    rig.ended(RunEndReason.FAILED, 5)  # The policy did not end it.
     assert has(rig) == [2, 3, 5]
     rig.command(ForkJob("2", "1", 2, {"lr": 0.2}))
-    rig.command(TerminateJob("1"))  # The policy lets its branch points go, but for what it forked from.
+    rig.command(TerminateJob("1"))  # The policy releases its branch points, except the fork's origin.
     assert has(rig) == [2, 5]  # 5 is the result.
     rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert has(rig) == [5]
@@ -234,7 +234,10 @@ def test_a_lost_snapshot_lowers_what_is_above_the_quota() -> None:
 
 
 def branched(quota_bytes: int) -> Rig:
-    """Job 1 trains 8 positions of 1, 2, ..., 8 seconds and saves at 2, 4 and 6; job 2 goes on from 4, with 10 seconds each."""
+    """Return a core with two jobs of 8 positions.
+
+    Job 1 trains seven positions of 1, 2, ..., 7 seconds and saves at 2, 4 and 6; job 2 starts from the snapshot at 4.
+    """
     rig = Rig(capacity=2, max_position=8, rebuilds=True, snapshot_quota=quota_bytes)
     for _ in range(2):
         rig.create()
@@ -260,7 +263,7 @@ def test_what_is_the_quickest_to_train_again_goes_first() -> None:
     again = {f"{e.job}@{e.info.position}": seconds_again(rig.stream, e) for e in rig.stream.snapshots.entries()}
     # From nothing: 1 + 2. From 2: 3 + 4. From 4: 5 + 6, and in job 2: 10 + 10.
     assert again == {"1@2": 3.0, "1@4": 7.0, "1@6": 11.0, "2@6": 20.0}
-    # What the jobs go on from is needed; so are the bytes of no other.
+    # The snapshots that the jobs continue from are needed, and no others.
     assert [one.sha256 for one in eviction._droppable(rig.stream)] == ["1@2", "1@4"]
 
 
@@ -293,7 +296,7 @@ def test_of_two_that_take_as_long_the_older_goes() -> None:
     for name, slot in (("1", "n1/0"), ("2", "n1/1")):
         rig.create()
         rig.start(name, slot, snapshot_at=(3,))
-    for name in ("2", "1"):  # Job 2 is the first to save.
+    for name in ("2", "1"):  # Job 2 saves first.
         for position in range(1, 5):
             rig.report(position, 0.1, name=name, seconds=1.0)
             if position >= 3:
@@ -330,7 +333,10 @@ POSITIONS = st.integers(1, 5)
 
 
 class Quotas(RuleBasedStateMachine):
-    """Snapshots of three jobs come, arrive, are needed, are lost; after each step all that is not needed fits."""
+    """A state machine in which snapshots of three jobs are taken, uploaded, pinned and lost.
+
+    After each step all snapshots that are not needed fit into the quota.
+    """
 
     @initialize(
         latest=st.integers(1, 3),
@@ -343,7 +349,7 @@ class Quotas(RuleBasedStateMachine):
         terms = settings(keep_latest=latest, keep_best=best, snapshot_quota=limit, rebuilds=rebuilds)
         self.x = Stream(StreamCreated(0.0, StreamId("x"), terms))
         self.limit = limit
-        self.there: set[str] = set()  # Contents that were taken, and that nobody was told to delete since.
+        self.there: set[str] = set()  # Contents that were taken and not deleted since.
         for ordinal, name in enumerate(JOBS, 1):
             job = self.x.jobs[name] = self.x.open[name] = Job(name, ordinal, 0.0, self.x.founder, JobState.RUNNING)
             for position, value in enumerate(values[ordinal::3][:5], 1):
@@ -395,7 +401,7 @@ class Quotas(RuleBasedStateMachine):
         self.settle(job)
 
     def settle(self, job: str) -> None:
-        """As the core does it: what nobody retains goes, then what there is no room for."""
+        """Delete snapshots that no rule retains, then those beyond the quota, as the core does."""
         self.x.collect(self.x.jobs[job])
         needed = {(e.job, e.info.position) for e in self.x.snapshots.entries() if self.needed(e)}
         eviction.keep_within(self.x)
@@ -411,7 +417,7 @@ class Quotas(RuleBasedStateMachine):
         self.x.effects.clear()
 
     def needed(self, entry: SnapshotEntry) -> bool:
-        """Written down a second time."""
+        """Return whether a snapshot is needed, by an independent second definition."""
         job = self.x.jobs[entry.job]
         later = [e for e in self.x.snapshots.of(job.id) if e.info.position > entry.info.position]
         goes_on = not job.state.ended and (not later or (entry.stored and not any(e.stored for e in later)))

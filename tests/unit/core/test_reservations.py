@@ -1,4 +1,4 @@
-"""Slots that clients reserve."""
+"""Tests of slots that clients reserve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports, decisions and the ends of runs, by hand-computed cases."""
+"""Tests of reports, decisions and the ends of runs, with cases computed by hand."""
 
 import pytest
 

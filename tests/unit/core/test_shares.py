@@ -1,4 +1,4 @@
-"""How slots are divided: by hand, against an independent definition, against the plain version, and not too slowly."""
+"""Tests of the division of slots: by hand, against an independent definition and a simple implementation, and of its cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Wish = tuple[str, float, int | None, int | None]
 
 
 def cluster_of(slots: int, wishes: list[Wish]) -> ClusterState:
-    """A cluster with one node and these experiments."""
+    """Return a cluster with one node and these experiments."""
     cluster = ClusterState()
     if slots:
         cluster.join(NodeJoined(0.0, "n", "a", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
@@ -32,14 +32,14 @@ def cluster_of(slots: int, wishes: list[Wish]) -> ClusterState:
     return cluster
 
 
-# A slot goes to whoever has the lowest level after getting it; level = slots / weight, ties in the order of names.
+# A slot goes to the experiment whose level is lowest after it gets the slot. Level = slots / weight; ties by name.
 CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
-    # Levels after a slot: a 1, 2, ...; b 1/3, 2/3, 1, 4/3, ... b gets 1/3 and 2/3, then both stand before 1: a by its
-    # name, then b.
+    # Levels after a slot: a 1, 2, ...; b 1/3, 2/3, 1, 4/3, ... b gets 1/3 and 2/3, then both would reach 1: a is first by its name,
+    # then b.
     "weights 1 and 3 on 4 slots": (4, [("a", 1, None, None), ("b", 3, None, None)], {"a": 1, "b": 3}),
-    # The fifth slot: a would stand at 2, b at 4/3.
+    # The fifth slot: a would reach 2, b 4/3.
     "weights 1 and 3 on 5 slots": (5, [("a", 1, None, None), ("b", 3, None, None)], {"a": 1, "b": 4}),
-    # Without a cap each level-1 round gives one to all: 2, 2, 2. With cap 1 a leaves one, and b comes before c by its name.
+    # Without a cap all three get one per level: 2, 2, 2. With cap 1 a leaves one, and b is before c by its name.
     "a cap frees a slot for the others": (
         6,
         [("a", 1, 1, None), ("b", 1, None, None), ("c", 1, None, None)],
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
         [("a", 1, None, None), ("b", 3, None, None), ("c", 8, 2, None)],
         {"a": 2, "b": 8, "c": 2},
     ),
-    # Nobody gets what nobody can use: 2 + 1 of 5, and 2 stay idle.
+    # No experiment gets unusable slots: 2 + 1 of 5, and 2 stay idle.
     "caps below the slots leave some idle": (5, [("a", 1, 2, None), ("b", 4, 1, None)], {"a": 2, "b": 1}),
     # b's policy waits for an answer and can use none: a has all, whatever the weights.
     "zero demand": (4, [("a", 1, None, None), ("b", 100, None, 0)], {"a": 4, "b": 0}),
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
         [("a", 0.25, None, None), ("b", 0.5, None, None), ("c", 1.75, None, None)],
         {"a": 0, "b": 1, "c": 6},
     ),
-    # One slot: a would stand at 1/1, b at 1/2.
+    # One slot: a would reach 1/1, b 1/2.
     "one slot goes to the heavier one": (1, [("a", 1, None, None), ("b", 2, None, None)], {"a": 0, "b": 1}),
     # Nothing for a cap of 0, and the odd slot to the first by name: b at 2 before c at 2.
     "a cap of 0, and a tie": (
@@ -120,7 +120,7 @@ def test_a_drained_node_counts_for_nobody() -> None:
 
 
 def plainly(slots: int, claims: list[Claim]) -> dict[str, int]:
-    """The same division as directly as it can be said: each slot to the lowest level, all claims looked at each time."""
+    """Return the same division by a simple loop that gives each slot to the lowest level of all claims."""
     shares = {claim.name: 0 for claim in claims}
     for _ in range(slots):
         open_claims = [c for c in claims if shares[c.name] < c.cap]
@@ -147,11 +147,10 @@ SMALL = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, ma
 @pytest.mark.merge
 @given(st.integers(0, 8), SMALL)
 def test_no_other_division_is_fairer(slots: int, raw: list[tuple[int, int]]) -> None:
-    """Weighted max-min in integers, by its definition and without any algorithm.
+    """Check weighted max-min fairness in integers by its definition.
 
-    A slot raises whoever gets it to a level, slots per weight. Of all ways to hand out as many slots as can be used,
-    this is one in which they raise to the lowest levels: the highest level that anybody reaches is as low as it can be, and
-    so are all others in order.
+    Each slot raises its receiver to a level, slots per weight. Of all ways to divide as many slots as can be used, the result must
+    raise to the lowest levels: its highest level is as low as possible, and so are all others in order.
     """
     claims = [Claim(str(i), float(weight), cap) for i, (weight, cap) in enumerate(raw)]
     shares = tuple(water_fill(slots, claims).values())
@@ -181,7 +180,7 @@ def test_nobody_can_be_raised_without_lowering_one_that_is_no_higher(slots: int,
 
 
 class Counted(float):
-    """A weight that counts how often something is divided by it."""
+    """A weight that counts how often a number is divided by it."""
 
     divisions = 0
 

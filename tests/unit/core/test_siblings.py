@@ -1,4 +1,4 @@
-"""Experiments of a group that train alike: what one takes over from another, what a stopped one leaves, who pays for what."""
+"""Tests of a group whose experiments share training: what a job takes over, what a stopped experiment leaves, and billing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GIVEN = {"lr": 0.1}
 
 
 def group(plan: str = "p", slots: int = 2, earlier: tuple[EarlierTrial, ...] = (), **terms: Any) -> Rig:
-    """Job 1 of x and job 2 of y, which may train alike."""
+    """Return a core with job 1 of x and job 2 of y, which have the same training if the plans are equal."""
     rig = Rig(plan="p", capacity=slots)
     rig.feed(ExperimentJoined(rig.now, StreamId("x"), ExperimentId("y"), settings(plan=plan, **terms), earlier=earlier))
     rig.command(CreateJob("1", GIVEN, "x"))
@@ -42,7 +42,7 @@ def group(plan: str = "p", slots: int = 2, earlier: tuple[EarlierTrial, ...] = (
 
 
 def train(rig: Rig, until: int, name: str = "1") -> None:
-    """A job trains from its beginning, and saves at the end of that; the store has not got it yet."""
+    """Train a job from 0 to `until` with a snapshot there, which is not uploaded yet."""
     rig.start(name, until=10, allowed=10, snapshot_at=(until,))
     for position in range(1, until + 1):
         rig.now += 1
@@ -64,7 +64,7 @@ def test_who_goes_on_from_anothers_snapshot_has_it_and_the_results_as_its_own() 
     effects = rig.start("2", "n1/1", from_snapshot=("1", 4))
     assert [p.position for p in rig.stream.curve(rig.job("2"))] == [1, 2, 3, 4]
     assert rig.job("2").origin is None
-    assert rig.run("2").source is None  # It has loaded its own.
+    assert rig.run("2").source is None  # It has loaded the snapshot.
     assert rig.stream.experiments[ExperimentId("y")].best == ("2", 4, 0.4)
     told = [e for e in effects if isinstance(e, ReportAccepted)]
     assert [(e.experiment, e.job, e.report.position) for e in told] == [("y", "2", p) for p in range(1, 5)]
@@ -149,7 +149,7 @@ def test_its_policy_may_let_it_go_before() -> None:
 
 
 def test_its_policy_says_what_of_it_others_may_start_from() -> None:
-    """Job 3 has the result of x, so that job 1 has none."""
+    """Check with job 3 as the best job of x, so that no snapshot of job 1 is needed as the result."""
     rig = group()
     rig.command(CreateJob("3", GIVEN, "x"))
     rig.start("3", "n1/1")
@@ -186,7 +186,7 @@ def test_what_the_policy_lets_go_of_a_live_job_goes_but_for_what_the_job_retains
         rig.report(position, 0.4)
         rig.taken(position, "1")
         rig.stored(position, "1")
-    assert rig.stream.snapshots.positions("1") == [5, 6]  # What was asked for since.
+    assert rig.stream.snapshots.positions("1") == [5, 6]  # What the policy requested since.
 
 
 def test_a_job_that_goes_on_after_its_end_is_as_if_nothing_had_been_said() -> None:
@@ -230,7 +230,7 @@ def test_a_run_is_its_experiments_from_its_start_to_its_end() -> None:
 
 
 def test_those_who_want_what_is_trained_have_equal_parts_of_it_up_to_there() -> None:
-    """Two seconds are x's alone, then y wants it up to 5; both get half of three seconds, and x what comes behind."""
+    """Check with two seconds for x alone, three shared with y up to 5, and the rest for x."""
     rig = group()
     train(rig, 2)
     rig.command(BillRun("1", (("x", 8), ("y", 5))))

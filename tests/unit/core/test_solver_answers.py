@@ -1,4 +1,4 @@
-"""What a policy asks of solvers: one answer for each ticket, whatever comes twice, late or out of order."""
+"""Tests of a policy's questions to solvers: one answer per ticket, also if messages are repeated, late or out of order."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_each_question_has_one_answer_and_a_recovery_asks_what_is_open(steps: li
                 heard.append((ticket, number if what == "answer" else None))
     assert [(call.ticket, call.result) for call in rig.called(AnswerReady)] == heard
     assert {name.removeprefix("policy/"): asked.payload for name, asked in rig.stream.asks.items()} == waiting
-    # The journal alone leads to the same questions.
+    # Replaying the journal gives the same open questions.
     recorded: list[Event] = [decode(kind_of(event), encode(event)) for event in rig.journal]
     again = Core()
     for event in recorded:

@@ -1,4 +1,4 @@
-"""The store within its quota: whose snapshots go first, and that nothing goes which somebody needs."""
+"""Tests of the quota of the store: which snapshots are evicted first, and that no needed one is."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ CONTENTS = [f"c{number}" for number in range(8)]
 
 @st.composite
 def stores(draw: st.DrawFn) -> dict[StreamId, list[StoredContents]]:
-    """Up to eight contents of three experiments, each behind one with a lower number, or behind nothing."""
+    """Generate contents for three experiments; each follows one with a lower number, or none."""
     found: dict[StreamId, list[StoredContents]] = {}
     for owner in "xyz":
         for number, name in enumerate(CONTENTS):
@@ -103,7 +103,7 @@ def stores(draw: st.DrawFn) -> dict[StreamId, list[StoredContents]]:
 
 
 def one_by_one(store: dict[StreamId, list[StoredContents]], limit: int) -> list[tuple[str, float]]:
-    """The same without any cleverness: each time everything is priced anew by what lies before it and has gone."""
+    """Return the evictions of a simple implementation, which recomputes all costs before each eviction."""
     known: dict[str, StoredContents] = {}
     for one in (one for own in store.values() for one in own):
         known[one.sha256] = one.and_also(known.get(one.sha256, one))
@@ -158,7 +158,7 @@ def test_what_the_policy_of_a_live_experiment_may_start_from_is_needed_until_it_
     assert ranks(rig.stream) == {
         "1@4": EvictionRank.NEEDED,
         "1@6": EvictionRank.NEEDED,
-    }  # 2 went at once: job 1 has not ended.
+    }  # 2 is deleted at once: job 1 has not ended.
     rig.feed(SnapshotsGivenUp(rig.now, StreamId("x"), ("1@4", "1@6")))
     assert has(rig) == [4, 6]
 
@@ -182,7 +182,10 @@ def test_what_earlier_experiments_lend_is_needed() -> None:
 
 
 def finished(**terms: object) -> Rig:
-    """Two jobs with snapshots at each of three positions; job 2 has the result, at 2, and both could be extended."""
+    """Return a finished experiment with two jobs of three positions and their snapshots.
+
+    Job 2 has the result, at 2, and both could be extended.
+    """
     rig = Rig(capacity=2, max_position=3, jobs=2, keep_latest=2, keep_best=1, **terms)
     for _ in range(2):
         rig.create()

@@ -1,4 +1,4 @@
-"""A target that the mean of a job's last reports must reach: `target_over`."""
+"""Tests of `target_over`: a target for the mean of a job's last reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def training(**terms: object) -> Rig:
 
 
 def reports(rig: Rig, *values: float, name: str = "1") -> int | None:
-    """A job reports these at 1, 2, ...; the position at which the experiment began to end, if it did."""
+    """Report these values at 1, 2, ...; return the position at which the experiment began to end, or None."""
     for position, value in enumerate(values, 1):
         rig.report(position, value, name=name)
         if rig.stream.state is not ExperimentState.RUNNING:
@@ -39,12 +39,12 @@ def reports(rig: Rig, *values: float, name: str = "1") -> int | None:
         ((250.0, 100.0, 260.0), 1, 1),
         ((250.0, 150.0, 190.0), 2, 2),  # (250 + 150) / 2 = 200: as good as the target.
         ((250.0, 100.0, 260.0, 150.0), 2, 4),  # Means: 175, 180, 205.
-        ((300.0, 300.0), 3, None),  # Two are not three, however good they are.
+        ((300.0, 300.0), 3, None),  # Two reports are too few.
         ((100.0, 300.0, 199.0, 101.0), 3, 4),  # 199.67, then (300 + 199 + 101) / 3 = 200.
-        ((300.0, NAN, 300.0, 299.0), 2, 4),  # A window with NaN in it is none.
+        ((300.0, NAN, 300.0, 299.0), 2, 4),  # A window with NaN has no mean.
         ((300.0, INF, 300.0, -INF, 300.0, 100.0), 2, 6),
         ((300.0, NAN, 300.0, 300.0), 3, None),
-        ((1e308, 1e308, 1e308), 3, 3),  # The sum is beyond all doubles, the mean is not.
+        ((1e308, 1e308, 1e308), 3, 3),  # The sum overflows, the mean does not.
     ],
 )
 def test_the_mean_of_the_last_reports_reaches_the_target(
@@ -54,7 +54,7 @@ def test_the_mean_of_the_last_reports_reaches_the_target(
 
 
 def test_a_mean_of_equal_values_is_that_value() -> None:
-    """0.1 + 0.1 + 0.1 is not 0.3 in doubles."""
+    """Check values whose floating-point sum is inexact: 0.1 + 0.1 + 0.1 is not 0.3."""
     assert reports(training(target=0.1, target_over=3), 0.1, 0.1, 0.1) == 3
     assert reports(training(target=0.1, target_over=3, mode="min"), 0.1, 0.1, 0.1) == 3
 
@@ -101,7 +101,7 @@ def test_several_reports_in_one_message_are_taken_one_by_one() -> None:
 
 
 def test_what_is_trained_again_counts_once() -> None:
-    """A lost run begins again at 0: its repeated reports are the ones that were recorded."""
+    """Check that reports which a job repeats after a loss do not enter the window a second time."""
     rig = training(target=200.0, target_over=2)
     rig.report(1, 250.0)
     rig.expire("n1")
@@ -129,7 +129,7 @@ def test_a_forks_ancestor_counts_up_to_where_it_forked() -> None:
     assert reports(rig, 100.0, 200.0) is None
     rig.taken(2)
     rig.stored(2)
-    rig.report(3, 250.0)  # The fork does not continue this one.
+    rig.report(3, 250.0)  # The fork starts before this one.
     rig.command(ForkJob("2", "1", 2, {"lr": 0.1}))
     rig.start("2", "n1/1")
     rig.report(3, 290.0, name="2")  # (100 + 200 + 290) / 3 < 200

@@ -1,4 +1,4 @@
-"""Targets, extensions, generators and policies that do not come to rest, by hand-computed cases."""
+"""Tests of targets, extensions, generators and policies that never come to rest, with cases computed by hand."""
 
 import math
 from dataclasses import replace
@@ -147,7 +147,7 @@ def test_a_completed_fork_whose_state_and_origin_are_lost_does_not_train_from_sc
     rig.report(2, name="3", at_until=True)
     rig.ended(RunEndReason.UNTIL, 2, snapshot(2, "of 3"), "3")
     assert rig.job("3").state is JobState.COMPLETED
-    rig.expire("n1")  # Before anything was stored.
+    rig.expire("n1")  # Before any upload.
     rig.feed(Updated(rig.now, StreamId("x"), "u", max_position=4))
     assert rig.job("3").state is JobState.FAILED
     assert str(rig.job("3").reason) == "the snapshot it was forked from was lost before it was stored"
@@ -178,7 +178,7 @@ def test_an_answer_shows_what_the_generator_has_heard(rig: Rig) -> None:
     rig.command(CreateJob("3"))
     rig.command(TerminateJob("3"))
     assert rig.stream.founder.told_generator == 0
-    rig.feed(Answered(rig.now, StreamId("x"), "create/3", {"lr": 3}))  # It was asked after it was told of job 2.
+    rig.feed(Answered(rig.now, StreamId("x"), "create/3", {"lr": 3}))  # Its request was sent after the end of job 2.
     assert [call.job for call in rig.stream.founder.generator_calls[rig.stream.founder.told_generator :]] == ["3"]
 
 
@@ -319,7 +319,7 @@ def test_a_job_that_trains_again_what_it_reported_does_not_wait_for_a_policy_tha
     rig.join("n2")
     rig.start("1", "n2/0")
     assert rig.run().allowed == 3
-    rig.report(3)  # Again: at the high-water mark nobody is asked, and it goes on.
+    rig.report(3)  # Repeated: up to the high-water mark no decision is needed.
     assert rig.sent(Decide) == [Decide(DecisionKind.CONTINUE, 3)]
     assert len(rig.called(IterationFinish)) == 1
 

@@ -1,4 +1,4 @@
-"""Keys of timers and their tickets."""
+"""Tests of timer keys and their tickets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the five state machines."""
+"""Tests of the transition tables of the five state machines, and of their documentation page."""
 
 from __future__ import annotations
 

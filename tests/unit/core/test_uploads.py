@@ -1,4 +1,4 @@
-"""Snapshots on their way to the store when an agent's session breaks, and when the agent itself begins anew."""
+"""Tests of unfinished uploads when an agent's session breaks, and when the agent restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def rig() -> Rig:
-    """A run at 1 that took a snapshot there; the store has not got it yet."""
+    """A core with a run that took a snapshot at 1, which is not uploaded yet."""
     made = Rig(capacity=1)
     made.create()
     made.start("1", "n1/0")
@@ -26,13 +26,13 @@ def rig() -> Rig:
 
 
 def killed(rig: Rig, *snapshots: str) -> None:
-    """The agent comes back in another life, with its disk."""
+    """Let the agent return in a new incarnation with these snapshots on its disk."""
     lives = sum(isinstance(event, NodeBack) for event in rig.journal)
     rig.join("n1", 1, f"life {lives + 1}", snapshots=snapshots)
 
 
 def shipped(rig: Rig, order: int, position: int = 1, error: str = "") -> list[Effect]:
-    """The agent says what became of an order."""
+    """Report the result of an upload order."""
     return rig.feed(SnapshotShipped(rig.now, StreamId("x"), "n1", order, "1", position, f"s{position}", error))
 
 

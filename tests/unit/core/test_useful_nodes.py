@@ -1,4 +1,4 @@
-"""Policies that can use slots of certain nodes only get those, and give others back, within their share."""
+"""Tests of policies that can use only slots of certain nodes: they get those and release others, within their share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_idle_slots_of_no_use_go_back_and_others_come() -> None:
     wants(rig, "n2")
     assert (list(rig.stream.slots), rig.stream.share) == (["n2/0"], 1)
     wants(rig, "n1", "n2")
-    assert list(rig.stream.slots) == ["n2/0"]  # Nothing moves without need.
+    assert list(rig.stream.slots) == ["n2/0"]  # No slot changes without need.
     wants(rig, "n1")
     wants(rig)
     assert list(rig.stream.slots) == ["n1/0"]
@@ -82,7 +82,7 @@ def test_an_older_journal_says_nothing_of_nodes_and_a_recovery_knows_them() -> N
 
 
 class Two(Rig):
-    """Another experiment, y, whose policy can use slots of `of_use` only."""
+    """A rig with a second experiment, y, whose policy can use only slots of the nodes `of_use`."""
 
     of_use: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The core's small parts: channels, curves, snapshots, shares. Hand-computed cases and properties."""
+"""Tests of small parts of the core (channels, curves, snapshots, shares), by hand and by properties."""
 
 import math
 
@@ -237,7 +237,7 @@ def test_shares_add_up_respect_caps_and_are_weighted_max_min(slots: int, raw: li
     for claim in claims:
         assert 0 <= shares[claim.name] <= claim.cap
         for other in claims:
-            # Nobody who could take more stays below what another would have after giving one slot away.
+            # No experiment that could use more stays below what another would have without one slot.
             if shares[claim.name] < claim.cap and shares[other.name] > 0:
                 mine = (shares[claim.name] + 1) / claim.weight
                 assert mine >= shares[other.name] / other.weight - 1e-9

@@ -1,4 +1,4 @@
-"""Every waiting job and experiment says why it waits: each reason, by hand."""
+"""Tests of the waiting reasons of jobs and experiments, each by hand."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.quick
 
 
 class Rig(plain.Rig):
-    """`wants` is what the policies of all experiments can use, `gang` how many slots they need at once."""
+    """A rig in which the policies of all experiments have demand `wants` and need `gang` slots at once."""
 
     wants: int | None = None
     gang: int = 1
@@ -56,28 +56,28 @@ class Rig(plain.Rig):
         return replace(super().answer(call), demand=self.wants, gang=self.gang)
 
     def answer_held(self) -> None:
-        """Lets the policy answer the up-call that it thinks about."""
+        """Answer the up-call that waits."""
         self.feed(self.answer(self.held.popleft()))
 
 
 def why(rig: Rig, name: str = "1") -> str:
-    """A job's reason."""
+    """Return the waiting reason of a job."""
     return explain(WaitingReasons(rig.stream, rig.core.cluster, rig.now).job(rig.job(name)))
 
 
 def whole(rig: Rig, experiment: str = "x") -> str:
-    """An experiment's reason."""
+    """Return the waiting reason of an experiment."""
     stream = rig.core.streams[StreamId(experiment)]
     return explain(WaitingReasons(stream, rig.core.cluster, rig.now).experiment(stream.founder))
 
 
 def second(rig: Rig, **terms: object) -> None:
-    """Another experiment comes."""
+    """Create another experiment, y."""
     rig.feed(StreamCreated(rig.now, StreamId("y"), settings(**terms)))
 
 
 def busy(rig: Rig, *slots: str) -> None:
-    """A job trains on each of these slots."""
+    """Let a new job train on each of these slots."""
     for slot in slots:
         rig.start(rig.create(), slot)
 
@@ -178,7 +178,7 @@ def test_a_share_of_nothing() -> None:
 def test_a_policy_that_can_use_none() -> None:
     rig = Rig(capacity=1)
     rig.wants = 0
-    rig.command(CreateJob("1"))  # The question keeps it from being over.
+    rig.command(CreateJob("1"))  # The open request keeps the experiment open.
     rig.create()
     assert whole(rig) == "its share is 0 of 1 slot: the policy can use none now"
     assert why(rig, "2") == "waits for a slot: its share is 0 of 1: the policy can use none now"
@@ -189,7 +189,7 @@ def test_several_slots_at_once() -> None:
     rig.gang = 2
     rig.create()
     assert why(rig) == "the policy has not started it (2 slots are idle)"
-    rig.stream.give_up("n1/1")  # As if another one had yet to leave it.
+    rig.stream.give_up("n1/1")  # As if another experiment still used it.
     assert why(rig) == "waits for 2 slots at once: 1 is idle"
     rig.join("n1", 1, "b")
     need = "each job needs 2 slots with 1 CPU thread and no GPU at once; there are 1 with 1 CPU thread and no GPU"
@@ -236,7 +236,7 @@ def test_one_slot_has_come_and_another_is_still_elsewhere() -> None:
     second(rig)
     busy(rig, *rig.stream.slots)
     rig.create()
-    rig.stream.share = 2  # The other one is to leave its slot, and trains on it.
+    rig.stream.share = 2  # The other experiment must release its slot, on which it trains.
     assert why(rig, "2") == "waits for a slot: 1 of 2 in its share are busy, and others still hold 1 slot"
 
 
@@ -285,7 +285,7 @@ def test_the_policy_has_nothing_to_run() -> None:
 
 
 def lose(rig: Rig, *, missing: bool = False) -> None:
-    """Its run is lost before it trains."""
+    """Start the job and lose its run before it trains."""
     rig.command(StartJob("1", ("n1/0",)))
     rig.say(rig.key(), Ended(RunEndReason.LOST, rig.run().position, cause=said("gone"), snapshot_missing=missing))
 

@@ -1,4 +1,4 @@
-"""Programs that take no snapshots (scripts without a checkpoint, log programs), and programs that end by themselves."""
+"""Tests of programs that take no snapshots (scripts without a checkpoint, log mode), and of programs that end by themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.quick
 
 
 def trained(positions: int = 3, **terms: object) -> Rig:
-    """A job that has reported some positions."""
+    """Return a core with a job that has reported at some positions."""
     rig = Rig(**terms)  # type: ignore[arg-type]
     rig.create()
     rig.start()
@@ -93,7 +93,7 @@ def test_what_is_trained_again_is_compared_and_not_recorded_twice() -> None:
     assert not [effect for effect in rig.effects if not isinstance(effect, Acknowledge | Record)]
     rig.report(2, 0.7)
     assert "position 2 was trained again and differs" in str(rig.of(Noted)[0].reason)
-    assert rig.run().allowed == 3  # Up to there nothing is new, so nothing waits.
+    assert rig.run().allowed == 3  # Up to 3 nothing is new, so it does not wait.
     rig.report(3, 0.3)
     assert (len(rig.called(ApplicationStat)), len(rig.called(IterationFinish))) == (stats, finishes)
     assert rig.job().curve.recorded(rig.called(ApplicationStat)[1].report) == {"score": 0.2}

@@ -1,4 +1,4 @@
-"""Predictors with one mistake each, and their conformance suites."""
+"""Predictors with one defect each and a conformance suite for each, to test that the suite rejects them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.curves.honest import Floats, Pooled, RandomWalk
 
 
 class Suite(PredictorConformance):
-    """The suite of the class `of`."""
+    """The conformance suite of the predictor class `of`."""
 
     of: ClassVar[type[Predictor]] = RandomWalk
 
@@ -95,12 +95,12 @@ class SlowSuite(Suite):
     now: ClassVar[float] = 0.0
 
     def clock(self) -> float:
-        """Stands still, but for what the slow predictor takes."""
+        """Return a time that advances only by the time of the slow predictor."""
         return self.now
 
     class of(RandomWalk):
         def reaches(self, question: Question, last: float, spread: Floats) -> tuple[float, ...]:
-            # A walk of its own for each future position, each through all that come before.
+            # A separate walk for each future position, through all positions before it.
             if len(spread) > 150:
                 SlowSuite.now += 0.08
             return super().reaches(question, last, spread)

@@ -1,4 +1,4 @@
-"""A simple predictor that is sound: the last value, spread as a random walk with the curve's own steps would spread it."""
+"""A simple correct predictor: the last value, with the spread of a random walk that has the curve's own step sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUANTILES = np.array([_NORMAL.inv_cdf(level) for level in LEVELS])
 
 
 class RandomWalk(Predictor):
-    """The sound predictor that mistakes are made in (`broken`)."""
+    """A correct predictor, the base class of the defective ones in `broken`."""
 
     def predict(self, question: Question) -> Prediction:
         positions, values = self.reports(question)
@@ -52,12 +52,12 @@ class RandomWalk(Predictor):
         return (*range(positions[-1] + step, question.horizon, step), question.horizon)
 
     def state(self, question: Question, positions: Floats, values: Floats) -> tuple[float, float]:
-        """Where the walk stands, and the variance it gains with each position."""
+        """Return the last value and the variance that the walk gains with each position."""
         if question.low is not None and question.high is not None:
             size = question.high - question.low
         else:
             size = max(float(np.ptp(values)), abs(float(values[-1])), 1e-6)
-        # One step that nobody saw keeps few reports from being sure of themselves.
+        # One assumed further step avoids overconfidence with few reports.
         steps = np.square(np.diff(values)).sum() + (size / 20) ** 2
         return float(values[-1]), float(steps / max(1.0, float(positions[-1] - positions[0])))
 
@@ -75,7 +75,7 @@ class RandomWalk(Predictor):
 
 
 class Pooled(RandomWalk):
-    """The walk's steps are learnt from all curves."""
+    """A random walk whose step size is estimated from all curves."""
 
     reads: ClassVar[Literal["nothing", "curves"]] = "curves"
 
@@ -89,7 +89,7 @@ class Pooled(RandomWalk):
             for (before, old), (after, new) in pairwise(finite):
                 gained.append((new - old) ** 2)
                 lasted.append(float(after - before))
-        # Diverged curves say nothing about this one: the median, not the mean.
+        # Diverged curves must not influence this one, so it takes the median, not the mean.
         pooled = float(np.median(np.asarray(gained) / np.asarray(lasted)))
         share = 1 / (1 + len(question.others) / 4)
         return last, max(share * rate + (1 - share) * pooled, rate / 4)

@@ -1,4 +1,4 @@
-"""The published model once more, from its formulas, in plain Python: the judge of the compiled one."""
+"""The published model in plain Python, written from its formulas, as the reference for the compiled one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAN = math.nan
 
 
 def power(base: float, exponent: float) -> float:
-    """A power; NaN where there is none, infinite where it is too large."""
+    """Return a power: NaN where it is undefined, infinite where it overflows."""
     try:
         return math.pow(base, exponent)
     except ValueError:
@@ -46,13 +46,13 @@ FAMILIES: list[tuple[int, Callable[..., float]]] = [
     (3, lambda x, a, b, c: over(a, 1 + power(x / exp(b), c))),
     (4, lambda x, c, a, b, al: c - exp(-a * power(x, al) + b)),
 ]
-"""How many parameters each family has, and its value at x."""
+"""The number of parameters of each family, and its value at x."""
 
 
 def log_density(
     theta: Sequence[float], kept: Sequence[int], x: Sequence[float], y: Sequence[float], horizon: float
 ) -> float:
-    """log prior + log likelihood of section 3 of the model, term by term."""
+    """Return log prior + log likelihood of section 3 of the model, term by term."""
     parameters: list[Sequence[float]] = []
     at = 0
     for family in kept:

@@ -1,4 +1,4 @@
-"""What makes an answer one that cannot be."""
+"""Tests of the checks that find impossible predictions."""
 
 from __future__ import annotations
 

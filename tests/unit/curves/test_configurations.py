@@ -1,4 +1,4 @@
-"""What configurations foretell, to `pooled`."""
+"""Tests of what `pooled` predicts from configurations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def configurations(count: int, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def best_in_between(given: dict[str, Any]) -> float:
-    """Best at a learning rate of 0.01, and better with kind b."""
+    """Return a final value that is best at a learning rate of 0.01 and better with kind b."""
     return float(0.7 - 0.15 * abs(np.log10(given["lr"]) + 2) + 0.1 * (given["kind"] == "b"))
 
 
@@ -54,7 +54,7 @@ def test_a_run_is_not_foretold_by_its_own_end() -> None:
     changed = forecasts(given, np.arange(40), np.where(np.arange(40) == 7, ends + 0.01, ends))
     assert told is not None
     assert changed is not None
-    # Only by how much hyperparameters count does it come back.
+    # Its own end influences only the weights of the hyperparameters.
     assert changed[7] == pytest.approx(told[7], abs=2e-3)
 
 

@@ -1,4 +1,4 @@
-"""Every predictor that is installed passes the conformance suite."""
+"""Conformance tests of all installed predictors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hopyard.predictor import Predictor
 from hopyard.predictor.conformance import PredictorConformance
 from tests.timing import scaled
 
-# What keeps a predictor's suite short, and what is known of it.
+# Parameters that keep a suite short, and known properties of predictors.
 PARAMETERS: dict[str, dict[str, Any]] = {"mcmc": {"steps": 140, "burn_in": 100}}
 # The tier of each suite; that of `mcmc` and of predictors that others install is nightly.
 _SLOW = ["test_it_is_neither_overconfident_nor_absurdly_wide", "test_answers_do_not_depend_on_hash_order"]
 _SLOWER = ["test_history_leaves_it_honest", "test_any_history_is_survived", "test_same_question_same_answer"]
 TIERS = {"grid": pytest.mark.quick(merge=_SLOW), "pooled": pytest.mark.quick(merge=_SLOW + _SLOWER)}
 ATTRIBUTES: dict[str, dict[str, Any]] = {
-    # At least ten times what they take on an idle slot.
+    # At least ten times their duration on an idle slot.
     "grid": {"time_limit": scaled(0.05)},
     "pooled": {"time_limit": scaled(0.2)},
-    # The published model is too sure of itself at every share; it is there as it was published.
+    # The published model is overconfident at every share, and is implemented as published.
     "mcmc": {"honest_from": 1.0, "time_limit": scaled(1.0)},
 }
 

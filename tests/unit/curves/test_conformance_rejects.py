@@ -1,4 +1,4 @@
-"""The conformance suite tells sound predictors from broken ones: each mistake is found by the test that is named for it."""
+"""Tests of the predictor conformance suite: it accepts correct predictors, and a named test rejects each defective one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SUITE: dict[str, tuple[Any, ...]] = {
     "test_unknown_parameters_are_refused": (),
 }
 
-# What is broken, the test that rejects it, and what that test, and any other that comes across the mistake, says.
+# A defective predictor's suite, the test that rejects it, and the message of that test and of any other that finds the defect.
 BROKEN = [
     (broken.TooSureSuite, "test_it_is_neither_overconfident_nor_absurdly_wide", "overconfident: seen to"),
     (broken.TooWideSuite, "test_it_is_neither_overconfident_nor_absurdly_wide", "too wide or far off: seen to"),
@@ -81,7 +81,7 @@ BROKEN = [
 
 
 def rejections(suite: type[PredictorConformance]) -> Iterator[tuple[str, str]]:
-    """The tests that a suite fails, each with what it says; all but the one in another process."""
+    """Yield the tests that a suite fails with their messages; the test in another process is left out."""
     for test, arguments in SUITE.items():
         for argument in arguments or (None,):
             try:

@@ -55,7 +55,7 @@ def test_shapes_rise_from_0_to_1() -> None:
 
 
 def truncate(mean: Floats, covariance: Floats, direction: Floats, bound: float) -> tuple[float, Floats, Floats]:
-    """Chance, mean and covariance of a normal vector given that it lies at most at a bound: by sums over the direction."""
+    """Return probability, mean and covariance of a normal vector, given a bound of its component in a direction, by sums."""
     centre, spread = float(direction @ mean), math.sqrt(direction @ covariance @ direction)
     off = (centre - bound) / spread
     width = 40 / max(1.0, off) if off > 0 else 12.0 - off
@@ -76,7 +76,7 @@ def truncate(mean: Floats, covariance: Floats, direction: Floats, bound: float) 
 
 
 def dense(x: Floats, y: Floats, future: Floats) -> tuple[Floats, Floats, Floats]:
-    """Weights, and means and variances at the horizon, of all components, from the joint normal distribution of everything."""
+    """Return the weights, means and variances of all components at the horizon, from the joint normal distribution."""
     count, horizon = len(x), float(future[-1])
     everywhere = np.log(np.append(x, horizon))
     weights, means, variances = [], [], []
@@ -90,7 +90,7 @@ def dense(x: Floats, y: Floats, future: Floats) -> tuple[Floats, Floats, Floats]
                     rows = np.stack((np.ones(count + 1), row), axis=1)
                     spread = (noise * wander) ** 2 * np.minimum.outer(everywhere, everywhere)
                     spread[:count, :count] += noise**2 * np.diag((x / x[-1]) ** -grid.FALL)
-                    # What is known of wander at the end, beside the line.
+                    # The expected wander at the end, added to the line.
                     pull = np.linalg.solve(spread[:count, :count], spread[:count, count])
                     end = np.append(rows[count] - pull @ rows[:count], 0.0)
                     joint = np.block([[prior, prior @ rows.T], [rows @ prior, rows @ prior @ rows.T + spread]])
@@ -133,7 +133,7 @@ def test_the_posterior_is_that_of_the_joint_distribution(y: list[float], monkeyp
 
 @pytest.mark.merge
 def test_level_and_rise_are_integrated() -> None:
-    """One component against a sum over a fine net of levels and rises."""
+    """Check one component against a sum over a fine grid of levels and rises."""
     x, y, future = np.array([1.0, 2.0, 3.0]), np.array([0.2, 0.4, 0.45]), np.array([8.0])
     shape, scale = shapes(np.append(x, 8.0), 8.0)[3], grid.RISES[1][0]
     noise = grid.NOISES[3] * np.sqrt((x / x[-1]) ** -grid.FALL)
@@ -147,7 +147,7 @@ def test_level_and_rise_are_integrated() -> None:
     wanted = (mass * end).sum()
     only = pytest.MonkeyPatch()
     with only.context() as patch:
-        # The component alone, and no wander.
+        # The component alone, without wander.
         patch.setattr(grid, "WANDERS", ((1e-9, 1.0),))
         patch.setattr(grid, "TEMPER", 0.0)
         patch.setattr(grid, "KEPT", 1.0)
@@ -261,7 +261,7 @@ def test_at_the_horizon_there_is_nothing_to_say() -> None:
 @pytest.mark.merge
 @pytest.mark.parametrize("seen", [3, 8, 20])
 def test_calibrated_on_synthetic_curves(seen: int) -> None:
-    """Asymptotes, speeds, kinds and noise at random: the central 90% hold most ends, and half of them little more than half."""
+    """Check on random curves that the central 90 % contain most ends, and the central half little more than half."""
     rng = np.random.default_rng(3)
     at, inside, half = np.arange(1, 51), 0, 0
     for kind in range(150):

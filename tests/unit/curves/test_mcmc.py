@@ -1,4 +1,4 @@
-"""The predictor `mcmc`."""
+"""Tests of the predictor `mcmc`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rising(n: int, noise: float = 0.005, horizon: int = 40, **rest: Any) -> Ques
 
 
 def whole(found: Prediction, question: Question) -> None:
-    """Shapes and ranges that every answer has."""
+    """Assert that an answer has valid lengths and ranges."""
     m = len(found.positions)
     assert found.positions[-1] == question.horizon
     assert len(found.mean) == len(found.deviation) == m
@@ -143,7 +143,7 @@ def test_smaller_is_better_is_the_mirror_of_larger_is_better() -> None:
 
 def test_another_unit_of_the_metric_is_the_same_question() -> None:
     question = rising(10, target=0.7, low=0.0, high=1.0)
-    # Powers of two, so that not a bit is lost on the way.
+    # Powers of two, so that no bit is lost.
     rewards = Curve(question.curve.positions, tuple(512 * value for value in question.curve.values))
     here = quick().predict(question)
     there = quick().predict(replace(question, curve=rewards, target=512 * 0.7, low=0.0, high=512.0))
@@ -208,7 +208,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, missing: st
 
 
 def test_what_samples_say() -> None:
-    """Against sums over the samples in plain Python; what is no number does not count."""
+    """Check against sums over the samples in plain Python, without values that are not finite."""
     curves = np.array([[0.5, 0.6], [0.4, 0.7], [math.nan, 0.65], [0.3, 0.2], [0.9, math.inf]])
     sigmas = np.array([0.1, 0.05, 0.2, -0.1, 0.3])
     samples, target = Samples(curves, sigmas), 0.55

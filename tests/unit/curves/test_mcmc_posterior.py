@@ -1,4 +1,4 @@
-"""The compiled posterior against the formulas in plain Python."""
+"""Tests of the compiled posterior against the formulas in plain Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY = list(range(len(FAMILIES)))
 
 
 def every() -> Floats:
-    """Inside the support: all families at the start of their fits."""
+    """Return parameters inside the support: all families at the start values of their fits."""
     return np.array([*(value for one in FAMILIES for value in one.start.values()), 0.05, *[10.0] * len(FAMILIES)])
 
 
@@ -35,7 +35,7 @@ def rising(seed: int = 1, noise: float = 0.01) -> Floats:
 
 
 def agree(thetas: Floats, kept: list[int], x: Floats, y: Floats, horizon: float) -> int:
-    """Compares every row; how many were inside the support."""
+    """Compare the density of every row; return the number of rows inside the support."""
     found = log_densities(np.ascontiguousarray(thetas), posterior(x, y, horizon, kept))
     inside = 0
     for theta, density in zip(thetas, found, strict=True):

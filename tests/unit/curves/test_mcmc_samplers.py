@@ -1,4 +1,4 @@
-"""Two ensembles of the same posterior: ours, and the one of the package emcee."""
+"""Tests of two samplers of the same posterior: the built-in one and the package emcee."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def begun() -> tuple[Posterior, Floats]:
 
 
 def figures(name: str, begun: tuple[Posterior, Floats], seed: int) -> list[float]:
-    """What the ensemble of a seed says of the last position, and where in the density it is."""
+    """Return what the samples of a seed predict for the last position, and statistics of their density."""
     about, theta = begun
     start = around(theta, 100, np.random.default_rng(7))
     thetas = SAMPLERS[name](about, start, STEPS, BURN_IN, THIN, np.random.default_rng(seed))
@@ -49,7 +49,7 @@ def test_both_ensembles_agree_within_the_noise_of_their_seeds(begun: tuple[Poste
     noise = np.sqrt((ours.var(axis=0, ddof=1) + theirs.var(axis=0, ddof=1)) / SEEDS)
     distance = np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) / noise
     assert distance.max() < 4, distance.round(1).tolist()
-    # The comparison says something: what is compared is known to a few percent of its size.
+    # The comparison is meaningful: the compared values are known to a few percent.
     assert (noise[[0, 1]] < 0.01).all()
     assert (noise[[4, 5]] < 0.03).all()
 

@@ -1,4 +1,4 @@
-"""Any metric as an accuracy."""
+"""Tests of the normalization of metric values to the scale of a predictor."""
 
 from __future__ import annotations
 

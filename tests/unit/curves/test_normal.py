@@ -1,4 +1,4 @@
-"""Predictions made from a mean and a spread."""
+"""Tests of predictions that are made from a mean and a spread."""
 
 from __future__ import annotations
 

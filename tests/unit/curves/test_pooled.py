@@ -1,4 +1,4 @@
-"""What `pooled` learns from other curves, and when it does not listen to them."""
+"""Tests of what `pooled` learns from other curves, and when it ignores them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POOLED, ALONE = PooledPredictor(), GridPredictor()
 
 
 def jumping(count: int, seed: int) -> Floats:
-    """Accuracies that rise slowly and, at 40, all by much, as with a step of the learning rate; no curve alone tells that."""
+    """Return accuracies that rise slowly and jump at 40, as at a step of the learning rate, which no single curve predicts."""
     chance = np.random.default_rng(seed)
     axis = np.arange(1, LENGTH + 1)
     end, jump = chance.normal(0.5, 0.05, (count, 1)), chance.normal(0.2, 0.02, (count, 1))
@@ -30,7 +30,7 @@ def jumping(count: int, seed: int) -> Floats:
 
 
 def parting(count: int, seed: int) -> Floats:
-    """Curves that are alike for 30 epochs; then half of them rise from 0.1 to 0.8."""
+    """Return curves that are equal for 30 epochs; then half of them rise from 0.1 to 0.8."""
     chance = np.random.default_rng(seed)
     axis = np.arange(1, LENGTH + 1)
     rises = (np.arange(count) % 2)[:, None]

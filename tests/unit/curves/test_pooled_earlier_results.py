@@ -1,4 +1,4 @@
-"""What `pooled` learns from earlier experiments, and how it finds out that they do not fit."""
+"""Tests of what `pooled` learns from earlier experiments, and how it detects that they do not fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def asked(values: Floats, others: Floats, earlier: Floats) -> Question:
 
 
 def score(others: Floats, earlier: Floats) -> float:
-    """Mean CRPS of forty curves."""
+    """Return the mean CRPS (continuous ranked probability score) of forty curves."""
     rows = jumping(40, 1)
     return float(np.mean([crps(answer(row, others, earlier), row[-1]) for row in rows]))
 
@@ -38,7 +38,7 @@ def answer(row: Floats, others: Floats, earlier: Floats) -> Prediction:
 
 
 def falling(count: int) -> Floats:
-    """Curves of another kind: they begin alike, and lose what those of `jumping` gain."""
+    """Return curves that begin like those of `jumping` but fall by as much as those rise."""
     chance = np.random.default_rng(3)
     axis = np.arange(1, 61)
     end = chance.normal(0.5, 0.05, (count, 1))
@@ -58,7 +58,7 @@ def test_a_short_history_is_helped(history: int) -> None:
 def test_what_does_not_fit_is_found_out() -> None:
     own = jumping(10, 5)
     assert score(own, falling(60)) < 1.1 * score(own, NOBODY)
-    assert score(NOBODY, falling(60)) > 1.2 * score(NOBODY, NOBODY)  # Nobody can know yet.
+    assert score(NOBODY, falling(60)) > 1.2 * score(NOBODY, NOBODY)  # Nothing shows it yet.
 
 
 def test_earlier_runs_that_came_no_further_change_nothing() -> None:

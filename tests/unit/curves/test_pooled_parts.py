@@ -1,4 +1,4 @@
-"""The regressions and mixtures that `pooled` is made of, against plain evaluations."""
+"""Tests of the regressions and mixtures of `pooled`, against plain evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What synthetic curves and scores are."""
+"""Tests of the synthetic curves and of the scores."""
 
 from __future__ import annotations
 

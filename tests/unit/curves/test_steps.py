@@ -1,4 +1,4 @@
-"""Curves that jump at a milestone, as a step of the learning rate makes them: before, on and after the step."""
+"""Tests of curves that jump at a milestone, as at a step of the learning rate: before, on and after the step."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ GRID, POOLED = GridPredictor(), PooledPredictor()
 
 
 def smooth(count: int, chance: np.random.Generator) -> Floats:
-    """Accuracies that rise as a power law."""
+    """Return accuracies that rise as a power law."""
     axis = np.arange(1, LENGTH + 1)
     end, start = chance.normal(0.62, 0.06, (count, 1)), chance.uniform(0.1, 0.3, (count, 1))
     return np.asarray(end - (end - start) * axis ** -chance.uniform(0.5, 1.0, (count, 1)))
 
 
 def stepped(count: int, seed: int) -> Floats:
-    """The same, that gain 0.16 within some epochs from the 50th on; noise is a third behind it."""
+    """Return the curves of `smooth` with a rise of about 0.16 from epoch 50 on, and a third of the noise after it."""
     chance = np.random.default_rng(seed)
     axis = np.arange(1, LENGTH + 1)
     rows, within = smooth(count, chance), chance.uniform(1, 3, (count, 1))
@@ -49,7 +49,10 @@ def asked(values: Floats, seen: int, others: Floats = NOBODY) -> Question:
 
 
 def scores(predictor: Predictor, rows: Floats, seen: int, histories: Sequence[Floats]) -> tuple[float, float]:
-    """Mean CRPS of the last report, and how many lie between the 5% and 95% quantiles; each row with the next history."""
+    """Return the mean CRPS of the last report, and the share of reports between the 5 % and 95 % quantiles.
+
+    The histories are used in turn for the rows.
+    """
     answers = [predictor.predict(asked(row, seen, others)) for row, others in zip(rows, cycle(histories), strict=False)]
     ranks = np.array([rank(answer, row[-1]) for answer, row in zip(answers, rows, strict=True)])
     mean = np.mean([crps(answer, row[-1]) for answer, row in zip(answers, rows, strict=True)])

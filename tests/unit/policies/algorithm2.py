@@ -1,4 +1,4 @@
-"""Algorithm 2 of the ASHA paper as naively as its text has it: what the real brackets are compared with."""
+"""A naive implementation of Algorithm 2 of the ASHA paper, the reference for tests of the real brackets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 class Naive:
-    """`get_job` word by word: rungs are lists of (job, loss, when), and everything is sorted anew each time."""
+    """Implements `get_job` literally: each rung is a list of (job, loss, completion number) that is sorted at every call."""
 
     def __init__(self, eta: int, rungs: int) -> None:
         self.eta = eta
@@ -15,16 +15,16 @@ class Naive:
         self.clock = 0
 
     def report(self, job: str, rung: int, loss: float) -> None:
-        """Update configuration job in this rung with this loss."""
+        """Record the loss of a job at a rung."""
         self.clock += 1
         self.rungs[rung].append((job, loss if math.isfinite(loss) else math.inf, self.clock))
 
     def top(self, rung: int, count: int) -> list[tuple[str, float, int]]:
-        """The best of a rung: by loss, ties to the earlier completion."""
+        """Return the best `count` entries of a rung, by loss; of equal losses the earlier completion comes first."""
         return sorted(self.rungs[rung], key=lambda entry: (entry[1], entry[2]))[:count]
 
     def all_promotable(self) -> list[tuple[str, int]]:
-        """Whom `get_job` would promote, if it were asked again and again and no result came between."""
+        """Return the (job, rung) pairs that repeated calls of `get_job` would promote, in order, without further reports."""
         found = []
         for rung in range(len(self.rungs) - 2, -1, -1):  # k = floor(log_eta(R / r)) - s - 1, ..., 1, 0
             candidates = self.top(rung, len(self.rungs[rung]) // self.eta)
@@ -32,7 +32,7 @@ class Naive:
         return found
 
     def get_job(self) -> tuple[str, int] | None:
-        """The job to promote and the rung it leaves; None: grow the bottom rung."""
+        """Promote a job and return it with the rung that it leaves, or None if the bottom rung must grow."""
         promotable = self.all_promotable()
         if not promotable:
             return None

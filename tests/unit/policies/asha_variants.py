@@ -1,4 +1,4 @@
-"""Algorithm 2 of the ASHA paper as a policy of a few lines, and policies that look like it and are not."""
+"""A short policy that implements Algorithm 2 of the ASHA paper, and variants that deviate from it in one respect each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ RUNGS = (1, 2, 4, 8)
 
 
 class AsMeant(Policy):
-    """Algorithm 2: top rung first, best unpromoted of the best floor(|rung| / eta), ties to the earlier one; else a new job."""
+    """Implements Algorithm 2: it scans rungs from the top, promotes the best unpromoted job, or else starts a new one.
+
+    A job is promotable if it is among the best floor(|rung| / eta) of its rung; of equal values the earlier report is better.
+    """
 
     def __init__(self) -> None:
         self.values: list[dict[str, float]] = [{} for _ in RUNGS]
@@ -59,7 +62,7 @@ class AsMeant(Policy):
             return self.go_on(cluster, event)
         waiting = [job for job in idle if job in self.heading and job not in self.values[self.heading[job]]]
         if len(waiting) <= cluster.count(JobState.SUSPENDING):
-            self.pick(idle)  # It waits for this machine.
+            self.pick(idle)  # The promoted job waits for this slot.
         return CONTINUE
 
     def go_on(self, cluster: Cluster, event: IterationFinish) -> Decision:
@@ -80,7 +83,7 @@ class AsMeant(Policy):
             self.values[-1][run.job] = curve[run.position][cluster.experiment.metric]
 
     def pick(self, idle: list[str]) -> str | None:
-        """The job to promote, promoted."""
+        """Promote a job and return it, or None if no job is promotable."""
         found = self.find(idle)
         if found is None:
             return None
@@ -107,21 +110,21 @@ class AsMeant(Policy):
 
 
 class BottomUp(AsMeant):
-    """Scans the rungs from the bottom."""
+    """Scans the rungs from the bottom instead of the top."""
 
     def scan(self) -> list[int]:
         return list(range(len(RUNGS) - 1))
 
 
 class LatestOnly(AsMeant):
-    """Promotes only whoever has just reported: nobody who waits is looked at again."""
+    """Promotes only a job that has just reported, never one that waits at its rung."""
 
     def pick(self, idle: list[str]) -> str | None:
         return None
 
 
 class Stopping(AsMeant):
-    """Goes on with whoever is among the best floor(|rung| / eta), or the first to come to a rung; ends the others."""
+    """Continues a job that is among the best floor(|rung| / eta) when it reports, or first at its rung; terminates any other."""
 
     def at_rung(self, cluster: Cluster, event: IterationFinish, idle: list[str]) -> Decision:
         rung = self.heading[event.job]
@@ -131,7 +134,7 @@ class Stopping(AsMeant):
 
 
 class LaterTies(AsMeant):
-    """Of equal values takes the one that came last."""
+    """Prefers the later report among equal values."""
 
     def best(self, rung: int) -> list[str]:
         values, order = self.values[rung], list(self.values[rung])
@@ -139,7 +142,7 @@ class LaterTies(AsMeant):
 
 
 class Awaited(AsMeant):
-    """Counts in a rung's size those who are on their way to it."""
+    """Counts jobs that are still training toward a rung in the size of that rung."""
 
     def best(self, rung: int) -> list[str]:
         values = self.values[rung]
@@ -148,7 +151,7 @@ class Awaited(AsMeant):
 
 
 class GrowsFirst(AsMeant):
-    """The paper's listing by the letter: it returns inside the loop, so only the top rung is looked at before the bottom grows."""
+    """Follows the indentation of the paper's listing, so that it checks only the top rung before it starts a new job."""
 
     def find(self, available: list[str]) -> tuple[str, int] | None:
         for rung in self.scan()[:1]:
@@ -159,7 +162,7 @@ class GrowsFirst(AsMeant):
 
 
 class WorstFirst(AsMeant):
-    """Promotes the worst of those who may be."""
+    """Promotes the worst promotable job instead of the best."""
 
     def best(self, rung: int) -> list[str]:
         return list(reversed(super().best(rung)))

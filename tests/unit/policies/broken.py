@@ -1,4 +1,4 @@
-"""Policies with one mistake each, and their conformance suites."""
+"""Policies with one defect each and a conformance suite for each, to test that the suite rejects them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hopyard.policy.conformance import PolicyConformance
 
 
 class Greedy(Policy):
-    """The sound policy that the mistakes are made in."""
+    """A correct policy, the base class of the defective ones."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         for slot, job in zip(cluster.idle_slots(), self.order(cluster), strict=False):
@@ -56,7 +56,7 @@ class SetOrder(Greedy):
 
 
 class SharedMemory(Greedy):
-    """Its memory belongs to the class, so that a fresh policy still has that of the ones before."""
+    """Stores its state in a class attribute, so that a new instance starts with the state of earlier instances."""
 
     made = 0
 
@@ -84,7 +84,7 @@ class StartsTwice(Greedy):
 
 
 class ForgetsLostJobs(Greedy):
-    """Keeps a queue of its own, into which jobs come only when they are created."""
+    """Starts jobs from its own queue and adds a job only at its creation, so that it never restarts a lost job."""
 
     def __init__(self) -> None:
         self.queue: list[str] = []

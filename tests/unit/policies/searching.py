@@ -1,4 +1,4 @@
-"""A core with a policy of this package: the test says what generators propose and what runs report."""
+"""A test fixture that connects a built-in policy to an engine core, with proposals and reports given by the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.unit.core.rig import Rig
 
 
 class Searching(Rig):
-    """The policy serves the experiment x and whoever joins it; others have one that lets everything go on."""
+    """An engine core in which the given policy serves experiment x and its group.
+
+    Other experiments have a policy that always answers CONTINUE.
+    """
 
     def __init__(self, policy: Policy, **terms: Any) -> None:
         self._host = PolicyHost(policy)
@@ -34,29 +37,29 @@ class Searching(Rig):
         return answered
 
     def rungs(self) -> tuple[Rung, ...]:
-        """Who stands where."""
+        """Return the current rungs of the policy."""
         found = self._host.rungs(self.stream, self.now)
         assert found is not None
         return found
 
     def propose(self, job: str) -> None:
-        """A generator proposes what it was asked for."""
+        """Answer the request for the configuration of a job."""
         self.feed(Answered(self.now, StreamId("x"), f"create/{job}", {"lr": float(job)}))
 
     def begin(self) -> None:
-        """Runs that were started train."""
+        """Let all starting runs report that they train."""
         for name in list(self.stream.live):
             if self.job(name).state is JobState.STARTING:
                 self.say(self.key(name), Started(self.run(name).start))
 
     def go_on(self) -> None:
-        """The generators propose all that they are asked for, and runs begin."""
+        """Answer all requests for configurations and let all starting runs train."""
         while tickets := [ticket for ticket in self.stream.asks if ticket.startswith("create/")]:
             self.propose(tickets[0].removeprefix("create/"))
         self.begin()
 
     def release(self) -> None:
-        """The policy answers what it was asked while `hold` was set, and is heard at once from now on."""
+        """Deliver the answers that were withheld while `hold` was set, and deliver further answers at once."""
         self.hold = False
         while self.held:
             self.feed(self.answer(self.held.popleft()))

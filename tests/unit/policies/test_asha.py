@@ -1,4 +1,4 @@
-"""`asha` and `async_hyperband` on a virtual cluster: schedules worked out by hand."""
+"""Tests of `asha` and `async_hyperband` on a virtual cluster, against schedules computed by hand."""
 
 from __future__ import annotations
 
@@ -31,35 +31,38 @@ def cluster_of(policy: HalvingPolicy, values: Mapping[int, float] = VALUES, **te
 
 
 def rows(cluster: VirtualCluster) -> list[Row]:
-    """Job, slot, when, and from where to where, in the order of their ends."""
+    """Return (job, slot, start time, end time, first position, last position) of each run, in order of their ends."""
     return [(run.job, run.slots[0], run.began, run.ended, run.start, run.position) for run in cluster.runs]
 
 
 def rungs_of(policy: HalvingPolicy, cluster: VirtualCluster) -> tuple[Rung, ...]:
-    """Who stands where at the end."""
+    """Return the rungs of the policy after the last up-call."""
     last = cluster.history[-1]
     return policy.rungs(UpCallView(last.moment, last.call))
 
 
 def standing(policy: HalvingPolicy, cluster: VirtualCluster) -> dict[tuple[int, int], list[str]]:
-    """Who has reported at each rung, the best first, by bracket and rung."""
+    """Return the jobs that have reported at each rung, the best first, by (bracket, rung)."""
     return {(rung.bracket, rung.number): [s.job for s in rung.standings] for rung in rungs_of(policy, cluster)}
 
 
 def test_two_slots_eight_configurations() -> None:
-    """Eta 2, rungs at 1, 2 and 4. Job 4 is promoted twice in memory; job 6 waits at 2 until job 7's result lets it go on."""
+    """Check a schedule with eta 2 and rungs at 1, 2 and 4.
+
+    Job 4 is promoted twice without suspension; job 6 waits at 2 until the result of job 7 promotes it.
+    """
     policy = AshaPolicy(eta=2, brackets=[0])
     cluster = cluster_of(policy)
     cluster.run()
     assert rows(cluster) == [
         ("1", "m01", 0, 1, 0, 1),
-        ("2", "m02", 0, 2, 0, 2),  # The better one of two goes on in memory.
+        ("2", "m02", 0, 2, 0, 2),  # The better of two is promoted without suspension.
         ("3", "m01", 1, 2, 0, 1),
         ("5", "m01", 2, 3, 0, 1),
         ("6", "m01", 3, 5, 0, 2),
         ("4", "m02", 2, 6, 0, 4),
         ("7", "m01", 5, 7, 0, 2),
-        ("8", "m02", 6, 8, 0, 2),  # Its own slot has nothing better to do: job 6 is for the one that job 7 leaves.
+        ("8", "m02", 6, 8, 0, 2),  # It keeps its slot; job 6 takes the slot that job 7 releases.
         ("6", "m01", 7, 9, 2, 4),
     ]
     assert standing(policy, cluster) == {
@@ -67,13 +70,13 @@ def test_two_slots_eight_configurations() -> None:
         (0, 1): ["4", "6", "7", "8", "2"],
         (0, 2): ["4", "6"],
     }
-    # The others wait where they are: more configurations may still bring them on.
+    # The others wait at their rungs, since further configurations could still promote them.
     left = [job.id for job in cluster.jobs.values() if job.state is JobState.SUSPENDED]
     assert left == ["1", "2", "3", "5", "7", "8"]
 
 
 def test_the_tail_hands_slots_over_at_once() -> None:
-    """All have begun when job 8 does; from then on it wants only what can be used."""
+    """Check that the demand covers only jobs that can train once job 8, the last one, has started."""
     cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]))
     history = cluster.run()
     at_the_end_of_8 = [entry for entry in history if entry.moment.now == 8][-1]
@@ -83,7 +86,7 @@ def test_the_tail_hands_slots_over_at_once() -> None:
 
 
 def held(cluster: VirtualCluster, *jobs: str) -> VirtualCluster:
-    """A person pauses jobs while the first report is awaited."""
+    """Schedule a user's pause of the jobs before the first report, and return the cluster."""
     for job in jobs:
         cluster.at(0.5, setattr, cluster.jobs[job], "state", JobState.HELD)
     return cluster
@@ -110,7 +113,10 @@ def test_jobs_that_a_person_has_paused_are_not_ready_ones() -> None:
 
 
 def test_an_extended_experiment_widens_its_brackets_and_promotes_who_waits() -> None:
-    """Four worse ones make twelve: 3 is the sixth of them, and then 7 the third of six at the next rung. Nothing is trained twice."""
+    """Check that four worse configurations promote job 3, the sixth of twelve, and then job 7, the third of six at the next rung.
+
+    No training is repeated.
+    """
     policy = AshaPolicy(eta=2, brackets=[0])
     cluster = cluster_of(policy)
     cluster.run()
@@ -123,7 +129,7 @@ def test_an_extended_experiment_widens_its_brackets_and_promotes_who_waits() -> 
 
 
 def test_no_bracket_has_less_room_than_it_holds_after_an_extension() -> None:
-    """Parts are divided anew when there are more rungs: bracket 1 would get fewer than have begun in it."""
+    """Check with more rungs, for which configurations are divided again: bracket 1 would get fewer than it has."""
     policy = AshaPolicy(eta=3)
     cluster = cluster_of(policy, dict.fromkeys(range(1, 40), 0.5), jobs=27, max_position=9)
     cluster.run()
@@ -148,7 +154,7 @@ def test_a_lost_run_is_queued_again_before_anything_new() -> None:
 
 
 def test_a_promoted_job_that_is_lost_goes_on_from_its_snapshot_at_the_rung() -> None:
-    """Job 2 leaves at 1 with a snapshot, is promoted by job 4's result, and lost before it comes to 2."""
+    """Check with job 2, which is suspended at its first rung, promoted by the result of job 4, and lost before its second rung."""
     values = {1: 0.1, 2: 0.5, 3: 0.3, 4: 0.2}
     policy = AshaPolicy(eta=4, brackets=[0], r=2)
     cluster = cluster_of(policy, values, jobs=4, max_position=8, slots=1)
@@ -162,7 +168,7 @@ def test_a_promoted_job_that_is_lost_goes_on_from_its_snapshot_at_the_rung() -> 
 
 
 def test_a_result_stands_though_the_run_is_lost_while_it_saves() -> None:
-    """What was reported counts once. The job has nothing more to do at its rung, and begins again only when it is promoted."""
+    """Check that a result counts once if its run is lost while it saves. The job starts again only when it is promoted."""
     values = {1: 0.9, 2: 0.1, 3: 0.1, 4: 0.1}
     cluster = cluster_of(AshaPolicy(eta=4, brackets=[0]), values, slots=1, jobs=4, delays=Delays(save=1.0))
     cluster.at(1.5, cluster.lose_run, "1")
@@ -192,7 +198,7 @@ def test_values_that_are_not_finite_are_never_promoted() -> None:
 
 @pytest.mark.parametrize("interval", [2, 3, 5])
 def test_reports_need_not_fall_on_rungs(interval: int) -> None:
-    """The result is the report at the rung or the first one beyond it; who has come as far as the next rung stands there at once."""
+    """Check that the result at a rung is the first report at or beyond it. A job beyond the next rung also has its result there."""
     values = {(x, position): x + position / 100 for x in (1, 2, 3, 4) for position in range(1, 17)}
     policy = AshaPolicy(eta=4, brackets=[0])
     cluster = VirtualCluster(
@@ -212,7 +218,7 @@ def test_reports_need_not_fall_on_rungs(interval: int) -> None:
 
 
 def test_training_that_ends_early_has_its_last_value_there() -> None:
-    """Job 2 says at 2 that it has no more to train: it is complete, and still the best of its rung and of the next."""
+    """Check that job 2, whose program finishes at 2, is complete, and is the best of its rung and of the next."""
     policy = AshaPolicy(eta=2, brackets=[0], r=2)
     cluster = VirtualCluster(
         policy,
@@ -243,7 +249,7 @@ def test_without_parameters_it_runs_the_three_standard_brackets() -> None:
 
 
 def test_brackets_grow_side_by_side_the_cheap_ones_first() -> None:
-    """The one that is furthest behind its part of 8, 3 and 1 gets the next configuration."""
+    """Check that the next configuration goes to the bracket that is furthest behind its part of 8, 3 and 1."""
     policy = AshaPolicy()
     cluster = cluster_of(policy, dict.fromkeys(range(1, 17), 0.5), slots=16, jobs=16, max_position=256)
     history = cluster.run()
@@ -264,7 +270,7 @@ def test_infinite_horizon_goes_up_as_far_as_there_are_configurations() -> None:
 
 
 def test_async_hyperband_loops_through_its_brackets() -> None:
-    """Eta 2 and rungs at 1, 2, 4: Hyperband's brackets have 4, 3 and 3 configurations."""
+    """Check with eta 2 and rungs at 1, 2, 4, for which Hyperband's brackets have 4, 3 and 3 configurations."""
     policy = AsyncHyperbandPolicy(eta=2)
     values = dict.fromkeys(range(1, 31), 0.0)
     cluster = cluster_of(policy, values, slots=25, jobs=25)

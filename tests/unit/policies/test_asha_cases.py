@@ -1,4 +1,4 @@
-"""Hand-made sequences of results, which say what ASHA is and what it is not: common mistakes are shown to fail them."""
+"""Tests that define ASHA by sequences of results made by hand, and checks that common mistakes fail them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Make = Callable[[int, int], Bracket]
 
 
 def report(bracket: Bracket, **losses: float) -> None:
-    """New configurations report at the bottom rung, one after the other; those that are on their way already, at their rungs."""
+    """Report losses of jobs, in order: at the bottom rung for new jobs, at the next rung for jobs that were promoted."""
     for job in losses:
         if bracket.heading(job) is None:
             bracket.add(job)
@@ -24,7 +24,7 @@ def report(bracket: Bracket, **losses: float) -> None:
 
 
 def get_jobs(bracket: Bracket, times: int) -> list[tuple[str, int] | None]:
-    """So many free workers ask: who goes on from which rung, or None for a new configuration."""
+    """Return the answers to `times` free workers: the (job, rung) to promote, or None for a new configuration."""
     found: list[tuple[str, int] | None] = []
     for _ in range(times):
         job = next(bracket.promotable(), None)
@@ -41,7 +41,7 @@ def rungs_are_scanned_from_the_top(make: Make) -> None:
     bracket = make(2, 3)
     report(bracket, a=1.0, b=2.0, c=3.0, d=4.0)
     assert get_jobs(bracket, 2) == [("a", 0), ("b", 0)]
-    report(bracket, e=5.0, f=6.0, b=2.0, a=1.0)  # Both rungs have somebody now: a at the upper one, c at the bottom.
+    report(bracket, e=5.0, f=6.0, b=2.0, a=1.0)  # Both rungs have a candidate now: a at the upper, c at the bottom.
     assert get_jobs(bracket, 3) == [("a", 1), ("c", 0), None]
 
 
@@ -80,7 +80,7 @@ def a_paused_one_that_is_not_the_best_is_promoted_as_its_rung_fills(make: Make) 
 
 
 def who_was_promoted_too_early_keeps_nobody_back(make: Make) -> None:
-    """A promotion that proves wrong costs no place: those who are really among the best are promoted as well."""
+    """Check that an early promotion that proves wrong takes no place from jobs that are among the best later."""
     bracket = make(2, 2)
     report(bracket, a=5.0, b=6.0)
     assert get_jobs(bracket, 1) == [("a", 0)]
@@ -134,14 +134,14 @@ def test_asha(case: Callable[[Make], None]) -> None:
 
 
 class BottomUp(Bracket):
-    """Looks at the rungs from the bottom."""
+    """Scans the rungs from the bottom."""
 
     def promotable(self) -> Iterator[tuple[str, int]]:
         yield from sorted(super().promotable(), key=lambda found: found[1])
 
 
 class _Remembers(Bracket):
-    """Knows who has just reported, and where."""
+    """Stores the job and the rung of the last report."""
 
     latest: tuple[str, int] | None = None
 
@@ -153,14 +153,17 @@ class _Remembers(Bracket):
 
 
 class LatestOnly(_Remembers):
-    """Promotes the one that has just reported, if it is good enough, and nobody else."""
+    """Promotes only the job that has just reported, if it is promotable."""
 
     def promotable(self) -> Iterator[tuple[str, int]]:
         yield from (found for found in super().promotable() if found == self.latest)
 
 
 class Stopping(_Remembers):
-    """The stopping variant: who reports goes on if it is among the best 1 / eta so far or there are too few to tell, or never."""
+    """Implements the stopping variant, which decides at the report and never later.
+
+    A job continues if it is among the best 1 / eta so far, or if there are too few results to decide.
+    """
 
     def promotable(self) -> Iterator[tuple[str, int]]:
         if self.latest is None:
@@ -178,14 +181,14 @@ class Stopping(_Remembers):
 
 
 class ByTheLetter(Bracket):
-    """The paper's listing by the letter: it returns inside the loop, so only the top rung is looked at before the bottom grows."""
+    """Follows the indentation of the paper's listing, so that it checks only the top rung before it starts a new job."""
 
     def promotable(self) -> Iterator[tuple[str, int]]:
         yield from (found for found in super().promotable() if found[1] == len(self.rungs) - 2)
 
 
 class Awaited(Bracket):
-    """Counts jobs on their way to a rung as well."""
+    """Counts jobs that are still training toward a rung in its size."""
 
     def promotable(self) -> Iterator[tuple[str, int]]:
         for number in range(len(self.rungs) - 2, -1, -1):
@@ -195,7 +198,7 @@ class Awaited(Bracket):
 
 
 class LaterTies(Bracket):
-    """Of equals takes the one that came last."""
+    """Prefers the later report among equal losses."""
 
     def report(self, job: str, value: float, cost: float) -> None:
         super().report(job, value, cost)
@@ -206,7 +209,7 @@ class LaterTies(Bracket):
 
 @pytest.mark.parametrize("mistake", [BottomUp, LatestOnly, Stopping, ByTheLetter, Awaited, LaterTies])
 def test_mistakes_are_found(mistake: type[Bracket]) -> None:
-    """Each fails some of the cases above, and not for another reason than its mistake: others it passes."""
+    """Check that each mistake fails the cases made for it and passes others."""
     found = []
     for case in CASES:
         try:

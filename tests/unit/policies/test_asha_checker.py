@@ -1,4 +1,4 @@
-"""The judge of Algorithm 2 accepts it, and tells what is not."""
+"""Tests of the checker of Algorithm 2: it accepts correct journals and names the violation in others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.policies.asha_variants import ETA, RUNGS
 JOBS = 64
 SOME = Faults(drop=0.05, straggling=0.5)
 MANY = Faults(drop=0.3, straggling=0.5)
-"""So many are lost, many while they are saved, that those who may be promoted wait in several rungs at a time."""
+"""Faults that lose so many runs, many of them while they save, that promotable jobs wait in several rungs at once."""
 
 
 def always(_: str) -> bool:
@@ -41,7 +41,7 @@ def journal(
     saving: float = 0.3,
     faults: Faults | None = None,
 ) -> list[Event]:
-    """The journal of a simulated search over random values, of which there are only so many different ones."""
+    """Return the journal of a simulated search with random metric values, of which `values` are different (None: all)."""
     rng = random.Random(seed)
     drawn = {
         (n, at): rng.random() if values is None else float(rng.randrange(values))
@@ -135,14 +135,14 @@ def test_it_tells_what_is_not_algorithm_2(variant: type[Policy], told: str, give
 
 
 class BottomUp(AshaPolicy):
-    """The built policy with its rungs scanned from the bottom."""
+    """The built-in policy, but with rungs scanned from the bottom."""
 
     def _candidates(self) -> Iterator[tuple[halving.Bracket, str, int]]:
         yield from sorted(super()._candidates(), key=lambda found: found[2])
 
 
 class LatestOnly(AshaPolicy):
-    """The built policy, if it promoted only whoever has just reported."""
+    """The built-in policy, but it promotes only the job that has just reported."""
 
     def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
         found = super()._promotion(cluster, staying)
@@ -150,21 +150,21 @@ class LatestOnly(AshaPolicy):
 
 
 class GrowsFirst(AshaPolicy):
-    """The built policy, if it promoted only when nobody new is there to begin."""
+    """The built-in policy, but it promotes only when no new job can start."""
 
     def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
         return None if any(map(cluster.waits, self._fresh)) else super()._promotion(cluster, staying)
 
 
 class FirstBracket(AshaPolicy):
-    """The built policy, if it looked at the rungs of one bracket only."""
+    """The built-in policy, but it checks the rungs of one bracket only."""
 
     def _candidates(self) -> Iterator[tuple[halving.Bracket, str, int]]:
         yield from (found for found in super()._candidates() if found[0] is self._ladder.brackets[0])
 
 
 class Stopping(AshaPolicy):
-    """The built policy in its stopping variant: who is not promoted at once never is."""
+    """The built-in policy, but a job that is not promoted at its report is terminated."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         decision = super().on_iteration_finish(cluster, event)
@@ -224,7 +224,7 @@ def test_a_rung_by_hand() -> None:
             assert bracket.get_job(always) == ("c", 0)
             bracket.promotes("c", always)
             assert bracket.get_job(always) is None
-    assert bracket.candidates(0) == ["c", "d"]  # g came later; infinity is no number
+    assert bracket.candidates(0) == ["c", "d"]  # g came later; infinity is not finite.
     with pytest.raises(Violation, match="job g is promoted from rung 0, where it is 3 of 8"):
         bracket.promotes("g", always)
     with pytest.raises(Violation, match=r"job i grows the bottom rung, but job d \(0.9\) on rung 0 is promotable"):

@@ -1,4 +1,4 @@
-"""What `asha` makes of n and R: few configurations, rungs that are no powers, a full bottom rung, several brackets, extensions."""
+"""Tests of `asha` with few configurations, rungs that are not powers, a full bottom rung, several brackets, and extensions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quick
 
 
 def all_are_promoted_who_may_be(policy: HalvingPolicy, cluster: VirtualCluster, eta: int) -> bool:
-    """Whether of each rung that another one of its bracket follows the best floor(|rung| / eta) have gone on."""
+    """Return whether the best floor(|rung| / eta) jobs of each rung below the top of its bracket were promoted."""
     rungs = rungs_of(policy, cluster)
     followed = {(rung.bracket, rung.number - 1) for rung in rungs}
     return all(
@@ -61,7 +61,7 @@ def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, run
 
 
 def test_a_full_bottom_rung_grows_no_more_and_its_slots_are_free() -> None:
-    """Two configurations, of which job 1 is slow: until it reports nobody can be promoted, and nobody else begins."""
+    """Check with two configurations, of which job 1 is slow: until it reports, no job can be promoted and none can start."""
 
     def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         return VirtualStep({"accuracy": -job["x"]}, seconds=5.0 if job["x"] == 1 else 1.0)
@@ -83,7 +83,10 @@ def test_a_full_bottom_rung_grows_no_more_and_its_slots_are_free() -> None:
 
 
 def test_no_bracket_grows_while_another_one_has_somebody_to_promote() -> None:
-    """Five configurations are for bracket 0 and three for bracket 1, in the order 0 1 0 0 1. There job 2 waits at 2 until job 5."""
+    """Check with five configurations for bracket 0 and three for bracket 1, in the order 0 1 0 0 1.
+
+    Job 2, in bracket 1, waits at 2 until job 5 reports.
+    """
     policy = AshaPolicy(eta=2, brackets=[0, 1])
     cluster = cluster_of(policy, {x: 1 / x for x in range(1, 9)}, slots=1, jobs=8, max_position=4)
     cluster.run()
@@ -120,7 +123,7 @@ def test_the_parts_of_a_running_experiment_are_divided_anew_when_it_is_extended(
 
 
 def test_the_best_so_far_is_the_best_of_all_losses_also_between_rungs() -> None:
-    """The bottom rung of bracket 1 is at 4; what is reported before needs no decision, and may be the best."""
+    """Check that a report below the bottom rung, which is at 4 in bracket 1, can be the best value."""
     rig = Searching(AshaPolicy(r=1, brackets=[1]), capacity=1, mode="min", max_position=16, jobs=4)
     rig.go_on()
     for position, loss in enumerate((0.9, math.nan, 0.1, 0.5), 1):
@@ -131,7 +134,7 @@ def test_the_best_so_far_is_the_best_of_all_losses_also_between_rungs() -> None:
 
 
 def test_slots_that_the_tail_cannot_use_go_to_others_at_once() -> None:
-    """Both configurations have begun. The first that waits at its rung leaves its slot to the other experiment."""
+    """Check with two configurations that have started: the first that waits at its rung releases its slot to the other experiment."""
     rig = Searching(AshaPolicy(eta=2, brackets=[0]), capacity=3, max_position=4, jobs=2)
     rig.go_on()
     rig.feed(StreamCreated(rig.now, StreamId("z"), settings()))

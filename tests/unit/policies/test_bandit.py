@@ -1,4 +1,4 @@
-"""Schedules of the bandit policy, worked out by hand."""
+"""Tests of the bandit policy, against schedules computed by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNTIL, TERMINATED, LOST = RunEndReason.UNTIL, RunEndReason.TERMINATED, RunEndRea
 
 
 def levels(values: Levels) -> Any:
-    """A curve on which configuration x reports `values[x]`: always, or one value after the other."""
+    """Return a curve on which configuration x reports `values[x]`: the same number always, or the items of a sequence in turn."""
 
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         found = values[int(hyperparameters["x"])]
@@ -32,7 +32,7 @@ def levels(values: Levels) -> Any:
 
 
 def searched(policy: BanditPolicy, values: Levels, **changes: Any) -> VirtualCluster:
-    """The jobs of `values` on one slot, one after the other, four units each; run to its end."""
+    """Return a cluster that ran the jobs of `values` to their end, by default one after the other on one slot with four units each."""
     terms: dict[str, Any] = {"slots": 1, "jobs": len(values), "max_position": 4}
     cluster = VirtualCluster(policy, curve=levels(values), **{**terms, **changes})
     cluster.run()
@@ -40,13 +40,13 @@ def searched(policy: BanditPolicy, values: Levels, **changes: Any) -> VirtualClu
 
 
 def runs(cluster: VirtualCluster) -> list[tuple[object, ...]]:
-    """(job, slot, began, ended, position, reason) of each run, by beginning."""
+    """Return (job, slot, start time, end time, position, reason) of each run, in order of start."""
     logs = sorted(cluster.runs, key=lambda r: (r.began, r.slots))
     return [(r.job, r.slots[0], r.began, r.ended, r.position, r.reason) for r in logs]
 
 
 def trained(cluster: VirtualCluster) -> dict[str, int]:
-    """How far each job came."""
+    """Return the last position of each job."""
     return {
         job.id: job.position if job.state is JobState.COMPLETED else job.high_water for job in cluster.jobs.values()
     }
@@ -63,8 +63,8 @@ def test_the_papers_numbers() -> None:
 
 
 def test_two_slots_fifo_and_no_idle_slot() -> None:
-    # Job 2 is judged at 2 s, when job 1 has 0.9 (0.3 * 1.5 is less), and job 3 takes its slot at once. Job 3 falls
-    # behind at its second boundary only: 0.6 is near to 0.9, and no more to 1.0, which job 1 reaches at 3 s.
+    # Job 2 is compared at 2 s, when job 1 has 0.9 (0.3 * 1.5 is less), and job 3 takes its slot at once. Job 3 fails only at its second
+    # boundary: 0.62 is near enough to 0.9, but not to 1.0, which job 1 reaches at 3 s.
     values: Levels = {1: (0.9, 0.9, 1.0, 1.0), 2: 0.3, 3: 0.62, 4: 0.8, 5: 0.1}
     cluster = searched(BanditPolicy(evaluation_boundary=2), values, slots=2)
     assert runs(cluster) == [
@@ -112,7 +112,7 @@ def test_without_slack_only_those_as_good_as_the_best_go_on() -> None:
 @pytest.mark.parametrize("mode", ["max", "min"])
 @pytest.mark.parametrize("worst", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_worst(mode: Literal["max", "min"], worst: float) -> None:
-    # Job 1 goes on, since nobody has anything better; job 3 because of the one finite value it had.
+    # Job 1 continues, since no job has a better value; job 3 continues because of its one finite value.
     values: Levels = {1: worst, 2: 0.5, 3: (0.5, worst, worst, worst), 4: worst}
     cluster = searched(BanditPolicy(evaluation_boundary=2), values, mode=mode)
     assert trained(cluster) == {"1": 4, "2": 4, "3": 4, "4": 2}
@@ -124,7 +124,7 @@ def test_no_report_between_boundaries_waits() -> None:
     assert [(start.until, start.allowed) for start in starts] == [(8, 3), (8, 3)]
     finishes = [entry for entry in cluster.history if isinstance(entry.call, IterationFinish)]
     up_to = [entry.decision.up_to for entry in finishes if entry.decision is not None and entry.moment.now <= 8]
-    assert up_to == [6, 8]  # Nobody asks between the boundaries, nor at the end.
+    assert up_to == [6, 8]  # No decision is requested between the boundaries or at the end.
 
 
 def test_a_boundary_that_no_report_meets_is_judged_at_the_next_report() -> None:
@@ -136,7 +136,7 @@ def test_a_boundary_that_no_report_meets_is_judged_at_the_next_report() -> None:
 
 
 def test_a_job_that_trains_again_is_not_judged_again() -> None:
-    # Job 1 passes its boundary at 2, and is lost before it can save at its end, when job 2 is long the better one.
+    # Job 1 passes its boundary at 2 and is lost before it saves at its end. By then job 2 has long been better.
     policy = BanditPolicy(evaluation_boundary=2)
     cluster = VirtualCluster(
         policy, slots=2, jobs=2, max_position=4, curve=levels({1: 0.5, 2: (0.5, 0.5, 0.9, 0.9)}), snapshot_every=0
@@ -151,7 +151,7 @@ def test_a_job_that_trains_again_is_not_judged_again() -> None:
 
 
 def test_a_boundary_at_which_a_run_took_no_decision_is_made_up_for() -> None:
-    # Job 2 reaches its boundary at 2 while it is being suspended. Resumed, it is judged at its next report, not at 4.
+    # Job 2 reaches its boundary at 2 during its suspension. Resumed, it is compared at its next report, not at 4.
     policy = BanditPolicy(evaluation_boundary=2)
     cluster = VirtualCluster(policy, slots=1, jobs=2, max_position=8, curve=levels({1: 0.9, 2: 0.1}))
     cluster.at(9.5, cluster.pause)

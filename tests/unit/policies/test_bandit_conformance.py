@@ -1,4 +1,4 @@
-"""The bandit policy passes the suite, with boundaries that jobs meet, never reach, and jump over."""
+"""Conformance tests of the bandit policy, with boundaries that jobs reach, never reach, and pass without a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance suite tells sound policies from broken ones: each mistake is found by the test that is named for it."""
+"""Tests of the policy conformance suite: it accepts a correct policy, and a named test rejects each defective one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SUITE: dict[str, tuple[Any, ...]] = {
     "test_rebuilt_policy_goes_on_the_same": (),
 }
 
-# What is broken, a test that rejects it, and what that test says.
+# A defective policy's suite, a test that rejects it, and that test's message.
 BROKEN = [
     (
         broken.GlobalChanceSuite,
@@ -77,7 +77,7 @@ BROKEN = [
     (broken.WantsForEverSuite, "test_demand_is_a_count_or_none", r"demand was \d+ at the end"),
 ]
 
-# Mistakes that nothing but the test for them can find.
+# Defects that only the test made for them can find.
 ALONE = [broken.ReadsTheClockSuite, broken.SetOrderSuite, broken.WantsForEverSuite, broken.MaximisesAlwaysSuite]
 
 

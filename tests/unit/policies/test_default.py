@@ -1,4 +1,4 @@
-"""Schedules of the default policy, worked out by hand."""
+"""Tests of the default policy, against schedules computed by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNTIL, LOST, SUSPENDED = RunEndReason.UNTIL, RunEndReason.LOST, RunEndReason.SUS
 
 
 def paced(seconds: Mapping[int, float]) -> Any:
-    """A curve on which configuration x takes `seconds[x]` an iteration."""
+    """Return a curve on which configuration x takes `seconds[x]` seconds for each iteration."""
 
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         return VirtualStep({"accuracy": position / 10}, seconds[int(hyperparameters["x"])])
@@ -37,7 +37,7 @@ def paced(seconds: Mapping[int, float]) -> Any:
 
 
 def runs(cluster: VirtualCluster) -> list[tuple[object, ...]]:
-    """(job, slot, began, start, ended, position, reason) of each run, by beginning."""
+    """Return (job, slot, start time, first position, end time, last position, reason) of each run, in order of start."""
     logs = sorted(cluster.runs, key=lambda r: (r.began, r.slots))
     return [(r.job, r.slots[0], r.began, r.start, r.ended, r.position, r.reason) for r in logs]
 
@@ -56,7 +56,7 @@ def test_greedy_two_slots_four_jobs() -> None:
         ("4", "m01", 6, 0, 9, 3, UNTIL),
     ]
     assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
-    # Nothing but creating and starting, and no run ever waits for a decision before its end.
+    # The only commands are to create and to start jobs, and no run waits for a decision before its end.
     assert {type(c) for entry in cluster.history for c in entry.commands} == {CreateJob, StartJob}
     assert all(start.allowed == 3 and start.until == 3 for start in commands(cluster, StartJob))
 
@@ -72,7 +72,7 @@ def test_jobs_created_ahead_spare_waiting_for_the_generator(ahead: int, finished
         delays=Delays(create=1),
     )
     cluster.run()
-    # 1 s for the first configuration, 2 s for job 1, 1 s more for the generator unless it was asked ahead, 6 s for job 2.
+    # 1 s for the first configuration, 2 s for job 1, 1 s more for the generator unless it was called ahead, 6 s for job 2.
     assert cluster.now == finished_at + 3
 
 
@@ -106,10 +106,10 @@ def test_barrier_with_fewer_slots_than_jobs() -> None:
     )
     cluster.run()
     assert runs(cluster) == [
-        # Round 1: job 1 is saved at once, since job 3 waits; job 3 parks, since nobody waits any more.
+        # Round 1: job 1 is saved at once, since job 3 waits; job 3 is parked, since no job waits then.
         ("1", "m01", 0, 0, 1, 1, UNTIL),
         ("2", "m02", 0, 0, 6, 2, UNTIL),
-        # Round 2 opens at 3 s: jobs 2 and 3 go on in memory; job 1 gets the slot of job 3 when that is done.
+        # Round 2 starts at 3 s: jobs 2 and 3 continue in memory; job 1 gets the slot of job 3 when job 3 has finished it.
         ("3", "m01", 1, 0, 4, 2, UNTIL),
         ("1", "m01", 4, 1, 5, 2, UNTIL),
     ]
@@ -120,7 +120,7 @@ def test_barrier_with_a_slot_for_each_job_saves_nothing_on_the_way() -> None:
         DefaultPolicy(barrier=True, epoch=2), slots=3, jobs=3, max_position=5, curve=paced({1: 1, 2: 2, 3: 1})
     )
     cluster.run()
-    # Rounds end at positions 2, 4, 5 and last as long as job 2 takes: 4, 4 and 2 s; the last has no barrier behind it.
+    # Rounds end at positions 2, 4, 5 and take as long as job 2: 4, 4 and 2 s; there is no barrier after the last.
     assert runs(cluster) == [
         ("1", "m01", 0, 0, 9, 5, UNTIL),
         ("2", "m02", 0, 0, 10, 5, UNTIL),
@@ -156,9 +156,9 @@ def test_a_parked_job_gives_its_slot_to_one_that_lost_its_own() -> None:
 
 def test_a_job_that_rewinds_does_not_close_a_barrier_that_it_had_passed() -> None:
     cluster = VirtualCluster(DefaultPolicy(barrier=True), slots=2, jobs=2, max_position=3)
-    cluster.at(1.5, cluster.lose_run, "1")  # In round 2, with nothing saved.
+    cluster.at(1.5, cluster.lose_run, "1")  # In round 2, without a snapshot.
     cluster.run()
-    # Job 1 trains rounds 1 and 2 again in one go, until 3.5 s, while job 2 waits for it since 2 s.
+    # Job 1 trains rounds 1 and 2 again in one run, until 3.5 s; job 2 waits for it from 2 s.
     assert runs(cluster) == [
         ("1", "m01", 0, 0, 1.5, 1, LOST),
         ("2", "m02", 0, 0, 4.5, 3, UNTIL),
@@ -209,11 +209,11 @@ def test_a_smaller_share_takes_parked_slots_first() -> None:
 @pytest.mark.merge
 @pytest.mark.parametrize("seed", range(60))
 def test_no_job_is_ahead_of_the_barrier(seed: int) -> None:
-    """Under random faults, too: whoever trains in a round, no living job has yet to report the end of the round before."""
+    """Check under random faults that no job trains in a round before all unfinished jobs have reported the end of the round before."""
     cluster = BarrierSuite().eventful(seed)
     for entry in cluster.run():
         if isinstance(entry.call, ExperimentChange) and entry.call.change == "extended":
-            break  # New jobs are behind what is in flight at that moment.
+            break  # New jobs are behind the jobs that run at that moment.
         if isinstance(entry.call, IterationFinish) and not entry.call.repeated:
             before = entry.call.position - 1
             behind = [j.id for j in entry.moment.jobs.values() if not j.state.ended and j.high_water < before]

@@ -1,4 +1,4 @@
-"""The default policy passes the suite, in all its forms."""
+"""Conformance tests of the default policy, with and without jobs created ahead and barriers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictive early termination on small searches in virtual time."""
+"""Tests of predictive early termination, on small simulated searches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def search(*traces: Any, **options: Any) -> Result:
 
 
 def test_who_will_hardly_be_the_best_ends() -> None:
-    # Job 1 is the best itself. Job 2 is asked about at 13.0, and ends at its next report; 0.05 is not below 0.05.
+    # Job 1 is the best. A prediction for job 2 is requested at 13.0, and job 2 ends at its next report; 0.05 is not below 0.05.
     result = search(trace(1, 0.5, 0.9), trace(2, 0.049), trace(3, 0.05))
     assert runs(result) == [("1", 0.0, 10.0), ("2", 10.0, 14.0), ("3", 14.0, 24.0)]
     assert result.jobs_terminated == 1
@@ -47,7 +47,7 @@ def test_a_prediction_takes_its_time_and_holds_nobody_up() -> None:
 
 
 def test_a_prediction_may_take_longer_than_from_boundary_to_boundary() -> None:
-    # Job 2 is asked about at 12.0; the next boundary, at 14.0, is passed before the answer of 14.5 ends it.
+    # A prediction for job 2 is requested at 12.0; it passes the boundary at 14.0 before the answer at 14.5 ends it.
     costs, parameters = Costs(prediction=2.5), {"evaluation_boundary": 2}
     result = search(trace(1, 0.5, 0.9), trace(2, 0.0), costs=costs, parameters=parameters)
     assert runs(result)[1] == ("2", 10.0, 15.0)
@@ -75,7 +75,7 @@ def test_parameters_out_of_range(name: str, value: float) -> None:
 
 @pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestConformance(PolicyConformance):
-    symmetric: ClassVar = False  # The targets that it asks about are negative, too; its searches are compared above.
+    symmetric: ClassVar = False  # Targets of its predictions can be negative; a test above compares its searches.
 
     @override
     def make_policy(self) -> Policy:

@@ -1,4 +1,4 @@
-"""How many slots a job trains on, worked out by hand: at its start, while it trains, and beside others."""
+"""Tests of elastic jobs, by hand: the number of slots at the start, during training, and with other jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.core.test_gangs import Bench
 pytestmark = pytest.mark.quick
 
 PROFILE = {1: 8.0, 2: 4.4, 4: 2.6, 8: 1.6}
-"""Efficiencies 1, 0.91, 0.77 and 0.625."""
+"""A scaling profile with efficiencies 1, 0.91, 0.77 and 0.625."""
 
 FOUR = {"profile": PROFILE, "pause": 0}
 
@@ -35,9 +35,9 @@ FOUR = {"profile": PROFILE, "pause": 0}
         (PROFILE, 0.75, (1, 2, 4)),
         (PROFILE, 0.625, (1, 2, 4, 8)),
         (PROFILE, 0.92, (1,)),
-        ({4: 2.0, 8: 1.2}, 0.75, (4, 8)),  # Measured by the slots of the smallest gang.
+        ({4: 2.0, 8: 1.2}, 0.75, (4, 8)),  # Efficiency is relative to the smallest gang.
         ({1: 8.0, 2: 8.5, 4: 2.0}, 0.75, (1, 4)),  # Two are slower than one, four are not.
-        ({1: 8.0, 2: 3.0, 3: 3.2}, 0.75, (1, 2)),  # Three are efficient enough, and slower than two.
+        ({1: 8.0, 2: 3.0, 3: 3.2}, 0.75, (1, 2)),  # Three are efficient enough, but slower than two.
     ],
 )
 def test_a_job_trains_on_gangs_of_the_profile_that_are_efficient(
@@ -55,9 +55,9 @@ def test_a_job_trains_on_gangs_of_the_profile_that_are_efficient(
         ([1] * 8, 20, [4, 4, 2, 2, 2, 2, 2, 2]),
         ([1] * 8, 3, [1, 1, 1, 0, 0, 0, 0, 0]),
         ([1] * 8, 0, [0] * 8),
-        # A second slot saves 3.6 s a unit, a third and fourth 0.9 s each: who has more than 4 times as far to go gets these first.
+        # A second slot saves 3.6 s a unit, a third and fourth 0.9 s each: a job with more than 4 times as much left gets these first.
         ([1, 5], 5, [1, 4]),
-        ([1, 3], 5, [2, 2]),  # Another two for the second would be worth it, and there is one.
+        ([1, 3], 5, [2, 2]),  # Two further slots for the second would pay, but only one is left.
         ([1, 3], 6, [2, 4]),
         ([], 8, []),
     ],
@@ -118,7 +118,7 @@ def second(hyperparameters: Mapping[str, Any], position: int) -> VirtualStep:
 
 
 def gangs(cluster: VirtualCluster) -> list[tuple[str, int, float, float, int]]:
-    """(job, slots, start, end, position at the end) of each run, by beginning."""
+    """Return (job, number of slots, start time, end time, last position) of each run, in order of start."""
     return [
         (r.job, len(r.slots), r.began, r.ended, r.position)
         for r in sorted(cluster.runs, key=lambda r: (r.began, r.job))
@@ -148,7 +148,7 @@ def test_slots_that_come_free_go_to_who_trains_if_it_pays() -> None:
         cluster.run()
         return gangs(cluster)
 
-    # At 5 s it has reported position 4: 16 units take 57.6 s less on two slots. It moves at its next boundary, 5.5 s.
+    # At 5 s it has reported position 4: 16 units take 57.6 s less on two slots. It changes at its next boundary, 5.5 s.
     assert slots(57.0) == [("1", 1, 0, 5.5, 5), ("1", 2, 5.5, 21.0, 20)]
     assert slots(58.0) == [("1", 1, 0, 20.5, 20)]
 
@@ -158,7 +158,7 @@ def test_jobs_make_room_for_each_other_when_the_share_becomes_smaller() -> None:
     cluster.at(2.5, cluster.set_share, 5)
     cluster.run(until=3.5)
     live = {job.id: job.run.command.slots for job in cluster.jobs.values() if job.run is not None}
-    assert sorted(map(len, live.values())) == [2, 2]  # One and four would leave no slot idle, and save less.
+    assert sorted(map(len, live.values())) == [2, 2]  # One and four would use all slots, but save less time.
     cluster.set_share(2)
     cluster.run()
     assert {len(run.slots) for run in cluster.runs if run.began >= 4} == {1}
@@ -189,10 +189,10 @@ def test_asha_trains_the_top_of_its_ladder_on_what_the_bottom_needs_no_more() ->
 
 
 class Users(Bench):
-    """Experiments of several users; runs that are told to leave do so when the test says so."""
+    """A test bench with experiments of several users, in which suspended runs leave only when the test calls `leave`."""
 
     def leave(self) -> None:
-        """All runs that are leaving come to their boundaries, one after the other, having trained one unit more."""
+        """Let all runs that are to end reach their boundaries, one after the other, each after one further unit."""
         while leaving := [
             (x.id, run) for x in self.core.streams.values() for run in x.live.values() if run.ending is not None
         ]:
@@ -214,7 +214,10 @@ class Users(Bench):
     ids=["asha", "default"],
 )
 def test_the_papers_example_of_fair_shares(make: Any) -> None:
-    """Section 5.3 of the ASHA paper: 32 slots; 8 configurations on 4 each; then another user who can use 64."""
+    """Check the example of section 5.3 of the ASHA paper.
+
+    On 32 slots, 8 configurations train on 4 each; then a second user has demand for 64.
+    """
     users = Users(32)
     first = users.create("a", make(), jobs=8, max_position=256)
     assert (first.share, first.demand) == (32, 32)
@@ -248,7 +251,10 @@ def test_what_a_paused_experiment_of_a_group_was_to_get_is_for_the_others() -> N
 
 
 def hours(policy: type[Policy] | str, parameters: Mapping[str, Any]) -> tuple[float, float]:
-    """When a search is over, and what part of 8 slots it used: 8 configurations of 16 units, of which one is left alone for long."""
+    """Return the duration of a search and the used part of its 8 slots.
+
+    It has 8 configurations of up to 16 units, of which one runs alone for long.
+    """
     lengths = [4, 4, 4, 4, 4, 4, 4, 16]
     workload = CurveWorkload(
         lambda given, position: float(given["x"]), [{"x": x, "of": of} for x, of in enumerate(lengths)], 16, seconds=8.0
@@ -274,7 +280,7 @@ def test_a_simulated_gang_trains_as_fast_as_is_said() -> None:
 
 
 def runs(jobs: int, slots: int, **option: Any) -> list[tuple[str, int, int, str]]:
-    """(job, slots, units trained, how it ended) of each run of a search whose jobs train 4 units, in order of beginning."""
+    """Return (job, number of slots, units, reason) of each run of a search whose jobs train 4 units, in order of start."""
     workload = CurveWorkload(lambda given, position: 0.5, [{"x": x} for x in range(jobs)], 4, seconds=8.0)
     result = simulate(
         workload,
@@ -292,7 +298,7 @@ def runs(jobs: int, slots: int, **option: Any) -> list[tuple[str, int, int, str]
 
 
 def test_a_job_is_profiled_on_more_and_more_slots_before_it_starts() -> None:
-    """Eight slots are 62.5 % efficient, so that more are not tried, and four are chosen."""
+    """Check that profiling ends at eight slots, with an efficiency of 62.5 %, and that four slots are chosen."""
     assert runs(1, 32) == [("1", size, 0, "UNTIL") for size in (1, 2, 4, 8)] + [("1", 4, 4, "UNTIL")]
     assert runs(1, 32, most=2) == [("1", 1, 0, "UNTIL"), ("1", 2, 0, "UNTIL"), ("1", 2, 4, "UNTIL")]
     assert runs(1, 3)[-1] == ("1", 2, 4, "UNTIL")

@@ -1,4 +1,4 @@
-"""Policies whose jobs train on changing numbers of slots pass the suite that every policy passes."""
+"""Conformance tests of the policies with elastic jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestAsha(PolicyConformance):
 
 @pytest.mark.nightly
 class TestPop(PolicyConformance):
-    symmetric: ClassVar = False  # The targets that it asks about are negative, too.
+    symmetric: ClassVar = False  # Targets of its predictions can be negative.
 
     def make_policy(self) -> Policy:
         return PopPolicy(evaluation_boundary=2, elastic=ELASTIC)

@@ -1,4 +1,4 @@
-"""Elastic jobs on hosts of several kinds, with what earlier experiments measured, and with a limit of jobs."""
+"""Tests of elastic jobs on several kinds of hosts, with profiles of earlier experiments, and with a limit of running jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPYC = {f"m{number:02}": "EPYC" for number in range(1, 33)}
 
 
 def ran(cluster: VirtualCluster) -> list[tuple[str, bool, str]]:
-    """(job, whether it was profiled, the kinds of its slots in rank order) of each run, by beginning."""
+    """Run the cluster and return (job, whether the run is a profile, kinds of its slots by rank) of each run, in order of start."""
     cluster.run()
     return [
         (
@@ -38,7 +38,7 @@ def ran(cluster: VirtualCluster) -> list[tuple[str, bool, str]]:
 
 
 def one_job(elastic: Mapping[str, Any], scaling: Mapping[str, Mapping[int, float]]) -> list[tuple[int, bool]]:
-    """On how many slots a job ran, and whether it was profiled there; a unit takes a second on any number of them."""
+    """Return (number of slots, whether it is a profile) of each run of one job; a unit takes 1 s on any number of slots."""
     policy = DefaultPolicy(elastic={"pause": 0, **elastic})
     cluster = VirtualCluster(
         policy, slots=8, jobs=1, max_position=3, curve=second, hardware=EPYC, scaling=scaling, watch=True
@@ -70,7 +70,7 @@ def test_it_is_measured_on_from_where_the_earlier_one_ended() -> None:
 
 
 def test_an_efficiency_of_its_own_decides_whether_more_are_tried() -> None:
-    """Four slots were 77 % efficient: an earlier experiment stopped at eight, which are 62.5 %."""
+    """Check with an earlier profile, in which four slots have an efficiency of 77 % and eight slots one of 62.5 %."""
     assert one_job({"efficiency": 0.9}, {"EPYC": {1: 8.0, 2: 4.4, 4: 2.6}}) == [(2, False)]
     assert one_job({"efficiency": 0.6, "most": 16}, {"EPYC": PROFILE}) == [(8, False)]
 
@@ -78,9 +78,9 @@ def test_an_efficiency_of_its_own_decides_whether_more_are_tried() -> None:
 @pytest.mark.parametrize(
     ("elastic", "scaling"),
     [
-        ({"most": 2}, {"Xeon": PROFILE}),  # Of another kind of host.
+        ({"most": 2}, {"Xeon": PROFILE}),  # A profile of another kind of host.
         ({"most": 2, "anew": True}, {"EPYC": PROFILE}),
-        ({"most": 2}, {"EPYC": {2: 4.4}}),  # Nothing to compare it with.
+        ({"most": 2}, {"EPYC": {2: 4.4}}),  # No second size to compare with.
     ],
 )
 def test_what_does_not_hold_here_is_measured(
@@ -97,7 +97,7 @@ def test_a_given_profile_goes_before_all_that_was_measured() -> None:
 
 
 def hosts(**kinds: int) -> dict[str, str]:
-    """So many slots of each kind, in order."""
+    """Return the kind of each slot, with the given number of slots of each kind, in order."""
     names = [kind for kind, count in kinds.items() for _ in range(count)]
     return {f"m{number:02}": kind for number, kind in enumerate(names, 1)}
 
@@ -166,7 +166,7 @@ def test_a_limit_of_jobs_is_none_of_slots(make: Any) -> None:
 
 
 def test_who_trains_gets_what_nobody_else_may_use() -> None:
-    """Two of many jobs may train; the slots that come later are for these."""
+    """Check with a limit of two running jobs: later slots go to these two."""
     users = Users(2)
     policy = DefaultPolicy(elastic=FOUR)
     x = users.create("a", policy, jobs=8, max_position=256, concurrency=2, scales=True)
@@ -186,7 +186,7 @@ def test_a_limit_that_changes_moves_jobs_and_slots() -> None:
     users.feed(Updated(users.now, StreamId("a"), "fewer", concurrency=2))
     assert [run.job for run in x.live.values() if run.ending is None] == ["1", "2"]
     users.leave()
-    users.leave()  # The two, which get what the others left.
+    users.leave()  # The two running jobs get the slots that the others released.
     assert users.running() == [("a", 4)] * 2
     assert [name for name, job in x.jobs.items() if job.state is JobState.RUNNING or job.run] == ["1", "2"]
     users.feed(Updated(users.now, StreamId("a"), "more", cleared=("concurrency",)))

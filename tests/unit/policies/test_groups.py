@@ -1,4 +1,4 @@
-"""Built-in policies on a group of which one experiment is paused: its jobs keep no slot, and hold nobody up."""
+"""Tests of built-in policies on a group with a paused experiment: its jobs get no slot and block no other job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R = 4
 
 
 class Group(Searching):
-    """Experiment x, and y that has joined it; both train to 4, and one policy serves them."""
+    """An engine core with one policy for experiment x and experiment y of the same group; both train to position 4."""
 
     def __init__(self, policy: Policy, *, slots: int, x: int, y: int, weight: float = 1.0) -> None:
         terms: dict[str, Any] = {"max_position": R, "space": {"lr": {"uniform": [0, 100]}}}
@@ -42,7 +42,7 @@ class Group(Searching):
         self.go_on()
 
     def act(self, action: Literal["pause", "resume", "stop"], member: str) -> None:
-        """A person does something to an experiment, and its runs leave if they have to."""
+        """Apply a user's action to an experiment, and suspend the runs that it ends."""
         self.feed(Operated(self.now, StreamId("x"), action, ExperimentId(member)))
         for run in list(self.stream.live.values()):
             if run.ending is not None:
@@ -50,7 +50,7 @@ class Group(Searching):
         self.go_on()
 
     def of_member(self, member: str, *states: JobState) -> list[Job]:
-        """An experiment's jobs in these states."""
+        """Return the jobs of an experiment that are in one of the states."""
         return [job for job in self.stream.jobs.values() if job.experiment.id == member and job.state in states]
 
 
@@ -94,7 +94,7 @@ def test_no_slot_is_wanted_for_what_is_paused(make: Callable[[], Policy]) -> Non
 
 @pytest.mark.parametrize("make", MAKERS, ids=NAMES)
 def test_the_slots_of_what_is_paused_are_for_the_others(make: Callable[[], Policy]) -> None:
-    """Nearly all jobs that were created ahead are y's when it is paused."""
+    """Check with an experiment y that has nearly all jobs created ahead when it is paused."""
     rig = Group(make(), slots=4, x=4, y=40, weight=10.0)
     rig.act("pause", "y")
     assert len(rig.of_member("x", JobState.RUNNING)) == 4
@@ -102,7 +102,10 @@ def test_the_slots_of_what_is_paused_are_for_the_others(make: Callable[[], Polic
 
 
 def test_nobody_of_what_is_paused_is_promoted() -> None:
-    """Jobs 2 and 4 are y's. Job 2 becomes promotable when y is paused, and is promoted when y goes on."""
+    """Check with job 2 of experiment y, which becomes promotable while y is paused, and is promoted when y resumes.
+
+    Job 4 also belongs to y.
+    """
     rig = Group(AshaPolicy(eta=2, brackets=[0]), slots=2, x=1, y=3)
     rig.report(1, 0.9, "2", at_until=True)
     rig.ended(RunEndReason.UNTIL, 1, name="2")

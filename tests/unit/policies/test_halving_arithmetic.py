@@ -1,4 +1,4 @@
-"""Rungs and brackets of successive halving, without a cluster: worked out by hand, and from the paper's numbers."""
+"""Tests of the computed rungs and brackets of successive halving, with examples by hand and numbers of the papers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_positions_of_rungs(R: int, r: int | Fraction, eta: int, rungs: tuple[in
     ("eta", "exponent"), [(eta, exponent) for eta in (2, 3, 4, 5, 10) for exponent in range(1, 40)]
 )
 def test_a_power_of_eta_is_its_own_top_rung(eta: int, exponent: int) -> None:
-    """Where floating-point logarithms are wrong by one, such as 5^3 or 10^15."""
+    """Check powers for which floating-point logarithms are off by one, such as 5^3 and 10^15."""
     found = positions(eta**exponent, 1, eta)
     assert found == tuple(eta**k for k in range(exponent + 1))
 
@@ -108,7 +108,7 @@ def test_the_standard_brackets() -> None:
 
 
 def test_the_brackets_of_hyperband() -> None:
-    """Table 1 of Hyperband (R = 81, eta 3), and the paper's five with eta 4."""
+    """Check the brackets of table 1 of the Hyperband paper (R = 81, eta 3), and the ASHA paper's five brackets with eta 4."""
     assert hyperband(5, 3) == (81, 34, 15, 8, 5)
     assert hyperband(5, 4) == (256, 80, 27, 10, 5)
 

@@ -1,4 +1,4 @@
-"""Brackets against a naive reference that is written straight from the paper's algorithms."""
+"""Tests of brackets against a naive implementation of the paper's algorithms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOSSES = st.one_of(st.integers(0, 5).map(float), st.sampled_from([math.nan, math
     steps=st.lists(st.tuples(st.booleans(), st.integers(0, 30), LOSSES), max_size=150),
 )
 def test_promotions_are_those_of_algorithm_2(eta: int, rungs: int, steps: list[tuple[bool, int, float]]) -> None:
-    """Free workers ask, busy ones report, in any order: bursts of reports, ties, NaN."""
+    """Check with random orders of requests and reports, including several reports at once, equal losses, and NaN."""
     bracket, naive = Bracket(eta, rungs), Naive(eta, rungs)
     busy: list[tuple[str, int]] = []
     made = 0
@@ -61,7 +61,7 @@ def test_promotions_are_those_of_algorithm_2(eta: int, rungs: int, steps: list[t
 def test_synchronous_promotions_are_those_of_algorithm_1(
     eta: int, rungs: int, losses: list[float], chance: int
 ) -> None:
-    """Whatever the order of the reports within a rung, the best floor(n / eta^k) of it go on, and only when all have reported."""
+    """Check that the best floor(n / eta^k) of a rung are promoted when all have reported, for any order of reports."""
     rng = random.Random(chance)
     bracket = SynchronousBracket(eta, rungs, len(losses))
     jobs = [str(number) for number in range(len(losses))]
@@ -85,7 +85,7 @@ def test_synchronous_promotions_are_those_of_algorithm_1(
         assert sorted(winners + losers) == sorted(jobs)
         jobs, n_left = winners, len(winners)
         ended += len(losers)
-        if n_left < places:  # Some were not finite: of fewer, fewer go on.
+        if n_left < places:  # Some losses were not finite, so fewer are promoted.
             break
     else:
         assert bracket.decided

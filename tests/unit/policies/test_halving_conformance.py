@@ -1,4 +1,4 @@
-"""The policies of successive halving pass the suite that every policy passes."""
+"""Conformance tests of the policies of successive halving."""
 
 from __future__ import annotations
 

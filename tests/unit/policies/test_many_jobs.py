@@ -1,4 +1,4 @@
-"""What asks for very many jobs: they are made a few at a time, and no parameter stalls the scheduler."""
+"""Tests of parameters that request very many jobs: jobs are created in small numbers, and no parameter blocks the scheduler."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AHEAD = [
 
 
 class Asked(Rig):
-    """A core whose up-calls a policy answers, until no more follow."""
+    """An engine core whose up-calls are answered by the given policy."""
 
     def __init__(self, policy: Policy) -> None:
         self.host = PolicyHost(policy)
@@ -74,7 +74,7 @@ def test_a_large_population_is_created_as_slots_take_its_members() -> None:
     assert len(rig.stream.asks) == AT_ONCE
     while rig.stream.asks:
         rig.feed(Answered(rig.now, StreamId("x"), next(iter(rig.stream.asks)), {"x": 0.5}))
-    # Two slots have taken two, and two more may be made when the policy is next offered a slot.
+    # Two slots have started two, and two more may be created at the next allocation.
     assert AT_ONCE <= len(rig.stream.jobs) <= AT_ONCE + 2
     assert len(rig.stream.live) == 2
 

@@ -1,4 +1,4 @@
-"""Schedules of the median stopping rule, worked out by hand."""
+"""Tests of the median stopping rule, against schedules computed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Levels = Mapping[int, float | Sequence[float]]
 
 
 def levels(values: Levels) -> Any:
-    """A curve on which configuration x reports `values[x]`: always, or one value after the other."""
+    """Return a curve on which configuration x reports `values[x]`: the same number always, or the items of a sequence in turn."""
 
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         found = values[int(hyperparameters["x"])]
@@ -29,7 +29,7 @@ def levels(values: Levels) -> Any:
 
 
 def searched(policy: MedianPolicy, values: Levels, **changes: Any) -> VirtualCluster:
-    """The jobs of `values` on one slot, one after the other, four units each; run to its end."""
+    """Return a cluster that ran the jobs of `values` to their end, by default one after the other on one slot with four units each."""
     terms: dict[str, Any] = {"slots": 1, "jobs": len(values), "max_position": 4}
     cluster = VirtualCluster(policy, curve=levels(values), **{**terms, **changes})
     cluster.run()
@@ -37,7 +37,7 @@ def searched(policy: MedianPolicy, values: Levels, **changes: Any) -> VirtualClu
 
 
 def trained(cluster: VirtualCluster) -> dict[str, int]:
-    """How far each job came; those that were ended, negative."""
+    """Return the last position of each job, negative if it was terminated."""
     return {
         job.id: -job.high_water if job.state is JobState.TERMINATED else job.high_water for job in cluster.jobs.values()
     }
@@ -48,8 +48,8 @@ def rule(**changes: Any) -> MedianPolicy:
 
 
 def test_the_best_is_held_against_the_median_of_the_running_averages() -> None:
-    # At 2 the averages are 0.3, 0.5 and 0.6. Job 4 has an average of 0.35, but was at 0.5 once, which is the median and not worse.
-    # Job 5 never was; the median of 0.3, 0.35, 0.5, 0.6 is 0.425, which 0.42 is below.
+    # At 2 the averages are 0.3, 0.5 and 0.6. Job 4 has an average of 0.35, but its best is 0.5, which is not worse than the median. For
+    # job 5 the median of 0.3, 0.35, 0.5 and 0.6 is 0.425, and its best, 0.42, is below.
     values: Levels = {
         1: (0.2, 0.4, 0.5, 0.6),
         2: (0.4, 0.6, 0.7, 0.8),
@@ -78,7 +78,7 @@ def test_later_boundaries_have_medians_of_their_own() -> None:
 
 def test_nobody_is_judged_before_enough_others_came_as_far() -> None:
     values = {1: 0.9, 2: 0.1, 3: 0.1, 4: 0.05, 5: 0.05}
-    # For job 4 it is the first time that three are there: 0.9, 0.1, 0.1.
+    # Job 4 is the first with three others to compare with: 0.9, 0.1, 0.1.
     assert trained(searched(rule(least_jobs=3), values)) == {"1": 4, "2": 4, "3": 4, "4": -2, "5": -2}
 
 
@@ -95,8 +95,8 @@ def test_minimising_is_the_mirror_image() -> None:
 @pytest.mark.parametrize("mode", ["max", "min"])
 @pytest.mark.parametrize("worst", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_worst(mode: Literal["max", "min"], worst: float) -> None:
-    # The averages of jobs 1 and 4 are worst. With two such and two of 0.5 the middle is not finite and ends nobody; for job 6 it is
-    # the third 0.5, which it never had. Job 4 has a best, the one finite value that it had.
+    # The averages of jobs 1 and 4 are rated worst. With two of these and two of 0.5 the median is not finite and terminates no job; for
+    # job 6 it is 0.5, because of a third 0.5, and job 6 has no finite value. Job 4 is compared by its best finite value.
     values: Levels = {1: worst, 2: 0.5, 3: 0.5, 4: (0.5, worst, 0.5, 0.5), 5: 0.5, 6: worst}
     assert trained(searched(rule(), values, mode=mode)) == {"1": 4, "2": 4, "3": 4, "4": 4, "5": 4, "6": -2}
 
@@ -121,7 +121,7 @@ def test_a_boundary_that_no_report_meets_is_judged_at_the_next_report() -> None:
 
 
 def test_a_job_that_trains_again_is_not_judged_again() -> None:
-    # Job 1 passes its boundary at 2 first of all, and is lost at 3.5; when it comes back there, job 2 is better.
+    # Job 1 is the first to pass its boundary at 2, and is lost at 3.5; when it reaches 2 again, job 2 is better.
     cluster = VirtualCluster(rule(), slots=2, jobs=2, max_position=4, curve=levels({1: 0.5, 2: 0.9}))
     cluster.at(3.5, cluster.lose_run, "1")
     cluster.run()

@@ -1,4 +1,4 @@
-"""The median stopping rule passes the suite, with boundaries that jobs meet, never reach, and jump over."""
+"""Conformance tests of the median stopping rule, with boundaries that jobs reach, never reach, and pass without a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules of population based training, worked out by hand."""
+"""Tests of population based training, against schedules computed by hand."""
 
 from __future__ import annotations
 
@@ -21,41 +21,44 @@ UNTIL, TERMINATED = RunEndReason.UNTIL, RunEndReason.TERMINATED
 
 
 def levels(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
-    """A curve on which a configuration always has its `x`."""
+    """Return a step whose metric is the `x` of the configuration, at all positions."""
     return VirtualStep({"accuracy": float(hyperparameters["x"])})
 
 
 def searched(policy: PbtPolicy, values: Mapping[int, float], **changes: Any) -> VirtualCluster:
-    """Members whose values are `values`, two positions each, on one slot; run to the end."""
+    """Return a cluster that ran a population to its end, by default on one slot to position 4.
+
+    The metric of member n is `values[n]`.
+    """
     cluster = prepared(policy, values, **changes)
     cluster.run()
     return cluster
 
 
 def prepared(policy: PbtPolicy, values: Mapping[int, float], **changes: Any) -> VirtualCluster:
-    """The same, not run yet."""
+    """Return the cluster of `searched` before it runs."""
     terms: dict[str, Any] = {"slots": 1, "jobs": len(values), "max_position": 4, "curve": levels, "space": SPACE}
     terms["generator"] = lambda made: {"x": values[made + 1], "width": 32} if made < len(values) else None
     return VirtualCluster(policy, **{**terms, **changes})
 
 
 def five(**changes: Any) -> PbtPolicy:
-    """A population of five that adapts each two positions and draws nothing anew."""
+    """Return a policy with a population of five that adapts every two positions and never resamples a hyperparameter."""
     return PbtPolicy(**{"population": 5, "interval": 2, "resample": 0, "frozen": ["width"], **changes})
 
 
 def runs(cluster: VirtualCluster) -> list[tuple[object, ...]]:
-    """(job, began, ended, from, to, reason) of each run."""
+    """Return (job, start time, end time, first position, last position, reason) of each run."""
     return [(r.job, r.began, r.ended, r.start, r.position, r.reason) for r in cluster.runs]
 
 
 def copies(cluster: VirtualCluster) -> dict[str, tuple[str, int]]:
-    """Where each copy was made."""
+    """Return the parent and the position of each fork."""
     return {job.id: (job.parent, job.fork_position) for job in cluster.jobs.values() if job.parent}
 
 
 def test_the_worst_of_five_goes_on_as_a_changed_copy_of_the_best() -> None:
-    # One slot: each trains to 2 in turn. Job 5 comes last, is the worst fifth of five, and job 2 the best fifth.
+    # On one slot, each trains to 2 in turn. Job 5 is the last; it is the worst fifth of five, and job 2 the best fifth.
     cluster = searched(five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 10})
     assert runs(cluster) == [
         ("1", 0, 2, 0, 2, UNTIL),
@@ -72,22 +75,22 @@ def test_the_worst_of_five_goes_on_as_a_changed_copy_of_the_best() -> None:
     child = cluster.jobs["6"]
     assert copies(cluster) == {"6": ("2", 2)}
     assert child.hyperparameters["width"] == 32
-    assert child.hyperparameters["x"] in (90 * 0.8, 100)  # 108 is beyond the bound.
-    # Its curve begins with that of its parent, and it ends where the parent would.
+    assert child.hyperparameters["x"] in (90 * 0.8, 100)  # 108 is above the upper bound.
+    # Its curve starts with that of its parent, and it ends at the same position as its parent.
     assert [point.metrics["accuracy"] for point in child.points[:2]] == [90, 90]
     assert [point.position for point in child.points] == [1, 2, 3, 4]
 
 
 def test_who_comes_first_is_judged_when_the_others_are_there() -> None:
-    # Job 1 is the worst, but the first: at 2 there is nobody to compare it with. At 4 the others are known at 2, which is the last
-    # boundary that both have passed; job 2 is at 4 only later, so the copy begins at 2.
+    # Job 1 is the worst, but the first: at 2 there is no other to compare with. When it reaches 4, the others have reported at 2, the
+    # last boundary that all have passed; job 2 reaches 4 later, so the fork starts at 2.
     cluster = searched(five(), {1: 10, 2: 90, 3: 70, 4: 30, 5: 50}, max_position=6)
     assert copies(cluster) == {"6": ("2", 2)}
     assert [(r.ended, r.position) for r in cluster.runs if r.job == "1"] == [(2, 2), (12, 4)]
 
 
 def test_one_replaced_member_does_not_make_the_next_one_the_worst() -> None:
-    # Job 1 is replaced at 4. Its copy has reported nothing when job 4, the worst but one, comes to 4.
+    # Job 1 is replaced at 4. Its fork has not reported yet when job 4, the second worst, reaches 4.
     cluster = searched(five(), {1: 10, 2: 90, 3: 70, 4: 30, 5: 50}, max_position=6)
     assert cluster.jobs["4"].state is JobState.COMPLETED
 
@@ -112,7 +115,7 @@ def test_minimising_copies_the_smallest() -> None:
 
 
 def test_the_best_without_a_snapshot_is_not_copied() -> None:
-    # All report at 2 s, job 5 last and worst; saving takes a second, so that nobody has a snapshot yet. At 4 there is one at 2 of all.
+    # All report at 2 s, job 5 last and worst; saving takes 1 s, so no snapshot exists yet. At 4 all have a snapshot of 2.
     cluster = searched(
         five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 10}, slots=5, max_position=6, delays=Delays(save=1.0), keep_latest=1
     )
@@ -121,8 +124,9 @@ def test_the_best_without_a_snapshot_is_not_copied() -> None:
 
 
 def test_a_copy_that_has_not_saved_is_copied_from_its_parent() -> None:
-    # Of two members the worse gives way. At 2 nobody has saved yet. At 4 job 2 does, to a copy of job 1 as it was at 2, which turns
-    # out to be better. That copy still saves when job 1 comes to 6 (9 s), so the next copy is made from what itself was made from.
+    # Of two members the worse is replaced. At 2 no snapshot exists yet. At 4 job 2 is replaced by a fork of job 1 from 2, which becomes
+    # better. That fork is still saving when job 1 reaches 6 (9 s), so the next fork starts from the snapshot that the first one started
+    # from.
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         x = hyperparameters["x"]
         return VirtualStep({"accuracy": x - hyperparameters.get("off", 0)}, seconds=1.1 if x == 90 else 1)
@@ -144,7 +148,7 @@ def test_a_copy_that_has_not_saved_is_copied_from_its_parent() -> None:
 
 
 def test_no_member_trains_more_than_the_lag_ahead_of_the_slowest() -> None:
-    # Two slots; job 1 takes ten times as long. With a lag of 4 the other goes on to 4 and waits for job 1 to pass 2.
+    # Two slots; job 1 takes ten times as long. With a lag of 4 the other member trains to 4 and waits until job 1 has passed 2.
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         return VirtualStep({"accuracy": 0.5}, seconds=10 if hyperparameters["x"] == 1 else 1)
 
@@ -155,7 +159,7 @@ def test_no_member_trains_more_than_the_lag_ahead_of_the_slowest() -> None:
 
 
 def test_a_new_population_begins_when_a_slot_would_idle() -> None:
-    # Two slots and populations of two, whose second members wait in vain for the first, three times as slow.
+    # Two slots and populations of two, whose second members have to wait for the first, which is three times as slow.
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         return VirtualStep({"accuracy": 0.5}, seconds=3 if hyperparameters["x"] == 1 else 1)
 
@@ -181,7 +185,7 @@ def test_with_slots_enough_the_jobs_are_one_population() -> None:
 
 
 def test_members_are_drawn_again_until_half_is_above_random_guessing() -> None:
-    # Four members: two may stay poor. Jobs 1 and 2 stay, jobs 3 and 4 give way to 5 and 6, of which 6 is poor, too, and gives way to 7.
+    # Of four members two may remain poor. Jobs 1 and 2 stay; jobs 3 and 4 are replaced by 5 and 6, and 6, which is poor too, by 7.
     values = {1: 5.0, 2: 6.0, 3: 7.0, 4: 10.0, 5: 60.0, 6: 8.0, 7: 50.0}
     policy = PbtPolicy(population=4, interval=2, truncation=0)
     cluster = searched(policy, values, kill_threshold=10.0)
@@ -197,7 +201,7 @@ def test_without_further_jobs_poor_members_stay() -> None:
 
 
 def test_a_refused_copy_is_made_once_more_elsewhere() -> None:
-    # The two best may be copied, and one of the two forks is refused: the other one is tried.
+    # The two best can be parents. The fork of one is refused, so the other one is used.
     refused: list[ForkJob] = []
 
     def refuse(command: Command) -> str:
@@ -221,12 +225,12 @@ def test_a_member_that_fails_leaves_its_population_smaller() -> None:
 
     cluster = searched(five(), {1: 10, 2: 90, 3: 70, 4: 30, 5: 50}, max_position=8, curve=curve, max_failures=0)
     assert cluster.jobs["1"].state is JobState.FAILED
-    # Four are left: a fifth of them is nobody.
+    # Four are left, and a fifth of four is less than one member.
     assert copies(cluster) == {}
 
 
 def test_a_run_that_is_lost_behind_a_boundary_is_not_judged_there_again() -> None:
-    # Job 5 passes 2 as the second best; lost before it can save, it comes there again when the others have.
+    # Job 5 passes 2 as the second best. It is lost before it saves, and reaches 2 again after the others.
     cluster = prepared(five(), {1: 50, 2: 90, 3: 70, 4: 30, 5: 85}, slots=5, max_position=6, delays=Delays(save=0.5))
     cluster.at(2.2, cluster.lose_run, "5")
     cluster.run()
@@ -245,7 +249,7 @@ def test_the_defaults_follow_from_the_length_of_a_job() -> None:
 
 
 def test_no_interval_by_default_is_longer_than_the_lag() -> None:
-    # A thirtieth would be 3. Nor may an extension make it longer, when nobody could mend the lag any more.
+    # A thirtieth of the length would be 3. An extension must not increase it either, since the lag cannot be changed then.
     cluster = searched(PbtPolicy(population=2, lag=2), {1: 1, 2: 1}, max_position=90, slots=2)
     assert {(r.position - r.start) for r in cluster.runs} == {2}
 
@@ -263,7 +267,10 @@ def test_no_interval_by_default_is_longer_than_the_lag() -> None:
     ],
 )
 def test_what_it_needs_to_know_is_said_at_once(policy: PbtPolicy, changes: dict[str, Any], said: str) -> None:
-    """When the experiment is made, for nobody could mend it later, and where nobody asks before it begins."""
+    """Check that unusable terms are refused at the creation of the experiment.
+
+    If the creation did not check, the start of the search refuses them.
+    """
     terms = ExperimentView("accuracy", "max", **{"max_position": 4, "jobs_left": 8, "space": SPACE, **changes})
     with pytest.raises(ValueError, match=said):
         policy.review(terms)

@@ -1,4 +1,4 @@
-"""Population based training passes the suite: one population, several, and with members that are drawn again."""
+"""Conformance tests of population based training: one population, several, and with members that are drawn again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How population based training changes hyperparameters: properties for all spaces, and numbers by hand."""
+"""Tests of the exploration step of population based training: properties for all spaces, and values computed by hand."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_perturbed_value_is_another_one_but_at_a_bound(name: str, seed: int) -
 
 
 def outcomes(written: Any, value: Any) -> list[Any]:
-    """All that may become of a value."""
+    """Return all results of perturbing a value with 30 seeds."""
     parameter = parameter_from_data(written)
     found = [perturbed(parameter, value, random.Random(seed)) for seed in range(30)]
     return list(dict.fromkeys(found))
@@ -66,12 +66,12 @@ def outcomes(written: Any, value: Any) -> list[Any]:
         ({"loguniform": [0.01, 1]}, 0.1, [0.1 * 0.8, 0.1 * 1.2]),
         ({"loguniform": [0.01, 1]}, 0.9, [0.9 * 0.8, 1.0]),
         ({"uniform": [-1, 1]}, -0.5, [-0.5 * 0.8, -0.5 * 1.2]),
-        ({"uniform": [0, 1]}, 0.0, [0.0]),  # Only drawing anew leads away from zero.
+        ({"uniform": [0, 1]}, 0.0, [0.0]),  # Only resampling changes a zero.
         ({"uniform": [0, 1], "step": 0.1}, 0.5, [0.4, 0.6]),
         ({"uniform": [0, 1], "step": 0.1}, 1.0, [0.8, 1.0]),
         ({"uniform": [0, 1], "step": 0.1}, 0.0, [0.0, 0.1]),
         ({"int": [1, 100]}, 50, [40, 60]),
-        ({"int": [1, 100]}, 2, [1, 3]),  # 1.6 and 2.4 round to 2: the next one then.
+        ({"int": [1, 100]}, 2, [1, 3]),  # 1.6 and 2.4 round to 2, so the neighbours are used.
         ({"int": [0, 100], "step": 25}, 50, [25, 75]),
         ({"int": [-10, 10]}, -5, [-4, -6]),
         ({"int": [-10, 10]}, 0, [-1, 1]),

@@ -1,4 +1,4 @@
-"""What population based training makes of lost snapshots, on the core itself."""
+"""Tests of population based training after the loss of snapshots, on the engine core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 
 class Live(Rig):
-    """A core whose experiment has a population of four on a node each, of which the better two are copied."""
+    """An engine core with a population of four, each member on its own node; the better two are forked."""
 
     def __init__(self) -> None:
         self._host = PolicyHost(PbtPolicy(population=4, interval=2, resample=0, truncation=0.5))
@@ -34,7 +34,7 @@ class Live(Rig):
         return answered
 
     def passes(self, name: str, score: float) -> None:
-        """A member comes to its first boundary, saves, and goes on."""
+        """Let a member reach its first boundary, save, and continue in a second run."""
         self.report(2, score, name, at_until=True)
         self.ended(RunEndReason.UNTIL, 2, snapshot(2, f"of{name}"), name)
         assert self.job(name).attempt == 2
@@ -55,7 +55,7 @@ def test_a_copy_whose_parents_snapshot_is_lost_before_it_starts_is_made_once_mor
         "the snapshot it was forked from was lost before it was stored",
     )
     assert rig.job("6").origin == (other, 2)
-    # The next slot goes to the one that is furthest behind now.
+    # The next free slot goes to the job with the least progress.
     rig.ended(RunEndReason.TERMINATED, 2, None, "4")
     assert (rig.job(parent).state, rig.job("6").state) == (JobState.STARTING, JobState.PENDING)
 
@@ -69,6 +69,6 @@ def test_when_no_snapshot_of_a_better_one_is_left_the_population_is_smaller() ->
         rig.expire(rig.run(name).ranks[0].node)
     copies = [job for job in rig.stream.jobs.values() if job.forked]
     assert {job.state for job in copies} == {JobState.FAILED}
-    # The two go on from the beginning, the third is not held up by them.
+    # The two restart from position 0, and the third does not wait for them.
     assert [rig.job(name).position for name in ("1", "2", "3")] == [0, 0, 2]
     assert rig.job("3").state is JobState.STARTING

@@ -1,4 +1,4 @@
-"""A population by itself: who is among the best and the worst fifth, and the settings of appendix A.3 as defaults."""
+"""Tests of one population: which members are the best and the worst fifth, and the defaults of appendix A.3 of the paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 
 
 def population(values: dict[str, float], size: int = 0) -> Population:
-    """Members that have passed their first boundary with these values; of `size`, the others have not."""
+    """Return a population with these values at the first boundary; further members, up to `size`, have not reached it."""
     found = Population(0, "x", max(size, len(values)), interval=10, lag=20)
     found.members = dict.fromkeys([*values, *(f"late{number}" for number in range(size - len(values)))])
     for job, value in values.items():
@@ -25,7 +25,10 @@ def population(values: dict[str, float], size: int = 0) -> Population:
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
-    """A.3: the bottom 20 % are replaced, a quarter of the hyperparameters is drawn anew, the others move by 0.8 or 1.2."""
+    """Check the values of A.3.
+
+    The worst 20 % are replaced, a quarter of the hyperparameters is resampled, and others are scaled by 0.8 or 1.2.
+    """
     given = {name: one.default for name, one in inspect.signature(PbtPolicy).parameters.items()}
     assert (given["truncation"], given["resample"], FACTORS) == (0.2, 0.25, (0.8, 1.2))
     assert 20 <= given["population"] <= 40
@@ -43,7 +46,7 @@ def test_so_many_give_way_and_so_many_are_copied(size: int, part: float, count: 
 
 
 def test_nobody_gives_way_whom_those_to_come_may_be_worse_than() -> None:
-    """Of ten the worst two give way. With eight known the worst of these is not yet one of them, with nine it is the one."""
+    """Check that a member is replaced only when it is certainly among the worst two of ten: with nine known values, not with eight."""
     values = {str(number): float(number) for number in range(8)}
     assert not any(population(values, 10).is_last(job, 0.2) for job in values)
     values["8"] = 8.0
@@ -61,7 +64,7 @@ def test_each_two_are_compared_where_both_have_been() -> None:
 
 @pytest.mark.merge
 def test_the_best_fifth_is_copied_evenly() -> None:
-    """Of ten the last two are the worst; they go on as copies of job 1 or job 2, whichever chance says."""
+    """Check that the last two of ten, the worst, are replaced by forks of job 1 or job 2, chosen at random."""
     values = {number: 100.0 - number for number in range(1, 11)}
     parents = Counter[str]()
     for seed in range(40):

@@ -1,4 +1,4 @@
-"""The reference of the policy author's guide names what there is: every up-call, view and down-call, with its arguments."""
+"""Tests that the reference in the policy author's guide names every up-call, view and down-call with its arguments."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ pytestmark = pytest.mark.quick
 
 GUIDE = ROOT / "docs" / "policies.md"
 
-# What a policy's author has no use for: it is what the down-calls are made of.
+# Not for policy authors: the down-calls are implemented with these.
 INNER = {"submit", "new_job_id", "new_ticket"}
 
 
 def section(title: str) -> str:
-    """The text under a heading, up to the next one of its level."""
+    """Return the text below a second-level heading, up to the next one."""
     text = GUIDE.read_text()
     assert f"\n## {title}\n" in text
     return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
 def rows(title: str) -> list[str]:
-    """The first cells of a section's tables that hold code."""
+    """Return the first cells, if they are code, of the tables in a section."""
     return re.findall(r"^\| (`.*?) \|", section(title), re.MULTILINE)
 
 
 def signature(function: object) -> str:
-    """name(a, b=, *c, **d) as the guide writes it."""
+    """Return a signature in the format of the guide: name(a, b=, *c, **d)."""
     assert inspect.isfunction(function)
     kinds: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     parameters = list(inspect.signature(function).parameters.values())[1:]

@@ -1,4 +1,4 @@
-"""POP on small searches in virtual time: who ends, who keeps a slot, who takes turns."""
+"""Tests of POP on small simulated searches: which jobs end, keep a slot, or take turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quick
 
 
 class Told(Predictor):
-    """Chances that stand in the configurations: `p` at each future position."""
+    """A predictor that returns the probability `p` of the job's configuration for each future position."""
 
     @override
     def predict(self, question: Question) -> Prediction:
@@ -35,7 +35,7 @@ class Told(Predictor):
 
 
 def minimised(one: Trace) -> Trace:
-    """The same curve of the negative metric."""
+    """Return the trace with negated metrics, to be minimised."""
     return replace(one, mode="min", metrics=tuple(-value for value in one.metrics))
 
 
@@ -62,7 +62,7 @@ def runs(result: Result) -> list[tuple[str, float, float]]:
 
 
 def test_a_job_without_a_chance_ends() -> None:
-    # Asked at 2.0, it trains on and leaves at 3.0. Exactly 0.05 is not below 0.05.
+    # Its prediction is requested at 2.0; it trains on and ends at 3.0. Exactly 0.05 is not below 0.05.
     result = search(trace(1, 0.049), trace(2, 0.05))
     assert runs(result)[0] == ("1", 0.0, 3.0)
     assert result.jobs_terminated == 1
@@ -78,7 +78,7 @@ def test_a_job_that_never_learns_ends_at_its_boundary_unasked() -> None:
 
 
 def test_opportunistic_jobs_take_turns() -> None:
-    # One slot, p = 0.5 each: nobody deserves a whole slot. At 3.0 job 1 leaves for the next one, and so on; new ones go first.
+    # One slot, p = 0.5 each: no job deserves a whole slot. At 3.0 job 1 is suspended for the next one, and so on; new jobs go first.
     result = search(*(trace(job, 0.5) for job in (1, 2, 3)))
     assert runs(result)[:5] == [("1", 0.0, 3.0), ("2", 3.0, 6.0), ("3", 6.0, 9.0), ("1", 9.0, 11.0), ("2", 11.0, 13.0)]
 
@@ -95,7 +95,8 @@ def test_a_promising_job_keeps_its_slot() -> None:
 
 
 def test_promising_jobs_come_first_when_they_have_to_wait() -> None:
-    # Job 1 is asked at 2.0 and leaves at 3.0, since 0.5 deserves no slot alone. Job 2 is certain, and stays.
+    # The prediction for job 1 is requested at 2.0, and it is suspended at 3.0, since 0.5 deserves no slot alone. Job 2 has p = 1 and
+    # stays.
     result = search(trace(1, 0.5), trace(2, 1.0), trace(3, 0.5))
     assert runs(result)[:3] == [("1", 0.0, 3.0), ("2", 3.0, 13.0), ("3", 13.0, 16.0)]
 
@@ -107,7 +108,7 @@ def test_nobody_leaves_when_nobody_waits() -> None:
 
 def test_a_prediction_that_is_late_holds_nobody_up() -> None:
     result = search(trace(1, 0.01), trace(2, 1.0), costs=Costs(prediction=2.5))
-    # Asked at 2.0, answered at 4.5, gone at 5.0.
+    # Requested at 2.0, answered at 4.5, terminated at 5.0.
     assert runs(result)[0] == ("1", 0.0, 5.0)
 
 
@@ -174,7 +175,7 @@ def test_jobs_that_have_ended_are_forgotten() -> None:
         target=0.95,
         predictor=Told(),
     )
-    # The last two to end are still known: nothing was to be decided after them.
+    # The last two to end are still stored, since no decision followed.
     assert result.jobs_started == len(chances)
     assert all(len(book) <= 2 for book in made[0]._books())
 
@@ -214,7 +215,7 @@ def test_parameters_out_of_range(name: str, value: float) -> None:
 
 @pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestConformance(PolicyConformance):
-    symmetric: ClassVar = False  # The targets that it asks about are negative, too; its searches are compared above.
+    symmetric: ClassVar = False  # Targets of its predictions can be negative; a test above compares its searches.
 
     @override
     def make_policy(self) -> Policy:

@@ -1,4 +1,4 @@
-"""POP's slots, confidences and expected remaining times, worked out by hand."""
+"""Tests of POP's division of slots, confidences and expected remaining times, with values computed by hand."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class TestSlots:
     def test_a_tie_goes_to_the_larger_confidence(self) -> None:
         # S = 2: p = 0.5 alone wants 1 and deserves 1; at 0.25 four want 4 and deserve 0.5; at 1.0 one wants 1, deserves 2: 1 again.
         assert divide([1.0, 0.5, 0.25, 0.25], 2)[:2] == (1, 1.0)
-        # S = 4, p = 0.5: two want 2, deserve 2. p = 1.0: none. Then 0.5 it is.
+        # S = 4, p = 0.5: two want 2 and deserve 2. p = 1.0: none. So the threshold is 0.5.
         assert divide([0.5, 0.5], 4)[:2] == (2, 0.5)
 
     def test_all_low(self) -> None:
-        # Nobody deserves a whole slot: 4 x 0.1.
+        # No job deserves a whole slot: 4 x 0.1.
         division = divide([0.1] * 10, 4)
         assert (division.promising, division.threshold) == (0, 0.1)
 
@@ -43,7 +43,7 @@ class TestSlots:
         assert divide([0.9], 0)[:3] == (0, None, 0.0)
 
     def test_all_high(self) -> None:
-        # More promising jobs than slots: all of them are theirs.
+        # More promising jobs than slots: they get all slots.
         assert divide([1.0] * 10, 4)[:2] == (4, 1.0)
         assert divide([0.99] * 10, 4)[:2] == (3, 0.99)
 

@@ -1,4 +1,4 @@
-"""pop_plus on small searches in virtual time: who stays, who leaves, who comes next."""
+"""Tests of pop_plus on small simulated searches: which jobs stay, which are suspended, and which come next."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def search(*traces: Any, slots: int = 1, target: float | None = 0.9, **options: 
 
 
 def test_a_hopeless_job_makes_room_and_comes_back_last() -> None:
-    # Asked at 2.0, job 1 leaves at 3.0; so does job 2, worth something, but less than a new one. Then nobody else is left.
+    # Predicted at 2.0, job 1 is suspended at 3.0; so is job 2, which is worth less than a new one. Then no other job is left.
     result = search(*(trace(job, p) for job, p in ((1, 0.0), (2, 0.01), (3, 0.9))))
     order = [job for job, _, _ in runs(result)]
     assert runs(result)[0] == ("1", 0.0, 3.0)
@@ -52,7 +52,7 @@ def test_nothing_is_ended_whatever_is_foretold() -> None:
 
 
 def test_a_job_below_the_kill_threshold_has_less_of_a_chance() -> None:
-    # Job 2 is foretold more, but has learned nothing: both are suspended for job 3, and job 1 comes back first.
+    # The prediction for job 2 is higher, but it is below the kill threshold: both are suspended for job 3, and job 1 resumes first.
     jobs = (trace(1, 0.02), trace(2, 0.024, 0.1), trace(3, 0.8))
     assert [job for job, _, _ in runs(search(*jobs))] == ["1", "2", "3", "2", "1"]
     assert [job for job, _, _ in runs(search(*jobs, parameters={"kill_threshold": 0.15}))] == ["1", "2", "3", "1", "2"]
@@ -71,7 +71,7 @@ def test_it_asks_at_few_boundaries() -> None:
 
 
 def test_a_suspended_job_pays_for_the_switch() -> None:
-    # Suspended job 2 is worth a little more than job 1 on its slot, 0.11 in 8 s and not 0.1, but a switch takes 2 s.
+    # Suspended job 2 would be worth a little more than job 1 on its slot, 0.11 in 8 s against 0.1, but a switch takes 2 s.
     policy = PopPlusPolicy(first_look=2)
     for job, chance in (("1", 0.10), ("2", 0.11)):
         policy._experience.look(job, Prospect(chance, 8.0), 2.0, 10.0)
@@ -88,7 +88,7 @@ def test_a_prediction_that_fails_leaves_a_job_as_good_as_a_new_one() -> None:
 
 
 def test_without_a_target_the_best_so_far_is_the_aim() -> None:
-    # The dual problem, with the dynamic target: each job is asked about at 2, a step above the best report until then.
+    # The dual problem, with the dynamic target: the target of each prediction, at 2, is a step above the best report so far.
     asked: list[float | None] = []
 
     class Asked(Told):
@@ -122,7 +122,7 @@ def test_parameters_out_of_range(name: str, value: float) -> None:
 
 @pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
 class TestConformance(PolicyConformance):
-    symmetric: ClassVar = False  # The targets that it asks about are negative, too; its searches are compared above.
+    symmetric: ClassVar = False  # Targets of its predictions can be negative; a test above compares its searches.
 
     @override
     def make_policy(self) -> Policy:

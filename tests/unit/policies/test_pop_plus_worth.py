@@ -1,4 +1,4 @@
-"""What jobs and new configurations are worth to pop_plus, against cases worked out by hand."""
+"""Tests of the value that pop_plus assigns to jobs and new configurations, against cases computed by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.quick
 
 
 def test_training_in_vain_costs_time() -> None:
-    # Two epochs of 2 s. The second is trained with chance 0.75, the target being reached by the first with 0.25.
+    # Two epochs of 2 s. The first reaches the target with probability 0.25, so the second is trained with probability 0.75.
     assert prospect_of([0.25, 0.5], math.inf, 2.0) == pytest.approx((0.5, 2.0 + 0.75 * 2.0))
 
 
@@ -43,7 +43,7 @@ def test_before_any_look_a_new_configuration_is_worth_more_than_anything() -> No
 def test_a_new_configuration_is_worth_what_the_best_line_between_first_looks_would_have_been() -> None:
     experience = PredictionHistory()
     experience.look("1", Prospect(0.9, 9.0), 1.0, 10.0)
-    # The prior job (0.1 in 10 s) and a look at job 1 (1 s), or that job pursued as well.
+    # The prior job (0.1 in 10 s) and a prediction for job 1 (1 s), or that job trained further as well.
     assert experience.fresh() == pytest.approx(max(0.1 / 11, 1.0 / 20))
     experience.look("2", Prospect(0.01, 9.0), 1.0, 10.0)
     assert experience.fresh() == pytest.approx(max(0.1 / 12, 1.0 / 21, 1.01 / 30))
@@ -64,7 +64,7 @@ def test_chances_count_as_much_as_they_have_come_true() -> None:
     for job in ("1", "2"):
         experience.look(job, Prospect(0.8, 8.0), 2.0, 10.0)
     assert experience.worth("2") == pytest.approx(0.1)
-    # Job 1 was foretold 0.8 and is now at 0.2: (0.5 + 0.2) / (0.5 + 0.8) of a first look's chance is believed.
+    # The prediction for job 1 fell from 0.8 to 0.2: (0.5 + 0.2) / (0.5 + 0.8) is the factor for a first prediction.
     experience.look("1", Prospect(0.2, 6.0), 4.0, 10.0)
     assert experience.worth("2") == pytest.approx(0.1 * 0.7 / 1.3)
     assert experience.worth("1") == pytest.approx(0.2 / 6)

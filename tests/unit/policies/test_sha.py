@@ -1,4 +1,4 @@
-"""`sha`, `hyperband` and `bohb` on a virtual cluster: schedules worked out by hand."""
+"""Tests of `sha`, `hyperband` and `bohb` on a virtual cluster, against schedules computed by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ pytestmark = pytest.mark.quick
 
 
 def test_a_rung_waits_for_all_its_results_and_then_ends_who_does_not_go_on() -> None:
-    """Eta 2, rungs at 1, 2 and 4. Job 4 decides the first rung and goes on in memory; at the second it has to wait for job 2."""
+    """Check with eta 2 and rungs at 1, 2 and 4.
+
+    Job 4 completes the first rung and continues in memory; at the second it waits for job 2.
+    """
     policy = ShaPolicy(eta=2)
     cluster = cluster_of(policy, jobs=4, max_position=4)
     cluster.run()
@@ -40,7 +43,7 @@ def test_a_rung_waits_for_all_its_results_and_then_ends_who_does_not_go_on() -> 
 
 
 def test_who_trains_to_the_end_in_memory_is_completed() -> None:
-    """Job 2 decides the first rung, goes on in memory to the top, and decides that as well: nobody is left behind it."""
+    """Check that job 2, which completes the first rung and continues in memory to the top, is completed."""
     cluster = cluster_of(ShaPolicy(eta=2), jobs=2, slots=1, max_position=2)
     cluster.run()
     assert rows(cluster) == [("1", "m01", 0, 1, 0, 1), ("2", "m01", 1, 3, 0, 2)]
@@ -48,7 +51,7 @@ def test_who_trains_to_the_end_in_memory_is_completed() -> None:
 
 
 def test_a_program_that_ends_by_itself_at_a_rung_is_completed() -> None:
-    """Job 2 has no more to train than the first rung: it is not among those that go on, and ended by itself all the same."""
+    """Check that job 2, whose program finishes at the first rung, is completed although it is not promoted."""
 
     def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         return VirtualStep({"accuracy": -job["x"]}, finished=job["x"] == 2)
@@ -59,7 +62,7 @@ def test_a_program_that_ends_by_itself_at_a_rung_is_completed() -> None:
 
 
 def test_a_new_bracket_begins_when_a_slot_would_idle() -> None:
-    """Job 1 is slow: while its rung waits for it, the other slot begins the next bracket."""
+    """Check with a slow job 1: while its rung waits for it, the other slot starts the next bracket."""
 
     def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         return VirtualStep({"accuracy": VALUES[job["x"]]}, seconds=5.0 if job["x"] == 1 else 1.0)
@@ -70,7 +73,7 @@ def test_a_new_bracket_begins_when_a_slot_would_idle() -> None:
     assert rows(cluster) == [
         ("2", "m02", 0, 1, 0, 1),
         ("3", "m02", 1, 2, 0, 1),
-        ("4", "m02", 2, 4, 0, 2),  # The better one of the second bracket.
+        ("4", "m02", 2, 4, 0, 2),  # The better job of the second bracket.
         ("1", "m01", 0, 5, 0, 1),
         ("2", "m01", 5, 6, 1, 2),
     ]
@@ -88,7 +91,7 @@ def test_a_failed_configuration_is_worst_and_nobody_waits_for_it() -> None:
     assert standing(policy, cluster) == {
         (0, 0): ["3", "4", "1", "2"],
         (0, 1): ["4", "3"],
-    }  # 4 decided the rung and went on at once.
+    }  # Job 4 completed the rung and continued at once.
 
 
 def test_a_lost_run_is_trained_again_before_its_rung_is_decided() -> None:
@@ -103,7 +106,7 @@ def test_a_lost_run_is_trained_again_before_its_rung_is_decided() -> None:
 
 
 def test_a_rung_does_not_wait_for_a_job_that_a_person_has_paused() -> None:
-    """Job 1 is paused at 0.5; job 2 goes on without it. Resumed, job 1 trains to its rung, too late, and ends."""
+    """Check with job 1 paused at 0.5 s: job 2 continues without it. Job 1 is resumed, reaches its rung too late, and is terminated."""
     policy = ShaPolicy(eta=2, width=2)
     cluster = cluster_of(policy, jobs=2, slots=1, max_position=4)
 
@@ -123,7 +126,7 @@ def test_a_rung_does_not_wait_for_a_job_that_a_person_has_paused() -> None:
 
 
 def test_a_loser_that_a_person_has_paused_ends_when_it_is_resumed() -> None:
-    """Job 1 has reported at its rung when it is paused; the rung is decided meanwhile, and job 1 is among those who do not go on."""
+    """Check with job 1, which reports at its rung, is paused, and is not promoted when the rung is decided."""
     cluster = cluster_of(ShaPolicy(eta=2, width=2), jobs=2, slots=1, max_position=4)
 
     def pause() -> None:
@@ -144,7 +147,7 @@ def test_a_loser_that_a_person_has_paused_ends_when_it_is_resumed() -> None:
 
 @pytest.mark.parametrize("state", [JobState.HELD, JobState.TERMINATED])
 def test_who_is_paused_or_ended_while_there_is_no_slot_holds_nobody_up(state: JobState) -> None:
-    """Job 1 waits at its rung for job 2, whose slot is lost."""
+    """Check with job 1, which waits at its rung for job 2, whose slot is lost."""
     cluster = cluster_of(ShaPolicy(eta=2), jobs=2, slots=1, max_position=2)
 
     def act() -> None:
@@ -152,7 +155,7 @@ def test_who_is_paused_or_ended_while_there_is_no_slot_holds_nobody_up(state: Jo
 
     cluster.at(1.5, cluster.lose_slot, "m01")
     cluster.at(3, act)
-    cluster.at(3.5, cluster.extend)  # Of which a policy hears, such as more time.
+    cluster.at(3.5, cluster.extend)  # A change that makes an up-call, such as more time.
     cluster.at(4, cluster.join_slot, "m02")
     cluster.run()
     assert rows(cluster)[-1] == ("1", "m02", 4, 5, 1, 2)
@@ -160,7 +163,7 @@ def test_who_is_paused_or_ended_while_there_is_no_slot_holds_nobody_up(state: Jo
 
 @pytest.mark.parametrize("make", [lambda: ShaPolicy(eta=2), lambda: StageTreePolicy(tuner={"name": "sha", "eta": 2})])
 def test_a_bracket_waits_for_a_configuration_that_is_there_and_was_not_told_of_yet(make: Callable[[], Policy]) -> None:
-    """Job 2 gets its configuration while the policy is asked about job 1: the bracket is still to have both."""
+    """Check with job 2, which gets its configuration while the policy answers an up-call about job 1: the bracket still takes both."""
     rig = Searching(make(), capacity=1, max_position=2, jobs=2)
     rig.propose("1")
     rig.begin()
@@ -198,7 +201,7 @@ def test_an_extended_experiment_gets_new_brackets_and_further_rungs() -> None:
 
 
 def test_who_has_trained_beyond_the_next_rung_stands_there_at_once() -> None:
-    """Reports come at 3, 6 and 8 only: of rungs at 1, 2, 4 and 8, the first two are passed at once."""
+    """Check with reports at 3, 6 and 8 only: of the rungs at 1, 2, 4 and 8, the first two are passed at once."""
     policy = ShaPolicy(eta=2)
     cluster = cluster_of(policy, slots=1, interval=3, max_position=8)
     cluster.run()
@@ -207,7 +210,7 @@ def test_who_has_trained_beyond_the_next_rung_stands_there_at_once() -> None:
 
 
 def test_several_brackets_begin_one_after_the_other_again_and_again() -> None:
-    """Rungs at 1, 2 and 4, eta 2: brackets of 4 and 2, which begin at 1 and 2."""
+    """Check with rungs at 1, 2 and 4 and eta 2: brackets of 4 and 2 configurations start at rungs 1 and 2."""
     policy = ShaPolicy(eta=2, brackets=[1, 0])
     cluster = cluster_of(policy, dict.fromkeys(range(1, 13), 0.5), slots=12, jobs=12)
     history = cluster.run()
@@ -217,7 +220,7 @@ def test_several_brackets_begin_one_after_the_other_again_and_again() -> None:
 
 
 def test_hyperband_loops_through_brackets() -> None:
-    """Rungs at 1, 2 and 4, eta 2: brackets of 4, 3 and 3 that begin at 1, 2 and 4."""
+    """Check with rungs at 1, 2 and 4 and eta 2: brackets of 4, 3 and 3 configurations start at rungs 1, 2 and 4."""
     policy = HyperbandPolicy(eta=2)
     cluster = cluster_of(policy, dict.fromkeys(range(1, 15), 0.5), slots=14, jobs=14)
     history = cluster.run()

@@ -1,4 +1,4 @@
-"""What an experiment's terms say of values."""
+"""Tests of the rating of metric values by an experiment's terms."""
 
 from __future__ import annotations
 

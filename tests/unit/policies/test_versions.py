@@ -1,4 +1,4 @@
-"""The versions of policies, which journals keep."""
+"""Tests of the policy versions that are recorded in journals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The virtual cluster keeps the semantics that policies are promised."""
+"""Tests that the virtual cluster has the documented semantics of the policy API."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Act = Callable[[Cluster], object]
 
 
 class Scripted(Policy):
-    """Does one thing at each allocation, in order, and decides by a function."""
+    """A policy that executes one given act at each allocation, in order, and decides with a given function."""
 
     def __init__(self, *acts: Act, decide: Callable[[Cluster, IterationFinish], Decision] | None = None) -> None:
         self.acts = list(acts)
@@ -68,7 +68,7 @@ class Scripted(Policy):
             self.acts.pop(0)(cluster)
 
     def application_stat(self, cluster: Cluster, stat: ApplicationStat) -> None:
-        """Wanted, so that the tests see it."""
+        """Subscribe to reports, so that tests see these up-calls."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         return self.decide(cluster, event) if self.decide else super().on_iteration_finish(cluster, event)
@@ -122,7 +122,7 @@ def test_order_of_up_calls() -> None:
 
 
 def test_a_run_waits_at_allowed_and_trains_on_below_it() -> None:
-    # The decision on 1 takes effect at the next boundary: training went on without waiting for it.
+    # The decision on position 1 takes effect at the next boundary, since training did not wait for it.
     suspend = Scripted(
         create,
         start(allowed=3),
@@ -219,7 +219,7 @@ def test_fork_evaluate_and_answer() -> None:
     def evaluate(cluster: Cluster) -> None:
         assert [point.position for point in cluster.curve("3")] == [1, 2]
         assert cluster.jobs["3"].position == 2
-        assert cluster.snapshots("3") == (2,)  # It can start, from its parent's.
+        assert cluster.snapshots("3") == (2,)  # It can start from its parent's snapshot.
         with pytest.raises(IllegalCommand, match="job '3' has no own snapshot at 2, where it was forked"):
             cluster.fork_job("3", 2, {})
         start("1", "m01", mode=RunMode.EVALUATE, inputs={"m01": "part-0"})(cluster)

@@ -1,4 +1,4 @@
-"""Data sets and clusters for the tests of model hopper parallelism."""
+"""Data sets and checks for the tests of model hopper parallelism (the policy `mop`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopyard_policies.mop.schedule.problem import from_plain
 def placed(
     holders: Sequence[Sequence[int]], evaluate: Sequence[Sequence[int]] = (), examples: int | None = 100
 ) -> Data:
-    """A data set whose partitions lie on slots, by number from 1."""
+    """Return a data set; `holders` and `evaluate` give, for each partition, the slots (numbered from 1) whose nodes store it."""
 
     def partitions(split: str, lying: Sequence[Sequence[int]]) -> tuple[Partition, ...]:
         return tuple(
@@ -30,13 +30,13 @@ def placed(
 
 
 def ring(count: int, replicas: int = 1, parts: int = 0) -> Data:
-    """A partition for each of `count` slots, with replicas on the next ones; and some to evaluate on."""
+    """Return a data set with one training partition per slot, replicas on the following slots, and `parts` evaluation partitions."""
     lying = [sorted({(first + more) % count + 1 for more in range(replicas)}) for first in range(count)]
     return placed(lying, [lying[number % count] for number in range(parts)])
 
 
 def planned(question: Predict | Ask) -> object:
-    """A valid plan, as good as chance makes it, as the exact solver would answer."""
+    """Return a random valid plan in the format of the exact solver's answer."""
     assert isinstance(question, Ask)
     assert question.kind == KIND
     plan = randomized(from_plain(json.loads(json.dumps(question.payload))), random.Random(7))
@@ -44,7 +44,10 @@ def planned(question: Predict | Ask) -> object:
 
 
 def trained(cluster: VirtualCluster) -> dict[str, dict[int, str]]:
-    """By job and position, the partition of the unit that was trained there and kept; of a history without refusals."""
+    """Return, by job and position, the partition on which the job trained, without units that were lost.
+
+    The history must contain no refused commands.
+    """
     starts: dict[tuple[str, int], StartJob] = {}
     attempts: Counter[str] = Counter()
     kept: dict[str, dict[int, str]] = defaultdict(dict)
@@ -64,7 +67,10 @@ def trained(cluster: VirtualCluster) -> dict[str, dict[int, str]]:
 
 
 def check_epochs(cluster: VirtualCluster, data: Data) -> None:
-    """Each configuration has visited each partition exactly once in each epoch, as far as it came; a copy as its parent did."""
+    """Assert that each configuration visited each partition exactly once in each epoch that it trained.
+
+    The visits of a fork before its start are those of its parent.
+    """
     epoch = len(data.train)
     names = {each.name for each in data.train}
     visits = trained(cluster)

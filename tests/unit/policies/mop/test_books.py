@@ -1,4 +1,4 @@
-"""What a job was trained on, also when what is lost is found again."""
+"""Tests of the visit history of `mop`: the partitions of each job, with lost runs and with nodes that come back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_gang_visits_each_of_its_partitions_once_and_trains_all_of_them_again(
     assert visits.visited(at(3), 3) == set()
     assert visits.order("1") == ["train/1", "train/0", "train/2"]
     assert visits.again(at(1, high_water=3)) == ("train/0", "train/2")
-    # One of them alone is another training: what came behind it counts no more.
+    # One of the two partitions alone is a different training, so the later units no longer count.
     assert train(visits, 1, "train/0", 2) is not None
     assert visits.again(at(2, high_water=3)) == ()
     assert visits.order("1") == ["train/1", "train/0"]

@@ -1,4 +1,4 @@
-"""The policy passes the suite: with the data on every node, and where each of them holds its own."""
+"""Conformance tests of `mop`, with all data on every node and with different partitions on each node."""
 
 from __future__ import annotations
 

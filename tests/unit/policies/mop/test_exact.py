@@ -1,4 +1,4 @@
-"""Plans of the exact scheduler: what is asked when, what becomes of the answer."""
+"""Tests of the exact scheduler of `mop`: when it requests a plan from the solver and how it uses the answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def asks(cluster: VirtualCluster) -> list[Ask]:
 
 
 def started(cluster: VirtualCluster, after: float, before: float) -> dict[str, list[tuple[str, str]]]:
-    """By slot, (job, partition) of the units that were started in a time."""
+    """Return, by slot, the (job, partition) of the units that started in `after <= time < before`."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for entry in cluster.history:
         for command in entry.commands:
@@ -61,7 +61,7 @@ def test_the_plan_is_followed_when_it_comes_and_what_ran_meanwhile_is_taken_out(
     answers: list[dict[str, list[tuple[str, str]]]] = []
 
     def respond(question: Predict | Ask) -> object:
-        """The exact plan, remembered by names: jobs are asked about in the order of their ids."""
+        """Return the exact plan, and record it with the names of its slots, jobs and partitions."""
         assert isinstance(question, Ask)
         plan = solve(from_plain(question.payload), 10.0)
         answers.append(defaultdict(list))
@@ -81,14 +81,14 @@ def test_the_plan_is_followed_when_it_comes_and_what_ran_meanwhile_is_taken_out(
         return
     begins = [entry.moment.now for entry in cluster.history if isinstance(entry.call, AnswerReady)]
     for plan, begin, end in zip(answers, begins, [begins[1], float("inf")], strict=True):
-        # What ran when it was asked is not in the plan; all else is done in its order.
+        # The plan leaves out the units that ran at the request; all others start in its order.
         found = {slot: units[1:] for slot, units in started(cluster, begin, end).items()}
         assert found == dict(plan)
     assert started(cluster, 0.0, float("inf")) != started(plain, 0.0, float("inf"))
 
 
 def test_a_plan_that_is_worse_than_what_the_default_would_do_is_not_followed() -> None:
-    """A plan on which one slot waits for the other all the time."""
+    """Check with a valid plan on which one slot always waits for the other."""
 
     def bad(question: Predict | Ask) -> object:
         assert isinstance(question, Ask)

@@ -1,4 +1,4 @@
-"""Few configurations: who trains on gangs, when, on which slots; and many again."""
+"""Tests of `mop` with fewer configurations than slots: which jobs train on gangs, when and on which slots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def together(data: Data, policy: MopPolicy | None = None, **terms: Any) -> Virtu
 
 
 def sizes(cluster: VirtualCluster) -> list[tuple[str, int]]:
-    """Who was started on how many slots."""
+    """Return the job and the number of slots of each start."""
     return [(command.job, len(command.slots)) for command in starts(cluster)]
 
 
@@ -43,7 +43,7 @@ def test_one_of_four_trains_each_epoch_on_all_slots_at_once_after_its_program_wa
         assert command.inputs == {f"m{rank + 1:02}": f"train/{rank}" for rank in range(4)}
         assert not command.preemptible
     assert sizes(cluster) == [("1", 4)] * 2
-    assert cluster.now == pytest.approx(2.0)  # Where hops would take 8 s.
+    assert cluster.now == pytest.approx(2.0)  # With single-slot hops it would take 8 s.
     check_epochs(cluster, data)
 
 
@@ -51,7 +51,7 @@ def test_one_of_four_trains_each_epoch_on_all_slots_at_once_after_its_program_wa
     ("jobs", "gang_below", "gangs"),
     [
         (1, 0.5, True),
-        (2, 0.5, False),  # Half of the slots, and not fewer.
+        (2, 0.5, False),  # As many configurations as half of the slots are not fewer.
         (3, 0.5, False),
         (2, 0.75, True),
         (3, 0.75, False),
@@ -65,7 +65,7 @@ def test_fewer_configurations_than_the_part_of_the_slots_train_on_gangs(
     jobs: int, gang_below: float, gangs: bool
 ) -> None:
     cluster = together(ring(4), MopPolicy(gang_below=gang_below), slots=4, jobs=jobs)
-    cluster.run(until=0.5)  # Before any has ended.
+    cluster.run(until=0.5)  # No run has ended yet.
     tried = starts(cluster, RunMode.PROFILE)
     assert {len(command.slots) for command in (*starts(cluster), *tried)} == ({4} if gangs else {1})
 
@@ -79,7 +79,10 @@ def test_several_take_turns_epoch_by_epoch() -> None:
 
 
 def test_when_others_have_ended_the_last_one_trains_the_rest_on_a_gang_and_hops_when_there_are_more() -> None:
-    """A unit of job 1 takes 4 s, of others 1 s. They are through after 7 s; at 8 s it has two of its four units left."""
+    """Check with job 1, whose units take 4 s, and other jobs, whose units take 1 s.
+
+    The others are complete after 7 s; at 8 s job 1 has two of its four units left.
+    """
     data = ring(4)
     cluster = together(
         data,
@@ -97,7 +100,7 @@ def test_when_others_have_ended_the_last_one_trains_the_rest_on_a_gang_and_hops_
 
 
 def test_slots_that_are_still_used_are_waited_for() -> None:
-    """Between the epochs of two jobs the first is evaluated, on a slot that the second needs, too."""
+    """Check that job 2 waits for the evaluation of job 1, which uses one of the slots that job 2 needs."""
     cluster = together(ring(5, parts=1), slots=5, jobs=2, max_position=5)
     cluster.run()
     began = [(run.job, len(run.slots), run.began) for run in cluster.runs if run.ended > run.began]
@@ -114,7 +117,10 @@ def test_a_program_that_trains_on_no_gang_hops_and_is_tried_once() -> None:
 
 
 def test_a_model_whose_code_fails_on_a_gang_goes_on_by_hops() -> None:
-    """Its program was tried with another configuration: with larger batches, say, of which each rank had more."""
+    """Check that a job whose gang run fails trains on single slots, although the program was profiled on a gang.
+
+    An example of such a failure is a batch size that leaves too few examples for each rank.
+    """
     seen: set[int] = set()
 
     def alone(given: object, position: int) -> VirtualStep:
@@ -179,7 +185,7 @@ def test_gangs_on_replicas_begin_beside_each_other_on_other_slots() -> None:
     first, second = Need("1", ["train/0", "train/1"], 9), Need("2", ["train/0", "train/2"], 9)
     found = list(visits([first, second], holders, "abcd", 4))
     assert found == [Visit("1", ("train/0", "train/1"), ("b", "c")), Visit("2", ("train/0", "train/2"), ("a", "d"))]
-    # Where they do not fit beside each other, the second one waits for its turn, even if it could have begun with less.
+    # If both gangs do not fit at once, the second waits, even if it could start with fewer slots.
     assert list(visits([first, second], holders, "abc", 4)) == [Visit("1", ("train/0", "train/1"), ("b", "a"))]
     assert list(visits([second, first], holders, "ac", 4)) == []
     assert [len(visit.slots) for visit in visits([first], holders, "abcd", 1)] == [1]
@@ -202,7 +208,7 @@ def test_a_gang_has_as_many_slots_as_can_be_and_no_two_share_one(data: st.DataOb
     assert idle.issuperset(used)
 
     def largest(need: Need) -> int:
-        """By trying everything, on all slots."""
+        """Return the largest possible number of slots, by exhaustive search over all slots."""
         for count in range(min(need.most, share, len(need.partitions)), 0, -1):
             for chosen in combinations(need.partitions, count):
                 if _can([holders[name] for name in chosen], frozenset()):
@@ -216,7 +222,7 @@ def test_a_gang_has_as_many_slots_as_can_be_and_no_two_share_one(data: st.DataOb
         assert all(slot in holders[name] for name, slot in zip(visit.partitions, visit.slots, strict=True))
     served = [visit.job for visit in found]
     wanting = [need.job for need in needs if largest(need)]
-    assert served == wanting[: len(served)]  # Nobody overtakes one that waits.
+    assert served == wanting[: len(served)]  # No job starts before one that waits.
 
 
 def _can(options: list[list[str]], taken: frozenset[str]) -> bool:

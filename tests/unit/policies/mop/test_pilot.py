@@ -1,4 +1,4 @@
-"""Pilots: who is profiled where, and what is done with it."""
+"""Tests of the pilot phase of `mop`: which jobs are profiled on which slots, and how the times are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans keep the invariants and come close to what cannot be beaten."""
+"""Tests of the planners of `mop`: plans are valid and close to a lower bound of the time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TIMES = st.floats(0.1, 10.0)
 
 @st.composite
 def problems(draw: st.DrawFn, most: int = 6) -> VisitProblem:
-    """Problems of any kind: with replicas and without, of the beginning of an epoch or of its middle."""
+    """Generate planning problems, with and without replicas, at the start and in the middle of an epoch."""
     configs, partitions, slots = (draw(st.integers(1, most)) for _ in range(3))
     number = st.integers(0, slots - 1)
     least = draw(st.integers(0, 1))
@@ -50,12 +50,12 @@ def problems(draw: st.DrawFn, most: int = 6) -> VisitProblem:
 
 
 def taking(noise: Mapping[TrainingUnit, float], unit: TrainingUnit, slot: int) -> float:
-    """How long a unit takes, on whatever slot."""
+    """Return the time of a unit, which is the same on all slots."""
     return noise[unit]
 
 
 def square(configs: int, slots: int) -> VisitProblem:
-    """Equal configurations, equal slots, a partition on each."""
+    """Return a problem with equal configurations and equal slots, each with one partition."""
     return VisitProblem([1.0] * configs, [1.0] * slots, [1.0] * slots, [[m] for m in range(slots)])
 
 

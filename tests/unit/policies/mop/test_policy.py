@@ -1,4 +1,4 @@
-"""What the policy does: which model is where, and when."""
+"""Tests of the policy `mop`: which model trains on which partition, and when."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 
 
 def paced(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
-    """A configuration x takes 1 + x % 3 seconds for a unit."""
+    """Return a step of 1 + x % 3 seconds for configuration x."""
     return VirtualStep({"accuracy": position / 100}, 1.0 + int(hyperparameters["x"]) % 3, examples=50)
 
 
@@ -102,7 +102,7 @@ def test_without_a_replica_it_waits_until_the_node_is_back() -> None:
     cluster.at(500.0, cluster.join_slot, "m02")
     cluster.run(until=400.0)
     assert not cluster.over
-    # Everything that can be done without it is done.
+    # All units that do not need the lost node are complete.
     assert all(job.position == 2 or job.state.ended for job in cluster.jobs.values())
     cluster.run()
     assert all(job.state is JobState.COMPLETED for job in cluster.jobs.values())
@@ -133,7 +133,7 @@ def test_a_model_that_goes_back_trains_the_same_partitions_again() -> None:
 
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_model_that_goes_back_is_evaluated_again_if_it_was_trained_otherwise(alike: bool) -> None:
-    """Both nodes die and come back one after the other: the model trains what is there first."""
+    """Check with two nodes that are lost and return one after the other: the model first trains the partition that is available."""
     cluster = made(placed([[1], [2]], [[1, 2]]), slots=2, jobs=1, delays=Delays(store=1000.0), max_position=4)
     before: list[str] = []
 
@@ -146,7 +146,7 @@ def test_a_model_that_goes_back_is_evaluated_again_if_it_was_trained_otherwise(a
         cluster.at(cluster.now + 1.0, cluster.join_slot, first)
         cluster.at(cluster.now + 20.0, cluster.join_slot, second)
 
-    cluster.at(6.5, die)  # Two units and an evaluation take two seconds each.
+    cluster.at(6.5, die)  # Each of the two units and the evaluation takes 2 s.
     cluster.run()
     after = [trained(cluster)["1"][position] for position in (0, 1)]
     assert (after == before) is alike
@@ -154,7 +154,7 @@ def test_a_model_that_goes_back_is_evaluated_again_if_it_was_trained_otherwise(a
 
 
 def test_uneven_slots_are_learned() -> None:
-    """After a few units slow models begin first: the last ones to end are not the slow ones alone."""
+    """Check that slow models start first once times are known, so that the last runs are not only those of slow models."""
     speeds = {1: 1.0, 2: 1.0, 3: 6.0, 4: 1.0}
     cluster = made(
         ring(2), slots=2, curve=lambda job, _: VirtualStep({"accuracy": 0.5}, speeds[int(job["x"])]), max_position=8
@@ -238,7 +238,7 @@ def test_whatever_is_lost_each_epoch_visits_each_partition_once(data: st.DataObj
             cluster.at(moment, cluster.lose_slot, name)
             cluster.at(moment + data.draw(st.floats(0.1, 20.0)), cluster.join_slot, name)
         else:
-            # A share in between may be slots whose nodes hold nothing that is left to do: mop waits then.
+            # A share between 0 and all may consist of slots whose nodes have no data that is still needed; mop then waits.
             cluster.at(moment, cluster.set_share, data.draw(st.sampled_from([0, slots])))
             cluster.at(moment + 7.0, cluster.set_share, slots)
     cluster.run()

@@ -1,4 +1,4 @@
-"""What tuners decide, and that what they want is trained as always: each partition once an epoch."""
+"""Tests of `mop` with tuners: their decisions, and that each model still visits each partition once an epoch."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ TUNERS: Mapping[str, Mapping[str, Any]] = {
 
 
 def good(hyperparameters: Hyperparameters, epoch: float) -> float:
-    """Each configuration has its own rate; larger is better."""
+    """Return the accuracy after a number of epochs; each configuration has its own rate, and larger is better."""
     return float((int(hyperparameters["x"]) * 7 % 11 + 1) / 12 * (1 - 0.7**epoch))
 
 
 def searching(
     tuner: Mapping[str, Any] | str | None, partitions: int = 3, epochs: int = 9, **terms: Any
 ) -> VirtualCluster:
-    """A search over a ring of slots; configurations take 1 to 3 seconds for a unit."""
+    """Return a cluster with `mop` and a tuner, one partition per slot, and 1 to 3 seconds per unit."""
     own = {name: terms.pop(name) for name in ("barrier", "configurations", "scheduler") if name in terms}
 
     def curve(given: Hyperparameters, position: int) -> VirtualStep:
@@ -60,7 +60,10 @@ def searching(
 
 
 def alone(policy: Policy, epochs: int = 9, slots: int = 3, **terms: Any) -> VirtualCluster:
-    """The same search by task parallelism: a position is an epoch, and every configuration takes the same time."""
+    """Return a cluster that runs the same search with the tuner as its policy.
+
+    One position is one epoch, and all configurations are equally fast.
+    """
 
     def curve(given: Hyperparameters, position: int) -> VirtualStep:
         return VirtualStep({"accuracy": good(given, position)}, 1.0)
@@ -69,7 +72,7 @@ def alone(policy: Policy, epochs: int = 9, slots: int = 3, **terms: Any) -> Virt
 
 
 def ends(cluster: VirtualCluster, units: int = 1) -> dict[str, tuple[str, int]]:
-    """How each job ended, and after how many epochs."""
+    """Return the final state of each job and the number of its epochs."""
     return {job.id: (job.state.value, job.position // units) for job in cluster.jobs.values()}
 
 
@@ -94,7 +97,7 @@ def test_epochs_stay_whole_whatever_a_tuner_decides(tuner: str, barrier: bool) -
     ],
 )
 def test_with_a_barrier_it_is_the_search_of_task_parallelism(tuner: str, policy: Policy) -> None:
-    """Nine configurations at a time, and nine slots: the same ends at the same epochs."""
+    """Check that jobs end in the same states at the same epochs with nine slots and nine configurations at a time."""
     quick = alone(policy, slots=9)
     quick.run()
     own = {**TUNERS[tuner], **({"width": 9} if tuner == "sha" else {})}
@@ -102,7 +105,7 @@ def test_with_a_barrier_it_is_the_search_of_task_parallelism(tuner: str, policy:
     slow.run()
     if (
         tuner == "median"
-    ):  # Who is judged first, is judged by fewer: there the order of creation decides, here the best are first.
+    ):  # Early jobs are compared with fewer others, so the order of creation decides; here the best come first.
         assert [end for end in ends(slow, 3).values() if end == ("COMPLETED", 9)]
     else:
         assert ends(slow, 3) == ends(quick)
@@ -118,7 +121,7 @@ def test_asha_with_a_barrier_promotes_the_best_of_all_at_a_rung() -> None:
 
 
 def test_asha_on_one_place_decides_as_alone_on_one_slot() -> None:
-    """One at a time leaves no order to chance: ends are the same, whatever an epoch is made of."""
+    """Check that jobs end the same with one configuration at a time, since their order is then fixed."""
     quick = alone(AshaPolicy(eta=3, r=1, ahead=0), slots=1)
     quick.run()
     slow = searching({"name": "asha", "eta": 3, "r": 1, "ahead": 0}, configurations=1)
@@ -165,7 +168,7 @@ def test_copies_of_pbt_begin_where_the_better_one_stood_at_the_end_of_an_epoch()
 
 
 def test_a_tuner_hears_of_an_epoch_when_it_is_evaluated() -> None:
-    """Nobody is promoted or ended between the end of an epoch's training and the last part of its evaluation."""
+    """Check that each epoch is evaluated on all parts exactly once before the tuner decides."""
     cluster = searching(TUNERS["sha"], data=ring(3, parts=3), jobs=8)
     cluster.run()
     calls = [entry.call for entry in cluster.history]
@@ -178,7 +181,7 @@ def test_a_tuner_hears_of_an_epoch_when_it_is_evaluated() -> None:
 
 
 class Listening(DefaultPolicy):
-    """Notes what it hears."""
+    """A tuner that records its reports."""
 
     every_iteration = True
     heard: ClassVar[dict[str, list[tuple[int, float]]]] = {}

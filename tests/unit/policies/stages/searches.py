@@ -1,4 +1,4 @@
-"""Simulated searches on small spaces of sequences, and what they trained by brute force."""
+"""Simulated searches on small spaces of sequences, and the set of states that they trained, computed by brute force."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Configuration = Mapping[str, Any]
 
 
 def prefix(configuration: Configuration, position: int) -> tuple[object, ...]:
-    """All values in force before a position, one by one: equal exactly where the states at the position are."""
+    """Return all values at each position before `position`. The results are equal exactly if the states at that position are."""
     return tuple(
         (name, tuple(_at(json.dumps(value), p) for p in range(position)))
         for name, value in sorted(configuration.items())
@@ -32,18 +32,18 @@ def _at(written: str, position: int) -> object:
 
 
 def value(configuration: Configuration, position: int) -> float:
-    """A metric in 0..1 that depends on the state and on nothing else."""
+    """Return a metric value in 0..1 that depends only on the state at the position."""
     digest = hashlib.sha256(repr(prefix(configuration, position)).encode()).hexdigest()
     return int(digest[:8], 16) / 2**32
 
 
 def steps(milestones: Sequence[int], values: Sequence[float]) -> Configuration:
-    """A sequence of constants."""
+    """Return a piecewise constant sequence."""
     return {"sequence": {"multi_step": {"milestones": list(milestones), "values": list(values)}}}
 
 
 def random_space(rng: random.Random, trials: int, length: int) -> list[Configuration]:
-    """Configurations with much in common; some may be equal, written alike or not."""
+    """Return random configurations with common prefixes; some may be equal, also if they are written differently."""
     found: list[Configuration] = []
     for _ in range(trials):
         marks = sorted(rng.sample(range(1, length), rng.randint(1, min(3, length - 1))))
@@ -59,9 +59,10 @@ def random_space(rng: random.Random, trials: int, length: int) -> list[Configura
 
 
 class Coarse(CurveWorkload):
-    """Curves of programs that report, stop and save only every so many positions, and at the end; and go on `beyond` it.
+    """A workload whose programs report, stop and save only every `every` positions and at the end.
 
-    One that `passes` its end reports there only if that falls on a report, else beyond it.
+    They train `beyond` positions past their end. With `passes`, a program reports at its end only if the end is a multiple of `every`,
+    else at the next multiple.
     """
 
     every = 1
@@ -69,7 +70,7 @@ class Coarse(CurveWorkload):
     passes = False
 
     def lesson(self, hyperparameters: Configuration) -> Lesson:
-        """As much of the curve as is reported."""
+        """Return the reported part of the curve."""
         end = self.max_position
         positions = sorted({*range(self.every, end + 1, self.every), *range(end, end + self.beyond + 1)})
         if self.passes:
@@ -80,7 +81,7 @@ class Coarse(CurveWorkload):
 
 @dataclass(frozen=True)
 class Search:
-    """A simulated search: its result, what it trained, and what there was to train, as (position, prefix)."""
+    """The result of a simulated search, with the sets of trained states and of all states, as (position, prefix)."""
 
     result: Result
     trained: set[object]
@@ -100,7 +101,7 @@ def search(
     passes: bool = False,
     **parameters: Any,
 ) -> Search:
-    """Simulates the policy, with a report every so many positions; the same arguments give the same search."""
+    """Simulate a search with a report every `every` positions; the same arguments give the same search."""
     known: dict[tuple[int, int], float] = {}
 
     def curve(configuration: Configuration, position: int) -> float:

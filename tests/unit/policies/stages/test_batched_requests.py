@@ -1,4 +1,4 @@
-"""Requests of one call are decided together, with the last of them."""
+"""Tests of requests that belong to one client call: the policy decides on all of them when the last arrives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 
 def study() -> Searching:
-    """Two slots, and one configuration that is trained to 4."""
+    """Return a study with two slots and one configuration that was trained to position 4."""
     rig = Searching(StageTreePolicy(), capacity=2, max_position=4, jobs=0, idle=60.0, requests=True)
     ask(rig, [(0.5, 4)], "first")
     rig.begin()
@@ -26,7 +26,7 @@ def study() -> Searching:
 
 
 def ask(rig: Searching, wanted: list[tuple[float, int]], tag: str, *, cut: int = 0) -> None:
-    """One call's requests; the last `cut` of them never come."""
+    """Send the requests of one client call, except the last `cut` of them."""
     for number, (lr, position) in enumerate(wanted[: len(wanted) - cut]):
         more = len(wanted) - 1 - number
         rig.feed(Requested(rig.now, StreamId("x"), f"{tag}/{number}", {"lr": lr}, position, ExperimentId("x"), more))
@@ -38,7 +38,7 @@ def test_the_last_one_brings_all_answers() -> None:
     ask(rig, [(0.5, 1), (0.5, 2), (0.25, 3), (0.5, 3)], "second")
     assert [call.more for call in rig.called(RequestMade)] == [0, 3, 2, 1, 0]
     commands = [len(event.answer.commands) for event in rig.journal[before:] if isinstance(event, PolicyAnswered)]
-    # The first sets a timer; the fourth answers three, and the configuration that is new waits for its slot.
+    # The first request sets a timer; the fourth answers three, and the new configuration waits for a slot.
     assert commands[:4] == [1, 0, 0, 3]
     assert [rig.job(name).state for name in "2345"] == [
         JobState.COMPLETED,
@@ -65,5 +65,5 @@ def test_one_that_never_comes_is_made_good_by_who_asks_again() -> None:
     assert [rig.job(name).state for name in "23"] == [JobState.PENDING] * 2
     rig.feed(
         Requested(rig.now, StreamId("x"), "second/2", {"lr": 0.5}, 2, ExperimentId("x"))
-    )  # The client's next try leaves out what is known.
+    )  # The repeated call of the client leaves out what was answered.
     assert [rig.job(name).state for name in "234"] == [JobState.COMPLETED, JobState.STARTING, JobState.COMPLETED]

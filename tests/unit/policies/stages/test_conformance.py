@@ -1,4 +1,4 @@
-"""The policy `stage_tree` passes the suite: with nothing in common, with common beginnings, and under tuners."""
+"""Conformance tests of `stage_tree`: without common prefixes, with common prefixes, and with tuners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TestNotShared(PolicyConformance):
 
 
 class _Shared(PolicyConformance):
-    """Three trials each begin alike; every seventh is equal to the one before."""
+    """A suite in which groups of three trials have a common prefix and every seventh trial equals the one before it."""
 
     __test__ = False
 

@@ -1,4 +1,4 @@
-"""Searches that were over and go on."""
+"""Tests of completed searches that are extended and continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ pytestmark = pytest.mark.quick
 
 
 def test_a_search_that_its_last_report_ended_goes_on_when_it_is_extended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 8 the only trial is complete and the target reached at once, so that the policy never hears that its run is over."""
+    """Check with a report at 8 that completes the only trial and reaches the target.
+
+    The policy gets no up-call for the end of that run.
+    """
     worlds: list[World] = []
 
     def world(*given: Any, **named: Any) -> World:

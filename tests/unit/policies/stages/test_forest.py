@@ -1,4 +1,4 @@
-"""What is kept of a stage tree from one decision to the next is what would be made anew, and only what has changed is."""
+"""Tests of the incremental stage tree: it equals a newly built one, and only changed branches are rebuilt."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_search_goes_as_if_nothing_were_kept(seed: int) -> None:
 
 
 def test_a_decision_makes_anew_what_has_changed_and_not_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty beginnings, each of two trials, on four slots: a decision concerns one of them or two."""
+    """Check with twenty prefixes of two trials each on four slots: a decision rebuilds one or two branches."""
     made, grown = 0, 0
 
     class Counted(TreeBranch):

@@ -1,4 +1,4 @@
-"""Experiments of a group that search at the same time: what they have in common is trained once, and each decides for itself."""
+"""Tests of a group on a stage tree: experiments train common prefixes once, and each decides by itself."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ pytestmark = pytest.mark.quick
 LENGTH = 10
 FIRST = ({"lr": steps([4], [0.1, 0.2])}, {"lr": steps([6], [0.1, 0.2])})
 SECOND = ({"lr": steps([6], [0.1, 0.2])}, {"lr": steps([8], [0.1, 0.3])})
-"""The first is the second of the others; the other is like it up to 6. Alone they have 16 and 14 positions, together 20."""
+"""Two configurations: one equals the second of `FIRST`, the other has its values up to 6.
+
+Alone, the two experiments train 16 and 14 positions; together, they train 20.
+"""
 
 A, B = "simulation", "simulation-2"
 
 
 def group(*others: JoiningExperiment, slots: int = 2, first: tuple[Configuration, ...] = FIRST, **rest: Any) -> Result:
-    """Searches a space together with others."""
+    """Simulate the search of a space in a group with other experiments."""
     workload = CurveWorkload(value, first, LENGTH)
     return simulate(workload, "stage_tree", slots=slots, group=others, details=True, **rest)
 
 
 def bills(result: Result) -> list[float]:
-    """What each experiment pays; together it is what the slots were busy for."""
+    """Return the slot seconds that each experiment is billed; their sum is the busy time of the slots."""
     assert result.experiments is not None
     found = [one.slot_seconds for one in result.experiments.values()]
     assert sum(found) == pytest.approx(result.job_seconds)
@@ -50,7 +53,7 @@ def test_another_bundle_data_set_or_seed_never_matches() -> None:
 
 
 def test_who_joins_later_does_not_train_what_is_there() -> None:
-    """At 14 seconds the only slot is at the second trial, which is what the other experiment wants."""
+    """Check with an experiment that joins at 14 s and wants the trial that runs on the only slot."""
     result = group(JoiningExperiment(SECOND[:1], at=14.0), slots=1)
     assert result.iterations == 16
     assert result.runs is not None
@@ -60,14 +63,17 @@ def test_who_joins_later_does_not_train_what_is_there() -> None:
 
 
 def test_a_shared_stage_is_billed_in_equal_parts_and_the_rest_to_whoever_wants_it() -> None:
-    """0-4 is wanted by both (2 seconds each), 4-10 by the first one, 4-10 of the other trial by both, 6-10 by the second one."""
+    """Check the bills of stage 0-4, wanted by both experiments, and of the three stages after it.
+
+    Positions 4-10 of one trial are wanted by the first experiment, 4-10 of the other trial by both, and 6-10 by the second.
+    """
     assert bills(group(JoiningExperiment(SECOND), slots=3)) == pytest.approx([2 + 6 + 3, 2 + 3 + 4])
 
 
 def test_what_was_trained_before_it_joined_costs_it_nothing() -> None:
-    """On one slot the first trial is done at 10, and the other one's way from 4 to 10 at 16."""
+    """Check with one slot: the first trial is complete at 10 s, and the second trains from 4 to 10 until 16 s."""
     paid = bills(group(JoiningExperiment(SECOND[:1], at=12.5), slots=1))
-    assert paid == pytest.approx([10 + 2 + 2, 2])  # The unit under way when it joins is billed when it is reported.
+    assert paid == pytest.approx([10 + 2 + 2, 2])  # The unit that runs when it joins is billed at its report.
 
 
 @pytest.mark.parametrize("at", [0.5, 2.5, 5.5, 7.5])
@@ -82,7 +88,7 @@ def test_only_what_the_stopped_one_wanted_ceases(at: float) -> None:
 
 @pytest.mark.parametrize("at", [2.5, 5.5, 7.5])
 def test_what_a_stopped_experiments_run_has_trained_is_not_trained_again(at: float) -> None:
-    """The first one is on the only slot with its one trial, which the second one wants, too."""
+    """Check with one slot and one trial that two experiments want, of which one is stopped while the trial runs."""
     result = group(
         JoiningExperiment(FIRST[:1]), JoiningExperiment(FIRST[1:], at=0.1, stopped=at), slots=1, first=FIRST[1:]
     )
@@ -92,7 +98,7 @@ def test_what_a_stopped_experiments_run_has_trained_is_not_trained_again(at: flo
 
 
 class Corrected(StageTreePolicy):
-    """Notes what is refused."""
+    """A policy that records refused commands."""
 
     def __init__(self, refused: list[Verdict]) -> None:
         super().__init__(train_best_further=2)
@@ -104,7 +110,7 @@ class Corrected(StageTreePolicy):
 
 
 def test_the_best_of_an_experiment_that_is_over_trains_no_further() -> None:
-    """Both trials of the other experiment are done at 25, and in that moment it is stopped."""
+    """Check with another experiment that is stopped at 25 s, exactly when both of its trials are complete."""
     refused: list[Verdict] = []
     space = [{"lr": rate} for rate in (1, 2, 3, 4)]
     workload = CurveWorkload(value, space[1:], LENGTH)
@@ -113,11 +119,11 @@ def test_the_best_of_an_experiment_that_is_over_trains_no_further() -> None:
     assert refused == []
     assert result.states == dict.fromkeys("123456", "COMPLETED")
     assert result.experiments is not None
-    assert result.experiments[A].jobs == ("1", "2", "3", "6")  # The last of them trains its best further.
+    assert result.experiments[A].jobs == ("1", "2", "3", "6")  # The last job continues the training of its best.
 
 
 class Watched(StageTreePolicy):
-    """Notes at each report what each job has saved."""
+    """A policy that records the snapshots of each job at each report."""
 
     def __init__(self, seen: list[tuple[float, dict[str, list[int]]]], **parameters: Any) -> None:
         super().__init__(**parameters)
@@ -128,7 +134,7 @@ class Watched(StageTreePolicy):
 
 
 def test_what_only_the_stopped_one_wanted_is_let_go_at_its_stop() -> None:
-    """Its trial parts from all others at 6: what was saved of it behind that is of use to nobody any more."""
+    """Check that snapshots beyond 6, where the trial of the stopped experiment differs from all others, are released."""
     seen: list[tuple[float, dict[str, list[int]]]] = []
     workload = CurveWorkload(value, FIRST, LENGTH)
     result = simulate(
@@ -144,7 +150,7 @@ def test_what_only_the_stopped_one_wanted_is_let_go_at_its_stop() -> None:
     before = [saved.get("4", []) for at, saved in seen if at < 8.5]
     after = [saved["4"] for at, saved in seen if at > 9.6]
     assert max(before[-1]) > 6
-    assert after[-1] == [9]  # The stopped one's result.
+    assert after[-1] == [9]  # The result of the stopped experiment.
 
 
 def test_each_has_its_own_end() -> None:
@@ -160,7 +166,7 @@ def test_each_has_its_own_end() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([None, "sha", "asha", "median"]))
 def test_each_one_decides_as_alone(seed: int, tuner: str | None) -> None:
-    """With a slot for each trial: the same trials come as far, and what any of them has passed is trained once."""
+    """Check that trials reach the same positions as in separate searches, and that each state is trained once."""
     rng = random.Random(seed)
     spaces = [random_space(rng, rng.randint(1, 6), 8) for _ in range(3)]
     costs = Costs(snapshot=rng.choice((0, 0.01)), resume=rng.choice((0, 0.02)))
@@ -183,7 +189,7 @@ def test_each_one_decides_as_alone(seed: int, tuner: str | None) -> None:
             CurveWorkload(value, space, 8), "stage_tree", slots=20, costs=costs, parameters=parameters, details=True
         )
         assert alone.curves is not None
-        if tuner in (None, "sha"):  # Others decide by what has come so far.
+        if tuner in (None, "sha"):  # Other tuners decide by the reports so far.
             assert member.best == alone.best
         for job, configuration in zip(member.jobs, space, strict=False):
             reports = together.curves.get(job, [])
@@ -214,5 +220,5 @@ def test_lost_runs_and_stops_cost_what_was_not_saved(seed: int) -> None:
     assert result.experiments[A].reason == "all jobs ended"
     lost = sum(run.trained for run in result.runs if run.reason == "LOST")
     whole = {(p, prefix(one, p)) for space in spaces for one in space for p in range(1, 9)}
-    assert result.iterations <= len(whole) + lost + 8 * 4  # What joins late may have been passed unsaved.
+    assert result.iterations <= len(whole) + lost + 8 * 4  # Late experiments may need states that were not saved.
     bills(result)

@@ -1,4 +1,4 @@
-"""Population based training on a stage tree: copies are branches, equal ones train once, and what it decides stays what it is."""
+"""Tests of population based training on a stage tree: same decisions as alone, forks as branches, equal ones trained once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hopyard_simulator import Costs, CurveWorkload, Faults, Result, simulate
 from hopyard_simulator.world import SimulationError
 
 SPACE = Space.from_dict({"x": {"uniform": [0, 100]}, "gain": {"choice": [1, 2]}})
-# One is copied at a time, and a copy has the other gain: nothing is left to chance, so that all searches can be compared.
+# One job is forked at a time and its fork has the other gain, so that nothing is random and all searches are comparable.
 TERMS: Mapping[str, Any] = {
     "population": 5,
     "interval": 2,
@@ -34,7 +34,10 @@ ON_TREE: Mapping[str, Any] = {"tuner": {"name": "pbt", **TERMS}}
 
 @dataclasses.dataclass
 class Found:
-    """A search: its result, and of each job its configuration, how it ended, and its curve with what it was copied with."""
+    """The outcome of a search.
+
+    `jobs` has each job's configuration and final state; `curves` has the curves, with the part that a fork inherits.
+    """
 
     result: Result
     jobs: Mapping[str, tuple[Mapping[str, Any], str]]
@@ -52,7 +55,7 @@ def searched(
     seconds: float | None = None,
     seed: int = 0,
 ) -> Found:
-    """Simulates it; every configuration takes its own time, or all the same."""
+    """Simulate a search; each configuration takes its own time per position, or `seconds` if given."""
     length = 16
 
     def curve(given: Mapping[str, Any], position: int) -> float:
@@ -79,14 +82,14 @@ def searched(
         seed=seed,
         details=True,
     )
-    (last,) = seen  # It shows what became of all.
+    (last,) = seen  # It shows the final state of all jobs.
     jobs = {job.id: (job.hyperparameters, job.state.value) for job in last.jobs.values()}
     curves = {job: [(p.position, p.metrics["metric"]) for p in last.curve(job)] for job in jobs}
     return Found(result, jobs, curves)
 
 
 def members(*values: float) -> list[Mapping[str, Any]]:
-    """Configurations with these x."""
+    """Return one configuration for each value of x."""
     return [{"x": value, "gain": 1} for value in values]
 
 
@@ -94,7 +97,7 @@ DIFFERENT = members(50, 90, 71, 30, 10)
 
 
 def test_it_decides_as_alone() -> None:
-    """With a slot for each member, sharing or not: the same copies of the same trials at the same positions, the same ends."""
+    """Check that forks and ends are the same as without a tree, shared or not, with a slot for each member."""
     alone = searched(PbtPolicy, TERMS, DIFFERENT, slots=5)
     assert len(alone.jobs) >= len(DIFFERENT) + 3
     for share in (False, True):
@@ -148,7 +151,7 @@ def test_the_tuner_looks_at_the_terms_before_anything_runs() -> None:
 
 
 class Doubling(PbtPolicy):
-    """A user's own tuner that copies, and forgot to say so."""
+    """A user's tuner that forks jobs but does not declare it with `copies`."""
 
     copies = False
 
@@ -161,7 +164,7 @@ def test_a_tuner_that_copies_has_to_say_so() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 6])
 def test_it_comes_to_rest_where_copies_can_only_be_equal_to_those_before(seed: int) -> None:
-    """The best is known to be ahead before it is saved there: what is copied from its snapshot before that is known at once."""
+    """Check that a search ends in which forks made from an older snapshot of the best are answered at once."""
     rng = random.Random(seed)
     values, size, paces = (10, 20, 30), rng.randint(2, 6), [rng.choice([1, 1, 7]) for _ in range(3)]
     interval = rng.randint(1, 3)

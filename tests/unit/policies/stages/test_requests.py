@@ -1,4 +1,4 @@
-"""What is wanted beside the tuner's trials: clients' requests, and the winner's further training."""
+"""Tests of training outside the tuner's trials: requests of clients, and further training of the best configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 def change(at: int, to: float = 0.2) -> Hyperparameters:
-    """A rate that is 0.1 up to a position."""
+    """Return a configuration whose learning rate is 0.1 up to position `at`, then `to`."""
     return {"lr": steps([at], [0.1, to])}
 
 
@@ -28,12 +28,12 @@ SPACE = (change(4), change(6), change(8))
 
 
 def curve(given: Hyperparameters, position: int) -> VirtualStep:
-    """A metric that depends on the state alone."""
+    """Return a step of one second whose metric depends only on the state."""
     return VirtualStep({"accuracy": value(given, position)}, seconds=1.0)
 
 
 def made(policy: StageTreePolicy, slots: int = 1, **terms: Any) -> VirtualCluster:
-    """Three trials of ten positions that part at 4, 6 and 8."""
+    """Return a cluster with three trials of ten positions that differ from 4, 6 and 8 on."""
     return VirtualCluster(
         policy,
         slots=slots,
@@ -44,7 +44,7 @@ def made(policy: StageTreePolicy, slots: int = 1, **terms: Any) -> VirtualCluste
 
 
 def trained(cluster: VirtualCluster) -> Mapping[str, int]:
-    """Positions that each job's runs trained."""
+    """Return the number of positions that the runs of each job trained."""
     found = dict.fromkeys(cluster.jobs, 0)
     for run in cluster.runs:
         found[run.job] += run.position - run.start
@@ -53,7 +53,7 @@ def trained(cluster: VirtualCluster) -> Mapping[str, int]:
 
 def test_what_is_known_is_answered_at_once_and_without_a_run() -> None:
     cluster = made(StageTreePolicy())
-    # One slot trains one trial after the other; at 19.5 the last one is nearly at its end.
+    # One slot trains the trials one after the other; at 19.5 s the last one is nearly complete.
     cluster.at(19.5, cluster.request, "a", change(4), 3)
     cluster.at(19.5, cluster.request, "b", SPACE[2], 8)
     cluster.run(19.5)
@@ -67,7 +67,7 @@ def test_what_is_known_is_answered_at_once_and_without_a_run() -> None:
 
 @pytest.mark.parametrize("slots", [1, 3])
 def test_what_is_not_known_is_trained_from_the_shared_prefix(slots: int) -> None:
-    asked = {"lr": steps([6, 7], [0.1, 0.2, 0.4])}  # Up to 7 like the second trial.
+    asked = {"lr": steps([6, 7], [0.1, 0.2, 0.4])}  # The same as the second trial up to 7.
     cluster = made(StageTreePolicy(save_every=1), slots)
     cluster.at(0.5, cluster.request, "a", asked, 9)
     cluster.run()
@@ -91,7 +91,7 @@ def test_the_same_configuration_further_goes_on_where_it_was() -> None:
 
 
 def test_requests_do_not_concern_the_tuner() -> None:
-    """The rungs of sha are those of its own trials, and so is what it may make."""
+    """Check that requests neither appear in the rungs of `sha` nor reduce the number of its trials."""
     found = []
     for asks in (False, True):
         policy = StageTreePolicy(tuner={"name": "sha", "eta": 2, "r": 2}, save_every=1)
@@ -125,7 +125,7 @@ def test_what_is_requested_is_shown_as_waiting_and_then_as_reused() -> None:
     assert before[2, 5, ("2",)] == ("waiting", 0)
     cluster.run()
     assert {key: found for key, found in shown().items() if "2" in key[2]} == {
-        (0, 2, ("1", "2", "3")): ("done", 1),  # It came too late for the snapshot there, and trained that again.
+        (0, 2, ("1", "2", "3")): ("done", 1),  # Requested after 2 was passed, so trained again.
         (2, 5, ("2",)): ("done", 0),
     }
 

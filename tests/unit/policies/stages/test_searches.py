@@ -1,4 +1,4 @@
-"""Whole searches in the simulator, on the real core: what is common is trained once, whatever the tuner, slots and costs are."""
+"""Tests of whole simulated searches: common prefixes are trained once, with all tuners, slots and costs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ TUNERS: tuple[dict[str, Any], ...] = (
     {"name": "default", "barrier": True},
 )
 
-ENDS = ("all jobs ended", "the policy has nothing left to do")  # asha leaves those that it does not promote.
+ENDS = ("all jobs ended", "the policy has nothing left to do")  # asha does not end jobs that it does not promote.
 
 
 def simulated(seed: int, faults: Faults | None = None, **parameters: Any) -> Search:
-    """A random space on some slots with some costs."""
+    """Simulate a search of a random space, with random numbers of slots and costs."""
     rng = random.Random(seed)
     trials, length = rng.randint(1, 12), rng.choice((4, 8, 16))
     costs = Costs(
@@ -67,7 +67,7 @@ def test_without_room_for_all_snapshots_some_states_are_trained_again_and_all_ar
 
 @pytest.mark.merge
 def test_the_more_room_the_less_is_trained_again() -> None:
-    """Three ways part from one at 4, 8 and 12 of 16: a slot trains the first; the others find what there was room for."""
+    """Check with three trials that leave a fourth at 4, 8 and 12 of 16: more retained snapshots mean less repeated training."""
     space = [{"lr": steps([at], [0.1, 0.2])} for at in (4, 8, 12)] + [{"lr": 0.1}]
     trained = [search(space, 16, slots=1, snapshot_quota=room).result.iterations for room in (1, 2, 3, 100)]
     assert trained == sorted(trained, reverse=True)
@@ -87,14 +87,14 @@ def test_under_a_tuner_no_state_is_trained_twice(tuner: dict[str, Any]) -> None:
 @pytest.mark.parametrize("tuner", TUNERS, ids=lambda tuner: str(tuner["name"]))
 @pytest.mark.parametrize("every", [3, 7])
 def test_reports_that_do_not_fall_on_what_is_wanted_serve_all_the_same(tuner: dict[str, Any], every: int) -> None:
-    """Rungs at 1, 2, 4, ... and branches anywhere, while programs report and stop every third position only."""
+    """Check with rungs at 1, 2, 4, ... and any branch points, while programs report only every third or seventh position."""
     for seed in range(8):
         found = simulated(seed, tuner=tuner, every=every)
         assert found.result.reason in ENDS, f"seed {seed}"
 
 
 def test_sha_decides_on_a_stage_tree_as_alone_where_reports_do_not_fall_on_rungs() -> None:
-    """Trials that part where programs report: all is shared that can be, and each rung has the results that it would have."""
+    """Check with trials that differ from reported positions on: all common prefixes are shared, and rungs have the same results."""
     marks = ((6, 12), (6, 18), (12,), (18,), (6,))
     space = [{"lr": steps(at, [0.1, *(n + i for i in range(len(at)))])} for n in (1, 2) for at in marks]
     shared = search(space, 24, slots=4, every=6, tuner={"name": "sha", "eta": 3, "r": 4})
@@ -107,7 +107,7 @@ def test_sha_decides_on_a_stage_tree_as_alone_where_reports_do_not_fall_on_rungs
 @pytest.mark.parametrize("tuner", [*TUNERS, {"name": "default"}], ids=lambda tuner: str(tuner["name"]))
 @pytest.mark.parametrize("width", [1, None])
 def test_tuners_hear_of_reports_beyond_the_end(tuner: dict[str, Any], width: int | None) -> None:
-    """A program that cannot stop at its end, at 1, reports at 3: who waits for a place or a result waits for that."""
+    """Check with a program that must end at 1 but reports at 3: whatever waits for its slot or result gets it then."""
     space = [{"lr": 0.1 * n} for n in (1, 2, 3, 3)]
     found = search(space, 1, slots=2, every=3, passes=True, tuner=tuner, width=width)
     assert found.result.reason == "all jobs ended"
@@ -140,7 +140,7 @@ def test_not_shared_trains_every_trial_alone() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.02, 0.1]))
 def test_lost_runs_cost_what_they_had_not_saved(seed: int, drop: float) -> None:
-    """Every trial gets to its end; what is trained again is what lost runs had trained behind their last snapshots."""
+    """Check that each trial completes and that only positions after the last snapshot of a lost run are repeated."""
     found = simulated(seed, Faults(drop=drop), max_losses=1000)
     assert found.result.reason == "all jobs ended"
     assert found.trained == found.whole
@@ -159,7 +159,7 @@ def test_lost_nodes_are_no_end() -> None:
 
 @pytest.mark.merge
 def test_trials_that_come_later_train_again_what_was_passed_unsaved_and_less_with_more_snapshots() -> None:
-    """Two at a time: branch points of trials that do not exist yet are not known when they are passed."""
+    """Check with two trials at a time, whose runs pass branch points of trials that do not exist yet."""
     space = [{"lr": steps([15 - n], [0.1, n])} for n in range(6)]
     again = {}
     for every in (None, 4, 1):
@@ -172,14 +172,17 @@ def test_trials_that_come_later_train_again_what_was_passed_unsaved_and_less_wit
 
 @pytest.mark.merge
 def test_the_level_rule_comes_near_the_bound_where_tails_are_long() -> None:
-    """Six tails of 20 on four slots: 30 at the least; without changes it would be 40."""
+    """Check six branches of 20 s on four slots, which take 30 s at the least, and 40 s without a change of runs."""
     space = [{"lr": steps([1], [0.1, n])} for n in range(6)]
     found = search(space, 21, slots=4, costs=Costs(snapshot=0.01, resume=0.01))
     assert 31 <= found.result.time <= 1.06 * 31
 
 
 def test_runs_that_began_when_there_was_room_give_way_when_there_is_none() -> None:
-    """Five ways of 15, one of which splits at 5: 17 is Hu's bound, and 20 what it takes if the four others run through."""
+    """Check five trials of 15 positions, of which one branches at 5.
+
+    Hu's bound is 17; it takes 20 if the four others run without suspension.
+    """
     space = [{"lr": steps([5], [0.1, then])} for then in (1.0, 2.0)] + [{"lr": rate} for rate in (2, 3, 4, 5)]
     found = search(space, 15, slots=5, costs=Costs(resume=0.01, snapshot=0.01))
     assert found.result.iterations == len(found.whole)
@@ -240,7 +243,7 @@ def test_what_is_wrong_with_a_tuners_parameters_is_said_of_the_tuner(given: dict
 
 
 def test_a_tuner_brings_its_generator() -> None:
-    """`bohb` is `sha` with `tpe`, also as a tuner; most policies are content with the usual one."""
+    """Check that the tuner `bohb` selects the generator `tpe`, and that `sha` keeps the default generator."""
     assert StageTreePolicy(tuner="bohb").generator == "tpe"
     assert StageTreePolicy(tuner={"name": "bohb", "eta": 3}).generator == "tpe"
     assert StageTreePolicy(tuner="sha").generator == StageTreePolicy().generator == ""

@@ -1,4 +1,4 @@
-"""The stage tree as people see it: looked at at every up-call of simulated searches."""
+"""Tests of the stage tree as displayed to users, checked at every up-call of simulated searches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPACE = [{"lr": steps([4], [1, n])} for n in (2, 3, 4)]
 
 
 class Watched(StageTreePolicy):
-    """Is looked at after each of its turns."""
+    """A policy that records its displayed stages after each up-call."""
 
     seen: ClassVar[list[tuple[StageView, ...]]] = []
 
@@ -54,7 +54,7 @@ class Watched(StageTreePolicy):
 
 
 def well_formed(stages: tuple[StageView, ...], lengths: dict[str, int]) -> None:
-    """Each trial's stages follow one another from 0 to its end, and those of parents are before their children's."""
+    """Assert that the stages of each trial are contiguous from 0 to its end, and that parents precede children."""
     by_number = {stage.number: stage for stage in stages}
     assert list(by_number) == list(range(1, len(stages) + 1))
     for stage in stages:
@@ -107,7 +107,7 @@ def test_a_grid_is_shown_from_its_first_run_to_its_end() -> None:
 
 def test_what_a_trial_trained_again_is_not_reused() -> None:
     class Again(Watched):
-        """Looks at its end as if trial 2 had found no snapshot to go on from."""
+        """A policy that shows its last state as if trial 2 had found no snapshot to start from."""
 
         @override
         def on_run_end(self, cluster: Cluster, run: Any) -> None:

@@ -1,4 +1,4 @@
-"""The search plan and the stage tree, against examples worked out by hand and against brute force."""
+"""Tests of the search plan and the stage tree, with examples computed by hand and by brute force."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def tree_of(
 
 
 def spans(stages: Iterable[Stage]) -> Spans:
-    """Stages by a trial that passes through their end, from where, up to where."""
+    """Return each stage as (a trial that contains its end, start position, end position)."""
     return {(stage.end.node.member, stage.start.position, stage.end.position) for stage in stages}
 
 
-# Figure 3: learning rates 0.1 for 200 steps, then 0.01; and three that leave 0.1 after 100 and part after 200.
+# Figure 3 of Hippo: learning rate 0.1 for 200 steps, then 0.01; and three trials that differ after 100 and after 200 steps.
 FIGURE_3 = {
     "1": {"lr": steps([200], [0.1, 0.01])},
     "2": {"lr": steps([100, 200], [0.1, 0.05, 0.01])},
@@ -75,13 +75,13 @@ def test_a_fifth_trial_splits_a_stage_as_in_figure_5() -> None:
 
 
 def test_requests_of_one_configuration_follow_one_another() -> None:
-    """The first correction: the paper's algorithm makes both from 0."""
+    """Check the first correction of the paper's algorithm, which starts both requests from 0."""
     tree = tree_of(plan_of({"a": {"lr": 0.1}}, 40), [("a", 15), ("a", 35)])
     assert spans(tree.stages()) == {("a", 0, 15), ("a", 15, 35)}
 
 
 def test_what_is_saved_waits_for_no_running_stage() -> None:
-    """The second correction: the paper's algorithm skips a request while its configuration runs anywhere."""
+    """Check the second correction of the paper's algorithm, which skips a request while its configuration runs anywhere."""
     plan = plan_of({"a": {"lr": 0.1}, "b": {"lr": steps([15], [0.1, 0.2])}}, 40)
     tree = tree_of(plan, [("b", 40)], [RunningTrial("a", 20, 35)], [("a", 15)])
     (stage,) = tree.ready()
@@ -89,7 +89,7 @@ def test_what_is_saved_waits_for_no_running_stage() -> None:
 
 
 def test_a_request_within_a_running_stage_is_a_save_point_of_it() -> None:
-    """The third correction."""
+    """Check the third correction of the paper's algorithm, which has no save points within a running stage."""
     plan = plan_of({"a": {"lr": 0.1}, "b": {"lr": steps([30], [0.1, 0.2])}}, 40)
     tree = tree_of(plan, [("a", 40), ("b", 40)], [RunningTrial("a", 20, 40)])
     assert tree.ready() == []
@@ -170,7 +170,7 @@ def test_common_beginnings_agree_with_brute_force(seed: int, trials: int, length
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(2, 12))
 def test_stages_are_what_is_missing_each_position_once(seed: int, trials: int, length: int) -> None:
-    """Against brute force: for random requests, snapshots and runs, over (position, prefix)."""
+    """Check random requests, snapshots and runs against brute force over (position, prefix)."""
     rng = random.Random(seed)
     space = random_space(rng, trials, length)
     plan = plan_of({str(n): each for n, each in enumerate(space)}, length)
@@ -206,7 +206,7 @@ def test_stages_are_what_is_missing_each_position_once(seed: int, trials: int, l
 @pytest.mark.merge
 @given(st.data())
 def test_a_place_is_found_as_if_all_trials_were_compared(data: st.DataObject) -> None:
-    """A node's children are looked up by what is in force: the tree is the one that comparing with each of them makes."""
+    """Check that finding children by their values builds the same tree as comparing a trial with each child."""
     sameness = BySequences()
     plan = SearchPlan(sameness)
     value = st.sampled_from([0.1, 0.2, 1, 1.0, True])

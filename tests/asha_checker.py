@@ -1,17 +1,17 @@
-"""An independent checker of Algorithm 2 of the ASHA paper (Li et al., MLSys 2020), written from its text.
+"""An independent checker of Algorithm 2 of the ASHA paper (Li et al., MLSys 2020), written from the text of the paper.
 
-It reads only the journal of an experiment: the up-calls of the policy and the commands that followed. Each promotion must be what
-`get_job` returns at that moment: it scans rungs from the top and returns the first job that is among the best floor(|rung| / eta) of
-its rung and has not been promoted. Equal values are ordered by completion; NaN and infinities are worst and never promoted. The
-bottom rung may grow only if no rung of any bracket has a promotable job. No job may be terminated. A start toward the same rung
-after a lost run is not a decision of Algorithm 2. The commands of one answer are one decision.
+It reads only an experiment's journal: the up-calls to the policy and the commands that followed. Each promotion must be the one
+that `get_job` returns at that moment: it scans the rungs from the top and takes the first job that is not promoted yet among the
+floor(|rung| / eta) best of a rung. Equal values rank in the order of completion; NaN and infinities rank last and are never
+promoted. The bottom rung grows only if no rung of any bracket has a promotable job. No job is terminated. A job that is sent to the
+same rung again, because its run was lost, is no decision of Algorithm 2. The commands of one answer are one decision.
 
-A worker is a slot. It calls `get_job` when its job completes. If another job is to be promoted then, the decision is made at that
-moment, but the command follows when the worker has saved its own job and released the slot. Workers that are still saving are for
-the jobs that wait for them already. A new job is drawn when it starts.
+A worker calls `get_job` when its job completes. If another job is to be promoted then, the decision is made at once, but the worker
+first has to save and leave its own job: the command follows after that. A worker that is leaving its job is reserved for the job
+that was chosen for it. A new job is drawn when it starts.
 
-A job is not available for a worker, and so not promotable, while its own run is ending, after it has ended, while a person holds it
-(HELD), while its experiment is paused, and while the core delays it after repeated losses.
+A job whose run is ending cannot be given to a worker: it is promotable only after the end of that run. The same holds for jobs that
+have ended, that a person holds, whose experiment is paused, or that the engine delays because their runs were lost repeatedly.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ Available = Callable[[str], bool]
 
 
 class Violation(AssertionError):
-    """Raised at a command that Algorithm 2 would not give."""
+    """An action in the journal that Algorithm 2 does not make."""
 
 
 def positions(r: int, limit: int, eta: int, s: int = 0) -> tuple[int, ...]:
-    """Return the positions of the rungs of bracket s: r * eta^(s + k), at most `limit` (R)."""
+    """Return the positions of a bracket's rungs: r * eta^(s + k), capped at `limit` (R)."""
     found = [r * eta**s]
     while found[-1] < limit:
         found.append(min(found[-1] * eta, limit))
@@ -55,17 +55,17 @@ def positions(r: int, limit: int, eta: int, s: int = 0) -> tuple[int, ...]:
 
 @dataclass
 class Bracket:
-    """One bracket in the terms of Algorithm 2.
+    """One bracket with the state that Algorithm 2 has of it.
 
     Attributes:
-        positions: Positions of the rungs, the bottom one first.
+        positions: Positions of its rungs, the bottom one first.
         eta: The reduction factor.
-        mode: The direction of the metric: `max` or `min`.
-        width: The maximum number of jobs of the bottom rung; None: no maximum.
-        heading: By job, the rung that it trains toward or has reached last.
-        values: By rung, the reported value of each job, in order of completion.
+        mode: Which direction of the metric is better.
+        width: The most jobs of the bottom rung; None: any number.
+        heading: By job, the rung that it was sent to last.
+        values: By rung, the value of each job that reported there, in order of completion.
         promoted: By rung, the jobs that were promoted from it.
-        grown: The number of jobs that were started toward the bottom rung.
+        grown: The number of jobs that were sent to the bottom rung.
     """
 
     positions: Sequence[int]
@@ -78,17 +78,17 @@ class Bracket:
     grown: int = 0
 
     def __post_init__(self) -> None:
-        """Create empty rungs."""
+        """Create the empty rungs."""
         self.values = [{} for _ in self.positions]
         self.promoted = [[] for _ in self.positions]
 
     def candidates(self, rung: int) -> list[str]:
-        """Return top_k(rung, floor(|rung| / eta)), without jobs whose value is not finite."""
+        """Return top_k(rung, floor(|rung| / eta)) without jobs whose value is not finite."""
         best = self._ordered(rung)[: len(self.values[rung]) // self.eta]
         return [job for job in best if math.isfinite(self.values[rung][job])]
 
     def get_job(self, available: Available) -> tuple[str, int] | None:
-        """Return the job that Algorithm 2 would promote and its rung, or None if the bottom rung grows."""
+        """Return the promotable job that Algorithm 2 would return, and its rung; None: the bottom rung grows."""
         for rung in range(len(self.positions) - 2, -1, -1):
             for job in self.candidates(rung):
                 if job not in self.promoted[rung] and available(job):
@@ -96,7 +96,7 @@ class Bracket:
         return None
 
     def completed(self, job: str, position: int, value: float) -> bool:
-        """Record a job's value at its rung; return False if the position is not that of its rung, or if its value is known."""
+        """Record the value of a job at the rung it was sent to; return False if it is not there yet, or had already reported there."""
         rung = self.heading[job]
         if position != self.positions[rung] or not self.on_its_way(job):
             return False
@@ -104,11 +104,11 @@ class Bracket:
         return True
 
     def on_its_way(self, job: str) -> bool:
-        """Return whether a job has not reported yet at the rung that it trains toward."""
+        """Return whether a job has not yet reported at the rung that it was sent to."""
         return job not in self.values[self.heading[job]]
 
     def grows(self, job: str, available: Available) -> None:
-        """Record that a new job was started toward the bottom rung.
+        """Record that a new job is sent to the bottom rung.
 
         Raises:
             Violation: A job was promotable instead, or the rung is full.
@@ -122,7 +122,7 @@ class Bracket:
         self.grown += 1
 
     def promotes(self, job: str, available: Available) -> None:
-        """Record that a job was promoted from its rung.
+        """Record that a job is promoted from the rung that it was sent to last.
 
         Raises:
             Violation: Algorithm 2 would not promote this job now.
@@ -136,14 +136,15 @@ class Bracket:
             raise Violation(f"job {job} is promoted from rung {rung}, where it is {told}")
         instead = self.get_job(lambda other: other == job or available(other))
         if instead != (job, rung):
-            assert instead is not None  # this job itself is promotable
+            assert instead is not None  # This job itself is promotable.
             raise Violation(f"{self.told(job, rung)} is promoted, but {self.told(*instead)} comes before it")
         self.promoted[rung].append(job)
         self.heading[job] = rung + 1
 
     def _ordered(self, rung: int) -> list[str]:
         values = self.values[rung]
-        return sorted(values, key=lambda job: self._merit(values[job]))  # a stable sort: ties by completion
+        # A stable sort: of equal values the job that completed earlier comes first.
+        return sorted(values, key=lambda job: self._merit(values[job]))
 
     def _merit(self, value: float) -> float:
         if not math.isfinite(value):
@@ -151,19 +152,19 @@ class Bracket:
         return -value if self.mode == "max" else value
 
     def told(self, job: str, rung: int) -> str:
-        """Return the text that names a job in messages."""
+        """Return how a message names a job: with its value and rung."""
         return f"job {job} ({self.values[rung][job]:g}) on rung {rung}"
 
 
 @dataclass
 class Judgement:
-    """The result of checking a journal without a violation.
+    """The result of a journal without violations.
 
     Attributes:
-        promotions: (job, position that it was promoted to), in order.
-        grown: Jobs in the order in which they were started toward a bottom rung.
-        again: (job, position) of restarts after a lost run.
-        left: Jobs that are promotable and available at the end of the journal.
+        promotions: (job, position that it was sent to), in order.
+        grown: Jobs in the order in which they were sent to a bottom rung.
+        again: (job, position) of runs that were lost and queued again.
+        left: Jobs that are promotable at the journal's end, although a worker could be given them.
     """
 
     promotions: list[tuple[str, int]] = field(default_factory=list)
@@ -176,7 +177,7 @@ class Judge:
     """Checks the journal of one experiment.
 
     Args:
-        brackets: Empty brackets with different lowest positions, by which the bracket of a job is identified.
+        brackets: Empty brackets with different lowest positions, which identify the bracket of a job.
         metric: Name of the metric.
     """
 
@@ -192,10 +193,10 @@ class Judge:
         self.found = Judgement()
 
     def follow(self, events: Iterable[Event]) -> Judgement:
-        """Check all events of the stream in order.
+        """Process all events of the stream.
 
         Raises:
-            Violation: At the first command that Algorithm 2 would not give; the text has the number of the event.
+            Violation: The first command that Algorithm 2 would not give; the message names the event.
         """
         for event in events:
             self._number += 1
@@ -220,7 +221,7 @@ class Judge:
         stream = self._core.streams.get(event.stream)
         ready = set[str]()
         if isinstance(event, PolicyAnswered):
-            ready = self._ready()  # as the policy saw it
+            ready = self._ready()  # As the policy saw it.
             self._ended()
             _ends_nobody(event.answer, asking)
         free = stream is not None and asking is not None and stream.busy <= stream.share and stream.founder.running
@@ -250,7 +251,7 @@ class Judge:
                 self._decides(available)
 
     def _commands(self, event: StreamEvent) -> Iterator[tuple[str, int]]:
-        """Apply an event and yield (job, until) of each start and each amendment that it causes."""
+        """Yield the commands that follow an event: each job and the position it is sent to."""
         for effect in self._core.restore(event):
             if isinstance(effect, UpCall):
                 self._calls[effect.number] = effect.call
@@ -260,10 +261,7 @@ class Judge:
                     yield effect.run.job, effect.body.until
 
     def _first(self, sent: Sequence[tuple[str, int]], available: Available) -> int:
-        """Return the index of the command to check first.
-
-        The commands of an answer are one decision, so their order is free; a correct one is first.
-        """
+        """Return the index of the command of an answer to check first: an answer is one decision, so any valid order is accepted."""
         for index, (job, _) in enumerate(sent):
             bracket = self._of.get(job)
             if job in self._decided:
@@ -273,7 +271,7 @@ class Judge:
         return 0
 
     def _decides(self, available: Available) -> None:
-        """Record the promotion that is due for a worker that is about to release its job. Brackets are checked in their order."""
+        """Promote the job for which a worker leaves its own job. Brackets are asked in their order."""
         for bracket in self._bottoms.values():
             if (found := bracket.get_job(available)) is not None:
                 bracket.promotes(found[0], available)
@@ -286,11 +284,11 @@ class Judge:
         return stream
 
     def _ready(self) -> set[str]:
-        """Return the jobs that a worker can start now."""
+        """Return the jobs that a worker could be given now."""
         return {job.id for job in self._experiment.idle_jobs() if job.id in self._of}
 
     def _told(self, call: Call) -> None:
-        """Record the result, if any, that an up-call brings."""
+        """Process an up-call to the policy: a report of a job, or the end of its run."""
         if isinstance(call, IterationFinish) and call.job in self._of:
             value = call.report.metrics.get(self._metric, math.nan)
             self._of[call.job].completed(call.job, call.position, value)
@@ -298,14 +296,14 @@ class Judge:
             self._left(call.job)
 
     def _ended(self) -> None:
-        """Record the worst value for jobs that a person ended between runs before they reached their rung."""
+        """Record jobs that a person ended while they had no run: they never report at their rung, which ranks last."""
         for name, bracket in self._of.items():
             job = self._experiment.jobs[name]
             if job.run is None and bracket.on_its_way(name) and job.state in (JobState.FAILED, JobState.TERMINATED):
                 self._left(name)
 
     def _left(self, name: str) -> None:
-        """Record the result of an ended run: the report at its rung, or the worst value if its job will never get there."""
+        """Record the end of a run: its job has reported at its rung, or never will, which ranks last."""
         job, bracket = self._experiment.jobs[name], self._of[name]
         position = bracket.positions[bracket.heading[name]]
         values = [p.metrics.get(self._metric, math.nan) for p in self._experiment.curve(job) if p.position == position]
@@ -313,7 +311,7 @@ class Judge:
             bracket.completed(name, position, *values or [math.nan])
 
     def _follows(self, job: str, until: int) -> None:
-        """Record the start of a job whose promotion was decided while it waited for a worker."""
+        """Record that a promoted job is sent to its rung after it waited for a worker."""
         self._decided.remove(job)
         bracket = self._of[job]
         if until != bracket.positions[bracket.heading[job]]:
@@ -321,7 +319,7 @@ class Judge:
         self.found.promotions.append((job, until))
 
     def _sent(self, job: str, until: int, available: Available) -> bool:
-        """Record that a job was sent to a position; return whether this is a decision of Algorithm 2."""
+        """Record that a job is sent to a position; return whether that is a decision of Algorithm 2."""
         bracket = self._of.get(job)
         if bracket is None:
             bracket = self._bottoms.get(until)
@@ -346,7 +344,7 @@ class Judge:
 
 
 def _ends_nobody(answer: Answer, asking: str | None) -> None:
-    """Raise Violation if an answer terminates a job, since a later result could promote it."""
+    """Raise a Violation if an answer terminates a job: a job that waits at a rung may be promoted later."""
     ended = [command.job for command in answer.commands if isinstance(command, TerminateJob)]
     if answer.decision is not None and answer.decision.kind is DecisionKind.TERMINATE and asking is not None:
         ended.append(asking)
@@ -355,6 +353,6 @@ def _ends_nobody(answer: Answer, asking: str | None) -> None:
 
 
 def _refused(answer: Answer, sent: Collection[str]) -> list[tuple[str, int]]:
-    """Return (job, until) of starts that the core refused: their jobs have their new rung and will start later."""
+    """Return the starts of an answer that the engine could not carry out: their jobs are sent to their rung later."""
     starts = [command for command in answer.commands if isinstance(command, StartJob) and command.job not in sent]
     return [(command.job, command.until) for command in starts if command.until is not None]

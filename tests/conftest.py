@@ -26,7 +26,7 @@ settings.register_profile("new", deadline=None, print_blob=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose Hypothesis' examples: those of each test are made from this profile when its module is imported."""
+    """Select Hypothesis' profile: the examples of each test are made from it when its module is imported."""
     settings.load_profile("new" if config.getoption("--tier") == "nightly" else "same")
 
 
@@ -47,7 +47,7 @@ def require_system_package(name: str, wanted: str) -> str:
 
 
 def require_criu() -> Path:
-    """Return the CRIU that a test needs; without one that works here the test is skipped, with the reason; under CI it fails."""
+    """Return the path of a CRIU that works on this host; without one the test is skipped with the reason, or fails under CI."""
     from hopyard._runtime.criu import CriuUnavailableError
     from hopyard._runtime.criu.binary import find, look
 
@@ -80,7 +80,7 @@ def _process_left_as_found() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cpp() -> "Programs":
-    """The C++ library and its example, built once and kept for later runs, or in $HOPYARD_CPP_BUILD."""
+    """The C++ library and its example, built once and reused by later runs, or built in $HOPYARD_CPP_BUILD."""
     from tests.cpp import built, cache_folder
 
     given = os.environ.get("HOPYARD_CPP_BUILD")
@@ -94,12 +94,12 @@ def _give_up(reason: str) -> NoReturn:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name every skipped test and why, one line each."""
+    """Print each skipped test with its reason, one per line."""
     skipped = terminalreporter.stats.get("skipped", [])
     if not skipped:
         return
     terminalreporter.section(f"{len(skipped)} skipped")
     for report in skipped:
-        # The reason of a skip is the third part of its place: (file, line, "Skipped: reason").
+        # The reason of a skip is the third element: (file, line, "Skipped: reason").
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         terminalreporter.write_line(f"{report.nodeid}: {reason.removeprefix('Skipped: ')}")

@@ -1,4 +1,4 @@
-"""The C++ application library as a user gets it: built, tested, installed, and used by the example's own build."""
+"""The build of the C++ application library as a user does it: built, tested, installed, and used by the build of the example."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLE = ROOT / "examples" / "cpp_digits"
 SOURCES = (LIBRARY, EXAMPLE, ROOT / "protos")
 
 _KEPT: Final = 3
-"""Builds that stay in the cache; older ones are deleted."""
+"""Number of builds that stay in the cache; older ones are deleted."""
 
 _PACKAGES = (
     ("cmake", "cmake"),
@@ -35,15 +35,15 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class Programs:
-    """What was built.
+    """The folders and programs of the build.
 
     Attributes:
-        build: the library's build folder, for ctest.
-        installed: where the library is installed, for CMAKE_PREFIX_PATH.
-        probe: answers for the library's inner parts.
-        counter: a trainer and a script that count.
-        task: the task of the conformance program.
-        digits: the example.
+        build: The library's build folder, for ctest.
+        installed: The folder in which the library is installed, for CMAKE_PREFIX_PATH.
+        probe: A program that calls internal parts of the library for tests.
+        counter: A program that counts, as a trainer or as a script.
+        task: The task of the conformance program.
+        digits: The example.
     """
 
     build: Path
@@ -55,9 +55,9 @@ class Programs:
 
 
 def cache_folder() -> Path:
-    """Return the folder, kept between runs, of a build of these sources with these tools.
+    """Return the folder in which a build of these sources with these tools is kept between runs.
 
-    Its name is a hash of the sources, their place, this module and the versions of the tools.
+    Its name is a hash of the sources, their location, this module and the versions of the tools.
     """
     found = hashlib.sha256(f"{ROOT} {platform.machine()}".encode())
     found.update(Path(__file__).read_bytes())
@@ -72,10 +72,9 @@ def cache_folder() -> Path:
 
 
 def built(folder: Path) -> Programs:
-    """Build what is not built yet in a folder, however many processes ask for it.
+    """Build what is not built yet in a folder; several processes may call this at once.
 
-    Without the packages for that the test is skipped, or fails in CI. A build in the cache is not looked at again once it is
-    complete.
+    If required packages are missing, the test is skipped, or fails in CI. A complete build in the cache is used without a check.
     """
     for package, wanted in _PACKAGES:
         require_system_package(package, wanted)
@@ -85,7 +84,7 @@ def built(folder: Path) -> Programs:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (cached and complete.exists()):
-            # Neither optimized nor with symbols: that takes half as long.
+            # Without optimization and symbols: that takes half as long.
             cmake("-S", LIBRARY, "-B", build, "-DCMAKE_BUILD_TYPE=None", f"-DCMAKE_INSTALL_PREFIX={prefix}")
             cmake("--build", build, "--parallel", str(len(os.sched_getaffinity(0))))
             cmake("--install", build)
@@ -101,13 +100,13 @@ def built(folder: Path) -> Programs:
 
 
 def _delete_old(newest: Path) -> None:
-    """Delete all builds but the newest ones from the cache."""
+    """Delete all builds from the cache except the newest ones."""
     others = sorted(newest.parent.glob("cpp-*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
     for folder in others[_KEPT:]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def cmake(*arguments: str | Path) -> None:
-    """Run CMake; what it says is shown if it fails."""
+    """Run CMake; if it fails, its output is shown."""
     done = subprocess.run(["cmake", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"cmake {arguments}: {done.stdout[-4000:]}\n{done.stderr[-4000:]}"

@@ -1,6 +1,6 @@
-"""Ports for services that must know theirs before they start, or keep it over their restarts.
+"""Ports for services that must know their port before they start, or have the same port after a restart.
 
-A port is reserved for this process until it ends, in all test runs on this host: also while no service listens on it.
+A port is reserved for this process until the process ends, for all test runs on this host, even while no service listens on it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 
 _FIRST: Final = 12_000
 _END: Final = 28_000
-"""Below 32768, where the system's range for connections and for port 0 begins: the system gives none of these to anybody."""
+"""Below 32768, where the system's own range for connections and for port 0 begins: the system assigns none of these ports."""
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on and that no other test of any run is given."""
+    """Return a port on which no process listens and which no other test of any run on this host receives."""
     for port in _candidates():
         if (reservation := _reserved(port)) is None:
             continue
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 def _candidates() -> Iterator[int]:
-    """All ports of the range, beginning anywhere; the seed of a test run plays no part."""
+    """Yield all ports of the range, beginning at a random one that does not depend on the seed of the test run."""
     count = _END - _FIRST
     begin = random.SystemRandom().randrange(count)
     for number in range(count):
@@ -41,9 +41,9 @@ def _candidates() -> Iterator[int]:
 
 
 def _reserved(port: int) -> socket.socket | None:
-    """Reserve a port on this machine; None: another test has it.
+    """Reserve a port on this host; return None if another test has it.
 
-    The reservation is a name in the kernel's abstract namespace. It needs no file and ends with its process, however that ends.
+    The reservation is a name in the kernel's abstract socket namespace. It needs no file and disappears when its process ends.
     """
     one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:

@@ -1,4 +1,4 @@
-"""Reasons with a text of a test."""
+"""Reasons for tests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _VALUES: Final[dict[str, Any]] = {"str": "x", "int": 2, "float": 0.5, "reason": 
 
 
 def said(text: str) -> Reason:
-    """What a training process or its agent said when a run ended."""
+    """Return a reason with the text that a training process or its agent reported when a run ended."""
     return Reason.of(ReasonCode.RUN_MESSAGE, message=text)
 
 
 def failure(text: str) -> Reason:
-    """The failure of a policy."""
+    """Return the reason of a failed policy."""
     return Reason.of(ReasonCode.POLICY_HOST_FAILED, error=text)
 
 
 def example(code: ReasonCode) -> Reason:
-    """A reason with every argument of its code."""
+    """Return a reason with an example value for every argument of its code."""
     return Reason(code, {name: _VALUES[kind] for name, kind in SENTENCES[code].arguments.items()})

@@ -1,32 +1,31 @@
-"""Every command of the documentation is run.
+"""Tests of the documentation: every command on its pages is run.
 
-The pages are README.md, docs/*.md and the README of each example. Each is worked through in order in a folder of its own, which
-holds copies of the examples. Experiment files, those of the examples and those on the pages, are cut down to two jobs of two
-iterations. What a block means follows from its language and from what
-stands before it:
+The pages are README.md, docs/*.md and the README of each example. Each page is run in order in its own folder, which contains
+copies of the examples. Experiment files of the examples and of the pages are reduced to two jobs of two iterations. The language
+of a block, and the text before it, determine what is done with it:
 
-- ```bash is run as a script that must succeed. ```console holds lines that begin with `$`, which are run likewise, and samples of
-  what they print.
+- ```bash is run as a script that must succeed. In ```console, lines that begin with `$` are run likewise, and the other lines are
+  samples of their output.
 - ```python and ```yaml whose paragraph begins with a file's name and a colon are written into that file; a test_*.py is then
   run by pytest. Other Python must compile. YAML that is an experiment must load as one.
-- Other languages are text for the reader, and must not hold commands.
+- Other languages are text for the reader, and must not contain commands.
 
-A comment right before a block says more about it:
+A comment directly before a block changes what is done with it:
 
-    <!-- docs: not run: WHY -->                   cannot run here; the options of its hopyard commands are still looked at
-    <!-- docs: Ctrl-C after "TEXT" -->            interrupted when it has said TEXT; it must then end with 130, or 0
-    <!-- docs: background until "TEXT" -->        left running once it has said TEXT; interrupted when the page is over
-    <!-- docs: exit 1 -->                         ends with this code
-    <!-- docs: shows "TEXT" -->                   what it prints has TEXT in it
-    <!-- docs: compared -->                       the samples of output are what is printed; `...` stands for anything
+    <!-- docs: not run: WHY -->                   cannot run here; the options of its hopyard commands are still checked
+    <!-- docs: Ctrl-C after "TEXT" -->            is interrupted after it has printed TEXT; it must then end with 130, or 0
+    <!-- docs: background until "TEXT" -->        continues to run after it has printed TEXT; is interrupted at the end of the page
+    <!-- docs: exit 1 -->                         must end with this code
+    <!-- docs: shows "TEXT" -->                   its output must contain TEXT
+    <!-- docs: compared -->                       the samples of output must equal the output; `...` matches any text
     <!-- docs: run -->                            Python: run it
     <!-- docs: whole -->                          a written experiment file: with all its jobs and iterations
-    <!-- docs: same as FILE -->                   the text of this file of the repository
+    <!-- docs: same as FILE -->                   must be the text of this file of the repository
 
-and two stand for themselves:
+Two comments need no block:
 
-    <!-- docs: in tests "A" is "B" -->            from here on; {port} in B is a free port, the same in all of the page
-    <!-- docs: before                             a script that makes what the page takes for granted
+    <!-- docs: in tests "A" is "B" -->            replaces A from here on; {port} in B is a free port, the same on the whole page
+    <!-- docs: before                             a script that creates what the page assumes
     ...
     -->
 """

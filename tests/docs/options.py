@@ -1,4 +1,4 @@
-"""The hopyard commands that a page names without running them: whether there are such commands and options."""
+"""Checks of the hopyard commands that a page names without running them: the commands and their options must exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPTION: Final = re.compile(r"--?[A-Za-z][\w-]*")
 
 
 def mistakes(text: str, blocks: Sequence[Block]) -> Iterator[str]:
-    """What is wrong with the commands in a page's text and in its blocks that are not run."""
+    """Yield the errors in the commands of a page's text and of its blocks that are not run."""
     for found in _INLINE.finditer(text):
         yield from _of(found[1])
     for block in blocks:
@@ -44,7 +44,7 @@ def _of(line: str) -> Iterator[str]:
             yield f"`{line}`: there is no command {name}"
             continue
         rest = words[1:]
-        inside: Mapping[str, click.Command] = getattr(command, "commands", {})  # typer brings a click of its own
+        inside: Mapping[str, click.Command] = getattr(command, "commands", {})  # typer has its own copy of click.
         if inside and rest and not rest[0].startswith("-"):
             inner = inside.get(rest[0])
             if inner is None and "|" not in rest[0]:
@@ -60,7 +60,7 @@ def _of(line: str) -> Iterator[str]:
 
 @cache
 def _command(name: str) -> click.Command | None:
-    """A command of the command line, those of the services too."""
+    """Return a command by its name, also one of a service; None: there is none."""
     entry = next(iter(entry_points(group=COMMANDS, name=name)), None)
     if entry is not None:
         return cast("click.Command", load_command(name, entry))

@@ -1,4 +1,4 @@
-"""Running a page."""
+"""Runs the blocks of a page."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _TARGET: Final = re.compile(r", target: [\d.e-]+")
 
 
 class Failed(Exception):
-    """A block did not do what the page says; the message names its place and shows what it printed."""
+    """A block that did not do what the page says; the message names its place and shows its output."""
 
 
 def smaller(experiment: str) -> str:
-    """An experiment file with few and short jobs, else as it was."""
+    """Return an experiment file with at most two jobs of two iterations and no target, otherwise unchanged."""
     text = _JOBS.sub(lambda found: found[1] + str(min(int(found[2]), 2)), experiment)
     text = _ITERATIONS.sub(lambda found: found[1] + str(min(int(found[2]), 2)), text)
     return _TARGET.sub("", text)
 
 
 class Command:
-    """A script under way, in a process group of its own, so that it can be interrupted as a terminal does it."""
+    """A running script in its own process group, so that it can be interrupted like in a terminal."""
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
         environment = {
@@ -51,7 +51,7 @@ class Command:
         }
         bin_folder = str(Path(sys.executable).parent)
         self._process = subprocess.Popen(
-            # Tests that a shell runs in the background ignore SIGINT, and so would whatever they start.
+            # Programs that a shell starts in the background ignore SIGINT, and their children would ignore it too.
             ["env", "--default-signal=INT", *arguments],
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -75,7 +75,7 @@ class Command:
 
     @property
     def said(self) -> str:
-        """What it has printed until now."""
+        """Return the output so far."""
         return "".join(self._said)
 
     def _read(self) -> None:
@@ -90,18 +90,18 @@ class Command:
             self._changed.notify_all()
 
     def wait_for(self, text: str) -> bool:
-        """Until it has said something; False when it ended, or the time was over, before."""
+        """Wait until the output contains `text`; return False if the script ended or the time limit passed before."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or text in self.said, LIMIT)
             return text in self.said
 
     def interrupt(self) -> None:
-        """What Ctrl-C does."""
+        """Send the signal that Ctrl-C sends."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGINT)
 
     def end(self) -> int | None:
-        """Its exit code; None when it had to be killed."""
+        """Wait for the end and return the exit code; None: the script had to be killed."""
         try:
             return self._process.wait(LIMIT)
         except subprocess.TimeoutExpired:
@@ -110,7 +110,7 @@ class Command:
             self.kill()
 
     def kill(self) -> None:
-        """End whatever is left of it."""
+        """Kill all remaining processes of the script."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -118,7 +118,7 @@ class Command:
 
 
 class Run:
-    """A page under way, in a folder of its own.
+    """Runs one page in its own folder.
 
     Attributes:
         seconds: How long each block took, by place.
@@ -126,7 +126,7 @@ class Run:
 
     def __init__(self, folder: Path, page: str = "") -> None:
         self.seconds: dict[str, float] = {}
-        # The README of an example is read in the example's folder, all other pages at the top.
+        # The README of an example is run in the example's folder, all other pages at the top.
         self._folder = folder / Path(page).parent if page.startswith("examples/") else folder
         self._replaced: list[tuple[str, str]] = []
         self._background: list[tuple[Block, Command]] = []
@@ -136,10 +136,10 @@ class Run:
         self._port = str(free_port())
 
     def blocks(self, blocks: list[Block]) -> None:
-        """Do what they say, in order.
+        """Run these blocks in order.
 
         Raises:
-            Failed: one did not do what the page says.
+            Failed: A block did not do what the page says.
         """
         try:
             for block in blocks:

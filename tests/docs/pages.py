@@ -1,4 +1,4 @@
-"""A page of the documentation as what can be run."""
+"""Reads a page of the documentation as blocks to run."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class PageError(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """One thing to do.
+    """One block of a page.
 
     Attributes:
         page: The page's path from the repository's root.
-        line: Where its text begins, from 1.
-        language: Of the fence; `before` and `is` for comments that stand for themselves.
-        text: What is in it.
-        marks: What comments say about it, by form.
-        file: The file it is written into; empty if none.
+        line: The line on which its text begins, counted from 1.
+        language: The language of the fence; `before` and `is` for comments that need no block.
+        text: The text of the block.
+        marks: Arguments of the comments before the block, by form of the comment.
+        file: The file that the block is written into; empty: none.
     """
 
     page: str
@@ -55,19 +55,19 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Page and line, for messages."""
+        """Return page and line, for messages."""
         return f"{self.page}:{self.line}"
 
     @property
     def commands(self) -> str:
-        """The shell script in it."""
+        """Return the shell script of the block."""
         if self.language != "console":
             return self.text
         return "".join(line[2:] + "\n" for line in self.text.splitlines() if line.startswith("$ "))
 
 
 def pages() -> list[Path]:
-    """Every page, from the repository's root, those of later times too."""
+    """Return every page, as paths from the repository's root; new pages are found too."""
     found = [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
@@ -78,11 +78,11 @@ def pages() -> list[Path]:
 
 
 def read_page(text: str, page: str) -> list[Block]:
-    """The blocks of a page in order.
+    """Return the blocks of a page in order.
 
     Raises:
-        PageError: a fence does not end, a comment is not understood or has no block, or a command stands outside of
-            fences that are run.
+        PageError: A fence does not end, a comment is not understood or has no block, or a command is outside of fences that are
+            run.
     """
     reader = _Reader(page, text.splitlines())
     reader.read()

@@ -1,4 +1,4 @@
-"""What the documentation tells its readers to do, done."""
+"""Runs the commands and programs of each page of the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each function that docs/flows.md names exists in the file that it names, and the counts are right."""
+"""Tests that each function named in docs/flows.md exists in the named file, and that the stated counts are right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COUNT: Final = re.compile(r"(\d+) functions in (\d+) files")
 
 
 def _flows() -> list[tuple[tuple[int, int], list[tuple[int, str, str]]]]:
-    """Of each flow the counts that its text states, and its rows: number, path from the root, function."""
+    """Return for each flow the counts that its text states, and its rows: number, path from the root, function."""
     flows: list[tuple[tuple[int, int], list[tuple[int, str, str]]]] = []
     folder = ""
     for line in (ROOT / "docs/flows.md").read_text().splitlines():

@@ -1,6 +1,6 @@
-"""Each enum value and each RPC of the contracts is made of words that docs/glossary.md uses.
+"""Tests that each enum value and each RPC of the protos consists of words that docs/glossary.md uses.
 
-`ReasonCode` is left out: docs/reasons.md defines each of its values.
+`ReasonCode` is excluded: docs/reasons.md defines each of its values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PLAIN: Final = frozenset(
         "watch",
     )
 )
-"""Verbs of calls, and values that are no terms of the domain."""
+"""Verbs of RPCs, and values that are no terms of the domain."""
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]*|[a-z]+")
 
@@ -72,7 +72,7 @@ def _snake(name: str) -> str:
 
 
 def names() -> list[str]:
-    """The RPCs, and the enum values without the name of their enum."""
+    """Return the names of the RPCs, and of the enum values without the prefix of their enum."""
     found = []
     for file in _files():
         messages = list(file.message_types_by_name.values())
@@ -90,12 +90,12 @@ def names() -> list[str]:
 
 
 def words(name: str) -> list[str]:
-    """The words of a name in snake case or camel case, in lower case."""
+    """Return the words of a name in snake case or camel case, in lower case."""
     return [word.lower() for part in name.split("_") for word in _WORD.findall(part)]
 
 
 def stem(word: str) -> str:
-    """A word without the endings of a plural or of a verb."""
+    """Return a word without the endings of a plural or of a verb."""
     for ending in ("ies", "ing", "ed", "es", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word.removesuffix(ending) + ("y" if ending == "ies" else "")
@@ -103,7 +103,7 @@ def stem(word: str) -> str:
 
 
 def unknown(name: str, glossary: str) -> list[str]:
-    """The words of a name that neither the glossary nor the list of plain verbs has."""
+    """Return the words of a name that are neither in the glossary nor in the list of plain verbs."""
     known = {stem(word.lower()) for word in re.findall(r"[A-Za-z]+", glossary)} | {stem(word) for word in PLAIN}
     return [word for word in words(name) if stem(word) not in known]
 

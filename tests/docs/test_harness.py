@@ -1,4 +1,4 @@
-"""The harness notices when a page is wrong."""
+"""Tests that the page runner reports each kind of error on a page."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_is_not_so_is_told(tmp_path: Path, page: str, said: str) -> None:
 
 
 def test_an_interrupt_a_background_and_a_replacement(tmp_path: Path) -> None:
-    # A shell's trap waits for the command in front, and a signal can come before that one begins: so it is a short one.
+    # A shell's trap waits for the foreground command, and the signal can arrive before that begins: so the command is short.
     wait = "while true; do sleep 0.1; done"
     page = (
         '<!-- docs: in tests "first:4650" is "127.0.0.1:{port}" -->\n\n'

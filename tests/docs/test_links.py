@@ -1,4 +1,4 @@
-"""Links between the pages lead somewhere, and the README leads to every page."""
+"""Tests that links between the pages have a target, and that the README links to every page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGES = [path.as_posix() for path in pages()]
 
 
 def links(page: str) -> list[str]:
-    """The relative links of a page."""
+    """Return the relative links of a page."""
     return [link for link in _LINK.findall((ROOT / page).read_text()) if "://" not in link]
 
 

@@ -1,1 +1,1 @@
-"""The whole cluster: real processes, real training, real kill -9."""
+"""Tests of the whole cluster: real processes, real training, real SIGKILL."""

@@ -1,4 +1,4 @@
-"""What runs of `branching/` really trained, and what each trial is when it is trained alone."""
+"""Reads what runs of `branching/` trained, and computes the states that each trial passes if it is trained alone."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LENGTH: Final = 36
 METRICS: Final = ("train_loss", "loss", "accuracy")
 
 State = tuple[str, ...]
-"""What a state at position p depends on: the values in force at 0 .. p - 1."""
+"""The state at position p: the hyperparameter values in force at positions 0 to p - 1."""
 
 
 def branching_file(
     folder: Path, log: Path, pace: float = 0.0, *, light: bool = False, held: str | Path = "", **changes: Any
 ) -> Path:
-    """The experiment in a folder of its own, with some of its top-level fields changed; runs tell what they train in `log`.
+    """Write the experiment `branching/` into a folder, with changed top-level fields; its runs record what they train in `log`.
 
-    A `light` one needs no PyTorch, and trains nothing while the file `held` is there.
+    A `light` one needs no PyTorch, and trains nothing while the file `held` exists.
     """
     log.mkdir()
     environment = {"BRANCHING_LOG": str(log), "BRANCHING_PACE": str(pace), "BRANCHING_HELD": str(held)}
@@ -40,7 +40,7 @@ def branching_file(
 
 @dataclass(frozen=True)
 class Trained:
-    """What one run trained: the positions it came to, in order, and its process."""
+    """What one run trained: its job, its process, and the positions it reached, in order."""
 
     job: str
     pid: int
@@ -48,7 +48,7 @@ class Trained:
 
 
 def trained(log: Path) -> list[Trained]:
-    """All runs that have trained something so far, in the order in which they began."""
+    """Return all runs that have trained at least one position so far, in the order in which they began."""
     found = []
     for file in sorted(log.iterdir()):
         _, job, pid = file.name.split("-")
@@ -59,33 +59,33 @@ def trained(log: Path) -> list[Trained]:
 
 
 class States:
-    """The states that trials pass, by brute force."""
+    """The states that trials pass, computed by brute force from their hyperparameters."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._values = {job.id: tuple(_values(job.hyperparameters)) for job in jobs}
         self._ends = {job.id: job.position for job in jobs}
 
     def of(self, job: str, position: int) -> State:
-        """A trial's state at a position."""
+        """Return a trial's state at a position."""
         return self._values[job][:position]
 
     def all(self) -> set[State]:
-        """Each state that some trial has passed: what must be trained, once each."""
+        """Return each state that some trial passes, which is what must be trained once."""
         return {self.of(job, p) for job, end in self._ends.items() for p in range(1, end + 1)}
 
     def partings(self, job: str) -> set[int]:
-        """How far a trial is the same as each other one."""
+        """Return the positions up to which a trial has the same states as each other trial."""
         mine = self._values[job]
         others = (values for other, values in self._values.items() if other != job)
         return {sum(1 for _ in takewhile(bool, map(eq, mine, values))) for values in others}
 
     def executed(self, runs: Sequence[Trained]) -> Counter[State]:
-        """How often runs came to each state."""
+        """Return how often runs reached each state."""
         return Counter(self.of(run.job, position) for run in runs for position in run.positions)
 
 
 def whole_curves(client: Client, experiment: Experiment) -> dict[str, Curve]:
-    """Each trial's curve from its beginning on, whoever trained it."""
+    """Return each trial's curve from its beginning, including what other trials trained for it."""
     found: dict[str, Curve] = {}
     for job in client.jobs(experiment):
         curve = found[job.id] = {}

@@ -1,4 +1,4 @@
-"""The pooled predictor, and a file that says when it was asked what."""
+"""The pooled predictor with a file that records when it was asked which question."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hopyard_curves.pooled import PooledPredictor
 
 
 class Recorded(PooledPredictor):
-    """Writes a line for each question before it answers it.
+    """Appends a line with time and seed of each question to a file before it answers.
 
     Args:
-        log: The file, of all processes.
-        seconds: How long an answer takes, at least.
+        log: The file, which all processes share.
+        seconds: The least time that an answer takes.
     """
 
     def __init__(self, log: str, seconds: float = 0.0, **parameters: Any) -> None:

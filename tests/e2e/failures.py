@@ -1,4 +1,4 @@
-"""A trainer that goes wrong in every way a test can ask for, and experiments of it."""
+"""A trainer that can fail in every manner that a test needs, and experiments of it."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ TRAINER = textwrap.dedent(
 
 
 def experiment(folder: Path, fail: object = "no", *, length: int = 6, **changes: Any) -> Path:
-    """An experiment file whose jobs go wrong so; its trainer lies beside it.
+    """Write an experiment file, with its trainer beside it, whose jobs fail as `fail` says; return the file.
 
     Args:
-        folder: Where to write it.
-        fail: How; several ways are one job each.
+        folder: The folder to write to.
+        fail: The kind of failure; a list gives one job for each kind.
         length: Iterations of a job.
-        changes: Top-level fields of the file; those of `space` and `stop` are added to what stands there.
+        changes: Top-level fields of the file; those of `space` and `stop` are merged with the present ones.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(TRAINER)
@@ -121,12 +121,12 @@ def experiment(folder: Path, fail: object = "no", *, length: int = 6, **changes:
 
 
 def curve(statistics: list[Statistic]) -> list[tuple[int, float]]:
-    """Positions and values in the order in which they were recorded."""
+    """Return positions and values in the order in which they were recorded."""
     return [(one.report.position, one.report.metrics["x"]) for one in statistics]
 
 
 def alone(folder: Path, hyperparameters: Mapping[str, Any], until: int) -> list[tuple[int, float]]:
-    """The curve of an undisturbed run off the cluster."""
+    """Return the curve of an uninterrupted run without a cluster."""
     spec = importlib.util.spec_from_file_location("walk_alone", folder / "train.py")
     assert spec is not None
     assert spec.loader is not None

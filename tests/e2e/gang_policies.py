@@ -8,9 +8,9 @@ from hopyard.policy import CONTINUE, Cluster, Decision, IterationFinish, Policy,
 
 
 class Gangs(Policy):
-    """Trains each job on `size` slots, in stretches of `stretch` units (0: to its end).
+    """Trains each job on `size` slots, in stretches of `stretch` units (0: up to its end).
 
-    Each stretch of a job begins on another slot than the one before, with ranks on as many nodes as there are.
+    Each stretch of a job has another first slot than the stretch before, with ranks on as many nodes as possible.
     """
 
     def __init__(self, size: int = 2, stretch: int = 0) -> None:
@@ -33,7 +33,7 @@ class Gangs(Policy):
             cluster.start_job(job.id, [m.id for m in chosen], until=until, allowed=until)
 
     def _choose(self, idle: Sequence[SlotView], last: str) -> list[SlotView]:
-        """Slots by turns from each node, the first one not the job's last first one if that can be."""
+        """Return slots from each node in turn; if possible, the first one is not the job's first slot of its last stretch."""
         turns: list[tuple[int, bool, str]] = []
         slots = {slot.id: slot for slot in idle}
         for node in sorted({slot.node for slot in idle}):

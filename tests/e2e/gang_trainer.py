@@ -1,11 +1,11 @@
-"""A trainer that needs all its ranks in every iteration: each has a part of the data, and they add up their gradients.
+"""A trainer that needs all its ranks in every iteration: each has a part of the data, and they sum their gradients.
 
-Only `lr` decides what is trained, so that disturbed and undisturbed trainings can be compared.
+Only `lr` affects the result, so that the curves of interrupted and uninterrupted trainings can be compared.
 
-Hyperparameters: `lr`, and for tests `seconds` (of an iteration, until the file `enough` is there), `late` (the position from which
-on an iteration takes five seconds until then), `misdeed` (what `culprit`, a
-rank, does in the iteration that ends at position `at`: raise, kill, sleep) and `once` (a file that is made then: with it there,
-nothing happens).
+Hyperparameters: `lr`, and for tests: `seconds` (length of an iteration until the file `enough` exists), `late` (the position
+from which an iteration takes five seconds until then), `misdeed` (what the rank
+`culprit` does in the iteration that ends at position `at`: raise, kill, sleep) and `once` (a file that is created then; if it
+exists, the misdeed does not happen).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hopyard import Trainer
 FEATURES = 4
 POINTS = 48
 LIMIT = 150.0
-"""Seconds to wait for another rank: it bounds a hang."""
+"""Limit for waiting on another rank, in seconds."""
 
 
 class Linear(Trainer):
@@ -46,7 +46,7 @@ class Linear(Trainer):
         self.meet()
 
     def meet(self) -> None:
-        """Rank 0 listens at the rendezvous; the others connect."""
+        """Connect the ranks: rank 0 listens at the rendezvous address, the others connect to it."""
         self.others: list[socket.socket] = []
         host, _, port = self.context.rendezvous.rpartition(":")
         if self.context.world_size == 1:
@@ -108,7 +108,7 @@ class Linear(Trainer):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def added(self, values: Sequence[float]) -> Sequence[float]:
-        """The values of all ranks added up, in order of rank: the same bits on each."""
+        """Return the sum of the values of all ranks, added in order of rank: the same bits on each."""
         layout = f"{len(values)}d"
         size = struct.calcsize(layout)
         if self.context.rank:

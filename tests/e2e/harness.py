@@ -1,4 +1,4 @@
-"""A cluster of real processes in a temporary directory, and what training alone would have given."""
+"""A cluster of real processes in a temporary directory, and the curves of the same trainings without a cluster."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ SOFTMAX = Path(__file__).parent / "softmax"
 
 
 def softmax_file(folder: Path, **changes: Any) -> Path:
-    """A cheap experiment (`softmax/`) in a folder of its own, with some of its top-level fields changed.
+    """Write a cheap experiment (`softmax/`) into a folder, with changed top-level fields; return its file.
 
-    SOFTMAX_PACE in its agents' environment slows each iteration down, until the file that SOFTMAX_ENOUGH names is there;
-    SOFTMAX_HELD says which jobs go how far before that, SOFTMAX_LATE from where on they are slow.
+    Environment variables of its agents slow it down until the file that SOFTMAX_ENOUGH names exists: SOFTMAX_PACE slows each
+    iteration, SOFTMAX_HELD limits the positions of jobs, and SOFTMAX_LATE is the position from which iterations are slow.
     """
     return experiment_copy(SOFTMAX, folder, changes)
 
 
 def experiment_copy(source: Path, folder: Path, changes: Mapping[str, Any], code: str = "train.py") -> Path:
-    """The experiment of a folder with its code in another folder, with some of its top-level fields changed."""
+    """Copy an experiment and its code to another folder, with changed top-level fields; return its file."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(source / code, folder / "train.py")
     spec = yaml.safe_load((source / "experiment.yaml").read_text())
@@ -48,7 +48,7 @@ def experiment_copy(source: Path, folder: Path, changes: Mapping[str, Any], code
 
 
 class Processes:
-    """The services of one data directory: the embedded three in one process, agents in their own."""
+    """The services of one data directory: AppStat, hpgen and the scheduler in one process, and agents in their own."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -56,7 +56,7 @@ class Processes:
         self.scheduler = ""
 
     async def start_scheduler(self, *options: str) -> str:
-        """Starts AppStat, generators and scheduler, with further options."""
+        """Start AppStat, hpgen and the scheduler with further command-line options; return the scheduler's address."""
         service = scheduler_service(self.data)
         service = replace(service, arguments=(*service.arguments, *options))
         process = self.running["scheduler"] = ServiceProcess(service, self.data / "logs")
@@ -65,7 +65,7 @@ class Processes:
         return self.scheduler
 
     async def start_agent(self, node: str, slots: int = 1, *options: str) -> None:
-        """Starts a node agent, with further options of its command."""
+        """Start a node agent with further command-line options."""
         service = agent_service(self.data / node, self.scheduler, slots, node)
         service = replace(service, arguments=(*service.arguments, *options))
         process = self.running[node] = ServiceProcess(service, self.data / "logs")
@@ -73,7 +73,7 @@ class Processes:
         await process.ready(HANG_SECONDS)
 
     async def stop(self) -> None:
-        """Stops all, agents first."""
+        """Stop all services, agents first."""
         for name in sorted(self.running, key=lambda n: n == "scheduler"):
             await self.running[name].stop(60)
         self.running.clear()
@@ -81,7 +81,7 @@ class Processes:
 
 @asynccontextmanager
 async def cluster(data: Path, nodes: Mapping[str, int], *options: str) -> AsyncIterator[tuple[Processes, AsyncClient]]:
-    """A cluster in which these nodes with so many slots are up, and a client of it; the options are the scheduler's."""
+    """Context manager of a cluster with these nodes and numbers of slots, and a client; `options` are the scheduler's."""
     os.environ["PYTHONPATH"] = str(REPOSITORY)
     processes = Processes(data)
     try:
@@ -89,7 +89,7 @@ async def cluster(data: Path, nodes: Mapping[str, int], *options: str) -> AsyncI
         for node, slots in nodes.items():
             await processes.start_agent(node, slots)
         async with AsyncClient(server=processes.scheduler) as client:
-            await _up(client, nodes)  # An agent serves before it has said hello to the scheduler.
+            await _up(client, nodes)  # An agent serves requests before its session with the scheduler begins.
             yield processes, client
     finally:
         await processes.stop()
@@ -97,7 +97,7 @@ async def cluster(data: Path, nodes: Mapping[str, int], *options: str) -> AsyncI
 
 async def _up(client: AsyncClient, nodes: Collection[str]) -> None:
     async with asyncio.timeout(HANG_SECONDS):
-        while sum(node.state is NodeState.UP for node in await client.nodes()) < len(nodes):  # noqa: ASYNC110 - others' doing
+        while sum(node.state is NodeState.UP for node in await client.nodes()) < len(nodes):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 
 
@@ -114,15 +114,15 @@ for index, (hyperparameters, seed) in enumerate(configurations):
 """
 
 Curve = dict[int, dict[str, str]]
-"""Metrics by position, bit for bit: as hexadecimal floats."""
+"""Metrics by position, as hexadecimal floats, so that they are compared bit for bit."""
 
 
 def all_trained_alone(
     folder: Path, configurations: Sequence[Mapping[str, Any]], until: int, trainer: str, keep: Path | None = None
 ) -> list[Curve]:
-    """The curve of each configuration, trained off the cluster without interruption, in order.
+    """Return the curve of each configuration, trained without a cluster and without interruption, in order.
 
-    The last snapshot of each is kept in the folder of its number, below `keep`.
+    The last snapshot of each is saved in `keep`, in a folder named by the number of the configuration.
     """
     seeded = [(dict(one), configuration_seed(0, one)) for one in configurations]
     arguments = json.dumps([trainer, until, seeded, keep and str(keep)])

@@ -1,4 +1,4 @@
-"""Killing the processes of a cluster at random moments, and what must be the same afterwards as if nobody had."""
+"""Kills processes of a cluster at random moments, and reads the results that must not depend on the kills."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ SERVICES: Final = ("scheduler", "appstat", "hpgen", "agent-node1", "agent-node2"
 KILLS: Final = Counter(
     {"scheduler": 4, "appstat": 4, "hpgen": 3, "agent-node1": 2, "agent-node2": 2, "runner": 4, "up": 1}
 )
-"""Twenty; `up` gives a service up that dies five times in a minute."""
+"""Twenty kills; `hopyard up` stops when a service dies five times in a minute."""
 
 EACH: Final = Counter(
     {"scheduler": 2, "appstat": 1, "hpgen": 1, "agent-node1": 1, "agent-node2": 1, "runner": 2, "up": 1}
 )
-"""Nine: enough where others show the twenty."""
+"""Nine kills, for tests that need fewer than the twenty of another test."""
 
 SLOTS: Final = 2
 """Slots of each of the two agents."""
@@ -45,14 +45,14 @@ Row = tuple[Any, ...]
 
 
 class Disturbed:
-    """A cluster under `hopyard up` whose processes are killed, by a plan that a seed makes.
+    """A cluster under `hopyard up` whose processes are killed by a plan that is drawn with a seed.
 
     Args:
-        data: Its data directory.
-        seed: Of the plan: who is killed in which order, how far the training has come then, and how long after that.
-        pace: Seconds that an iteration lasts at least, until the last kill is done.
-        victims: Who is killed, how often.
-        held: Up to the last kill, JOB:POSITION: this job and those made after it go no further than there.
+        data: The data directory.
+        seed: Seed of the plan: the order of the victims, the progress at each kill, and the delay after it.
+        pace: The least seconds of an iteration until the last kill.
+        victims: The processes to kill, with the number of kills of each.
+        held: JOB:POSITION: until the last kill, this job and later ones train no further than this position.
     """
 
     def __init__(self, data: Path, seed: int, pace: float, victims: Counter[str] = KILLS, held: str = "") -> None:
@@ -72,20 +72,20 @@ class Disturbed:
 
     @property
     def server(self) -> str:
-        """The scheduler's address, the same in all its lives."""
+        """Return the scheduler's address, which is the same after each restart."""
         return f"127.0.0.1:{self._port}"
 
     def _new(self) -> Up:
         return Up(self.data, port=self._port, slots=SLOTS, **self._environment)
 
     def wait_up(self) -> None:
-        """Until all of it serves."""
+        """Wait until all services serve."""
         self.up.wait_for(IS_UP)
 
     def disturb(self, progress: Callable[[], int], until: int) -> None:
-        """Kill all victims, the last one when the training has come to `until`, at the latest.
+        """Kill all victims, the last one at a progress of `until` at the latest.
 
-        Some strike one after the other, when the one before is not over yet; the others at a progress that is drawn.
+        Some kills follow the one before after a short delay; the others happen at a random progress.
         """
         plan = sorted(self.victims.elements())
         self._rng.shuffle(plan)
@@ -99,7 +99,7 @@ class Disturbed:
             self.killed.append(f"{time.monotonic() - self._began:.1f} s: {victim}")
 
     def let_go(self) -> None:
-        """What is left of the training needs no more time than it takes."""
+        """Let the rest of the training run at full speed."""
         (self.data / "enough").touch()
 
     def _kill(self, victim: str) -> None:
@@ -116,7 +116,7 @@ class Disturbed:
             os.kill(pid, signal.SIGKILL)
 
     def _runners(self) -> list[int]:
-        """The training processes, sorted; some is waited for."""
+        """Return the sorted ids of the training processes; wait until there is at least one."""
         end = time.monotonic() + HANG_SECONDS
         while time.monotonic() < end:
             found = []
@@ -124,24 +124,24 @@ class Disturbed:
                 try:
                     found += [p.pid for p in psutil.Process(self.up.wait_serving(agent)).children()]
                 except psutil.NoSuchProcess:
-                    continue  # it just died; `up` has not said so yet
+                    continue  # It has just died, and `up` has not reported it yet.
             if found:
                 return sorted(found)
             time.sleep(0.05)
         raise AssertionError("nobody trains")
 
     def stop(self) -> None:
-        """End it as Ctrl-C does."""
+        """End the cluster as Ctrl-C does."""
         if self.up.process.poll() is None:
             self.up.stop()
 
     def story(self) -> str:
-        """For whoever wants to see it again: the seed, who was killed when, and what `up` said."""
+        """Return what is needed to repeat a failure: the seed, the kills with their times, and the output of `up`."""
         return f"seed {self.seed}: killed {self.killed}\n" + "".join(self.up.said)
 
 
 def _killed(pid: int) -> bool:
-    """End a process at once; answers whether it was still there."""
+    """Kill a process; return whether it still existed."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -150,7 +150,7 @@ def _killed(pid: int) -> bool:
 
 
 def progress_of(client: Client, experiment: Experiment) -> Callable[[], int]:
-    """Positions trained so far, all jobs together; what is trained again after a loss counts once."""
+    """Return a function that returns the positions trained so far by all jobs; repeated training counts once."""
     furthest: dict[str, int] = {}
 
     def progress() -> int:
@@ -162,7 +162,7 @@ def progress_of(client: Client, experiment: Experiment) -> Callable[[], int]:
 
 
 def table(client: Client, experiment: Experiment) -> list[Row]:
-    """The final table: what was trained and what came of it, without times, attempts and slots."""
+    """Return the final table: what was trained and its results, without times, attempts and slots."""
     return [
         (
             job.id,
@@ -178,7 +178,7 @@ def table(client: Client, experiment: Experiment) -> list[Row]:
 
 
 def curves(client: Client, experiment: Experiment) -> dict[str, Curve]:
-    """Each job's recorded curve; a position that is missing or recorded twice is an error."""
+    """Return each job's recorded curve; fail if a position is missing or recorded twice."""
     found = {}
     for job in client.jobs(experiment.id):
         reports = [statistic.report for statistic in client.statistics(experiment.id, job.id)]
@@ -193,11 +193,11 @@ def _exact(value: float | None) -> str:
 
 
 Command = tuple[str, str, RunKey, int]
-"""A command by its kind, its node, its channel and its number there."""
+"""A command: its kind, its node, its channel and its number there."""
 
 
 async def sent(server: str, experiment: Experiment) -> set[Command]:
-    """The commands that follow from the journal, applied again to a core of its own."""
+    """Return the commands that follow from the journal, by replaying it in a new engine."""
     core = Core()
     found: set[Command] = set()
     async with opened(server, None, experiment.id, "a test") as source:
@@ -210,20 +210,20 @@ async def sent(server: str, experiment: Experiment) -> set[Command]:
 
 
 def carried_out(data: Path, node: str) -> list[Command]:
-    """The commands that the agents of a node have carried out in all their lives, in order."""
+    """Return the commands that the agent of a node carried out in all its incarnations, in order."""
     lines = (data / f"agent-{node}" / "logs" / "commands.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     return [(line["kind"], node, RunKey(*line["run"]), line["sequence"]) for line in found]
 
 
 def replayed(server: str, experiment: Experiment) -> dict[str, Any]:
-    """What `hopyard replay` says."""
+    """Return the JSON output of `hopyard replay`."""
     found: dict[str, Any] = json.loads(command("replay", experiment.id, "--server", server, "--json"))
     return found
 
 
 def command(*arguments: str) -> str:
-    """What a command prints, which it must do without an error."""
+    """Run a command that must succeed, and return its output."""
     given = [sys.executable, "-m", "hopyard.cli.main", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(given, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, env=environment)

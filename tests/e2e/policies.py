@@ -1,4 +1,4 @@
-"""Policies that make the cluster do what a test wants to see."""
+"""Policies that make a cluster do what a test must observe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopyard.policy import (
 
 
 class Mover(Policy):
-    """Trains each job in stretches, never two of them on the same node: every stretch begins with a snapshot from elsewhere."""
+    """Trains each job in stretches on changing nodes, so that each stretch begins with a snapshot from another node."""
 
     def __init__(self, stretch: int = 3) -> None:
         self._stretch = stretch
@@ -40,10 +40,10 @@ class Mover(Policy):
 
 
 class Halving(Policy):
-    """Asynchronous halving: at a rung a job goes on if it is among the better half of what was reported there so far.
+    """Asynchronous halving: a job continues beyond a rung if it is in the better half of the values reported there so far.
 
-    Another order of arrival gives other decisions. The others are suspended, and promoted once so much worse was reported that
-    they belong to the better half; every third of them, counted as they come, is ended for good.
+    The decisions depend on the order of arrival. The other jobs are suspended, and are promoted once they belong to the better half
+    because enough worse values were reported; every third of them, in the order of their reports, is terminated.
     """
 
     def __init__(self, rungs: Sequence[int] = (2, 4, 8)) -> None:
@@ -78,7 +78,7 @@ class Halving(Policy):
             cluster.suspend_job(job)
 
     def _next(self, cluster: Cluster) -> str | None:
-        """The idle job that has come furthest among those that may go on: on their way to a rung, or promoted now."""
+        """Return the idle job with the highest position among those on their way to a rung or promotable now; None: there is none."""
         for job in sorted(cluster.idle_jobs(), key=lambda job: (-self._target.get(job.id, 0), job.ordinal)):
             target = self._target.setdefault(job.id, self._rungs[0])
             if job.high_water >= target and self._promotable(target, job.id):
@@ -97,7 +97,7 @@ class Halving(Policy):
 
 
 class Interrupter(Policy):
-    """Suspends each job when it first reaches one of these positions, and starts it again at once."""
+    """Suspends each job when it first reaches one of the positions `at`, and starts it again at once."""
 
     def __init__(self, at: Sequence[int] = (2, 4)) -> None:
         self._at = frozenset(at)

@@ -1,4 +1,4 @@
-"""Services as processes of their own, each with its options: what `hopyard up` does, in a test's hands."""
+"""Services as processes, each with its own options, which a test starts and stops as `hopyard up` does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.timing import HANG_SECONDS
 
 
 class Services:
-    """Started one by one, all stopped at the end, the youngest first."""
+    """Services that are started one by one; all are stopped at the end, the last started first."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -22,7 +22,7 @@ class Services:
         os.environ["PYTHONPATH"] = str(REPOSITORY)
 
     async def start(self, name: str, service: str, *arguments: str, **environment: str) -> str:
-        """Start a service (such as "scheduler") in a folder with a name of its own; answers its address once it serves."""
+        """Start a service (such as "scheduler") in the folder `name`; return its address once it serves."""
         folder = self.data / name
         folder.mkdir(parents=True, exist_ok=True)
         address = "agent" if service == "nodeagent" else service
@@ -34,17 +34,17 @@ class Services:
         return await process.ready(HANG_SECONDS)
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Send a service a signal."""
+        """Send a signal to a service."""
         os.kill(self.pid(name), number)
 
     def pid(self, name: str) -> int:
-        """A service's process."""
+        """Return the process id of a service."""
         pid = self.running[name].pid
         assert pid is not None
         return pid
 
     def said(self, name: str) -> str:
-        """What a service said so far, in all its lives."""
+        """Return the log of a service, including earlier starts."""
         return (self.data / "logs" / f"{name}.log").read_text()
 
     async def __aenter__(self) -> Self:

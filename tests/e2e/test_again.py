@@ -1,4 +1,4 @@
-"""`hopyard replay --execute`: an experiment trained again from its journal gives the same bits, and what does not is named."""
+"""Tests of `hopyard replay --execute`: repeated training from the journal gives the same bits, and differences are named."""
 
 from __future__ import annotations
 

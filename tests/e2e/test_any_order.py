@@ -1,4 +1,4 @@
-"""Each service runs alone, and they may be started in any order."""
+"""Tests that each service runs as a separate process, and that services may start in any order."""
 
 from __future__ import annotations
 

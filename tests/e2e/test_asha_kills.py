@@ -1,4 +1,4 @@
-"""`asha` while the scheduler is killed twice: every promotion is Algorithm 2's, and costs no training."""
+"""Test of `asha` while the scheduler is killed twice: promotions follow Algorithm 2, and no training is lost."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ JOBS = 45
 ETA = 3
 RUNGS = (1, 3, 9, 27)
 KILLED_AT = (20, 70)
-"""Positions trained, all jobs together, when the scheduler is killed."""
+"""Positions trained by all jobs together at which the scheduler is killed."""
 
 HELD = 40
-"""This job and those after it train nothing before the last kill. The 39 others train 39 + 13 * 2 + 4 * 6 + 18 = 107 positions."""
+"""This job and later ones train nothing before the last kill. The 39 others train 39 + 13 * 2 + 4 * 6 + 18 = 107 positions."""
 
 
 def run(up: Up, client: Client, file: Path, enough: Path) -> Experiment:
-    """The experiment to its end, with the scheduler killed on the way."""
+    """Run the experiment to its end and kill the scheduler on the way."""
     experiment = client.create(file)
     progress = kills.progress_of(client, experiment)
     for moment in KILLED_AT:
@@ -53,18 +53,18 @@ def run(up: Up, client: Client, file: Path, enough: Path) -> Experiment:
 
 
 def carried_out(data: Path) -> list[kills.Command]:
-    """What the agents of both nodes have carried out so far."""
+    """Return the commands that the agents of both nodes have carried out so far."""
     return [command for node in ("node1", "node2") for command in kills.carried_out(data, node)]
 
 
 async def journal(server: str, experiment: Experiment) -> list[Event]:
-    """The experiment's events."""
+    """Return the experiment's events."""
     async with opened(server, None, experiment.id, "a test") as source:
         return [event async for _, event in source.read()]
 
 
 def judged(events: list[Event]) -> tuple[Judge, Bracket]:
-    """The journal, judged; and the bracket as Algorithm 2 has it after these events."""
+    """Check the journal; return the checker, and the bracket after these events."""
     bracket = Bracket(RUNGS, ETA, width=JOBS)
     judge = Judge([bracket], "accuracy")
     judge.follow(events)
@@ -72,7 +72,7 @@ def judged(events: list[Event]) -> tuple[Judge, Bracket]:
 
 
 def shown(server: str, experiment: Experiment, *options: str) -> list[dict[str, Any]]:
-    """What `hopyard rungs` shows, as the judge would say it."""
+    """Return the rungs that `hopyard rungs` shows, in the form of `known`."""
     document = json.loads(kills.command("rungs", experiment.id, "--server", server, "--json", *options))
     assert document["decisions_equal"] is True
     return [
@@ -86,7 +86,7 @@ def shown(server: str, experiment: Experiment, *options: str) -> list[dict[str, 
 
 
 def known(bracket: Bracket) -> list[dict[str, Any]]:
-    """What the judge says."""
+    """Return the rungs that the checker derives."""
     return [
         {"position": position, "values": values, "promoted": set(promoted)}
         for position, values, promoted in zip(bracket.positions, bracket.values, bracket.promoted, strict=True)
@@ -108,15 +108,15 @@ async def test_each_promotion_is_algorithm_2_s_and_costs_no_training(tmp_path: P
             experiment = run(up, client, file, enough)
             assert experiment.state is ExperimentState.COMPLETED
             jobs, curves = client.jobs(experiment.id), kills.curves(client, experiment)
-        # What agents carried out is what the journal says, once each.
+        # Agents carried out exactly the commands of the journal, once each.
         end = time.monotonic() + HANG_SECONDS
         while (sent := await kills.sent(server, experiment)) - set(done := carried_out(data)):
-            assert time.monotonic() < end, sent - set(done)  # An agent may be behind by the last command.
+            assert time.monotonic() < end, sent - set(done)  # An agent may not have carried out the last command yet.
             await asyncio.sleep(0.1)
         assert [command for command, times in Counter(done).items() if times > 1] == []
         assert set(done) == sent
         assert kills.replayed(server, experiment)["decisions_equal"] is True
-        # Each promotion is what Algorithm 2 would have done then, and `hopyard rungs` shows it so at any event.
+        # Each promotion is the one that Algorithm 2 makes, and `hopyard rungs` shows the same at any event.
         events = await journal(server, experiment)
         judge, bracket = judged(events)
         assert (len(judge.found.grown), judge.found.left) == (JOBS, [])
@@ -128,7 +128,7 @@ async def test_each_promotion_is_algorithm_2_s_and_costs_no_training(tmp_path: P
             up.stop()
     with pytest.raises(Violation):
         Judge([Bracket(RUNGS, ETA + 1)], "accuracy").follow(events)
-    # Whoever was promoted has trained as if nobody had interrupted it.
+    # Promoted jobs have the same curves as without interruption.
     promoted = {job for job, _ in judge.found.promotions}
     alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], RUNGS[-1], "Softmax")
     for job, curve in zip(jobs, alone, strict=True):

@@ -1,4 +1,4 @@
-"""What cannot be run is refused in one clear message, by the command line and by the cluster, which goes on."""
+"""Tests that invalid input is refused with one clear message by the command line and by the cluster, which continues to work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hopyard(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data directory of a live cluster that all cases share."""
+    """The data directory of a live cluster that all cases share; at the end a valid experiment must complete on it."""
     folder = tmp_path_factory.mktemp("cluster") / "data"
     with Client.local(folder, slots=2) as client:
         yield folder
@@ -141,14 +141,14 @@ def archive(*names: str, link: str = "") -> bytes:
 
 
 def bomb() -> bytes:
-    """An archive that says that it holds more than a bundle may."""
+    """Return an archive whose header announces more bytes than a bundle may have."""
     member = tarfile.TarInfo("weights.bin")
     member.size = 1_100_000_000
     return zstandard.compress(member.tobuf())
 
 
 def left_behind(data: Path, sha256: str) -> list[str]:
-    # Not with rglob: an agent deletes folders of earlier runs meanwhile.
+    # Not with rglob: an agent may delete folders of earlier runs at the same time.
     found = [name for _, folders, files in os.walk(data) for name in (*folders, *files)]
     return [name for name in found if name == "escaped" or sha256 in name]
 
@@ -166,7 +166,7 @@ def left_behind(data: Path, sha256: str) -> list[str]:
 async def test_a_bundle_that_somebody_made_by_hand_is_refused_by_the_agent(
     server: str, data: Path, tmp_path: Path, content: bytes, says: str
 ) -> None:
-    """Only Hopyard's own client packs as it should; the agent trusts nobody."""
+    """Show that the agent checks bundles itself, since any client can store one."""
     sha256 = hashlib.sha256(content).hexdigest()
     text = experiment(tmp_path / "code").read_text()
     async with channel(server) as connection:

@@ -1,4 +1,4 @@
-"""Programs that are no trainers, through all services: scripts with one line of Hopyard, and programs that know nothing of it."""
+"""Tests of programs that are no trainers, through all services: scripts that call Hopyard, and programs in log mode."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ BEGIN {
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A cluster that all cases share."""
+    """A client of a cluster that all cases share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(REPOSITORY))
         with Client.local(tmp_path_factory.mktemp("cluster") / "data", slots=2) as made:
@@ -79,7 +79,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def train(client: Client, folder: Path, code: str, **spec: Any) -> tuple[Experiment, list[Job]]:
-    """An experiment with `code` as its train.py, from its beginning to its end."""
+    """Run an experiment with `code` as its train.py to its end; return it and its jobs."""
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(textwrap.dedent(code))
     fields: dict[str, Any] = {
@@ -95,7 +95,7 @@ def train(client: Client, folder: Path, code: str, **spec: Any) -> tuple[Experim
 
 
 def curve(client: Client, job: Job, metric: str = "accuracy") -> list[str]:
-    """The metric of a job, position by position, bit for bit."""
+    """Return the metric of a job by position, as hexadecimal floats."""
     reports = [statistic.report for statistic in client.statistics(job.experiment, job.id)]
     assert [report.position for report in reports] == list(range(1, len(reports) + 1))
     return [report.metrics[metric].hex() for report in reports]
@@ -114,7 +114,7 @@ def test_a_script_with_one_line_is_tuned_and_ends_by_itself(client: Client, tmp_
 
 
 def alone(folder: Path, job: Job) -> list[str]:
-    """What the script trains off the cluster, without interruption."""
+    """Return what the script trains without a cluster and without interruption."""
     seed = configuration_seed(0, job.hyperparameters)
     variables = {"HOPYARD_HYPERPARAMETERS": json.dumps(job.hyperparameters), "HOPYARD_SEED": str(seed)}
     command = [sys.executable, "train.py", "--checkpoint"]
@@ -142,7 +142,7 @@ def test_a_script_that_is_suspended_and_resumed_trains_the_same_bits(
         assert curve(client, job) == alone(tmp_path / "code", job)
         log = b"".join(chunk.data for chunk in client.logs(job.experiment, job.id)).decode()
         trained = [int(line.split()[1]) for line in log.splitlines() if line.startswith("trained")]
-        # Without a checkpoint its processes go on, or it begins again each time.
+        # Without a checkpoint its processes continue from a process snapshot, or it begins again each time.
         assert trained == ([1, 2, 3, 4, 5, 6] if provider == "auto" else [1, 2, 1, 2, 3, 4, 1, 2, 3, 4, 5, 6])
         assert log.count("hopyard: restored at") == (0 if checkpoint or provider != "auto" else 2)
 

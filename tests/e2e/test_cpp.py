@@ -1,4 +1,4 @@
-"""A trainer in C++ as the jobs of an experiment: suspended again and again, in both ways, it trains what it trains alone."""
+"""Tests of a C++ trainer as jobs of an experiment: repeatedly suspended with both providers, it trains the same as alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOBS = 4
 
 
 def experiment(folder: Path, programs: Programs, **changes: Any) -> Path:
-    """The example with its program and its data in a folder of its own, with some top-level fields changed."""
+    """Write the example with its program and its data into a folder, with changed top-level fields; return its file."""
     (folder / "build").mkdir(parents=True)
     shutil.copy(programs.digits, folder / "build" / "digits")
     shutil.copy(EXAMPLE / ".hopyardignore", folder)
@@ -45,7 +45,7 @@ def experiment(folder: Path, programs: Programs, **changes: Any) -> Path:
 
 
 def alone(folder: Path, job: Job) -> list[dict[str, float]]:
-    """What the program trains off the cluster, without interruption, to the last bit."""
+    """Return the metrics that the program reports without a cluster and without interruption."""
     seed = configuration_seed(0, job.hyperparameters)
     variables = {"HOPYARD_HYPERPARAMETERS": json.dumps(job.hyperparameters), "HOPYARD_SEED": str(seed)}
     done = subprocess.run(
@@ -62,7 +62,7 @@ def alone(folder: Path, job: Job) -> list[dict[str, float]]:
 
 
 async def need_equal_curves(client: AsyncClient, experiment_id: str, folder: Path) -> list[Job]:
-    """Check that all jobs are complete, and that each has trained what it trains alone; returns them."""
+    """Check that all jobs are complete, and that each has trained the same as alone; return them."""
     ended = await client.wait(experiment_id, timeout=PATIENCE)
     jobs = await client.jobs(experiment_id)
     assert ended.state is ExperimentState.COMPLETED
@@ -87,7 +87,7 @@ async def test_a_trainer_in_cpp_is_suspended_and_resumed_at_barriers(
     async with cluster(data, {"a": 1, "b": 1}) as (_, client):
         created = await client.create(file)
         jobs = await need_equal_curves(client, created.id, file.parent)
-        # In each round the two slots keep two jobs from the one before, at most; the others are resumed.
+        # In each round the two slots retain at most two jobs of the round before; the others are resumed.
         assert sum(job.attempt for job in jobs) >= JOBS + (JOBS - 2) * (EPOCHS - 1), [job.attempt for job in jobs]
         assert {snapshot.provider for job in jobs for snapshot in job.snapshots} == {provider}
 
@@ -101,7 +101,7 @@ REASONS = {
 
 
 def counting(folder: Path, programs: Programs, kinds: list[str], stop: dict[str, Any]) -> Path:
-    """An experiment of the counter, with a job for each kind of what it does in its third iteration."""
+    """Write an experiment of the counter; each job does another of `kinds` in its third iteration. Return its file."""
     folder.mkdir()
     shutil.copy(programs.counter, folder / "counter")
     spec = {
@@ -119,7 +119,7 @@ def counting(folder: Path, programs: Programs, kinds: list[str], stop: dict[str,
 
 async def test_what_goes_wrong_in_a_cpp_trainer_is_told_as_the_reason_of_its_job(cpp: Programs, tmp_path: Path) -> None:
     seconds = scaled(3.0)
-    # The limit stands in an experiment of its own: on a busy host so short a one may hit any iteration.
+    # The limit has its own experiment: on a busy host so short a limit may end any iteration.
     stop = {"max_iterations": 4, "max_failures": 0}
     file = counting(tmp_path / "code", cpp, [*REASONS, "nan", "finish"], stop)
     hanging = counting(tmp_path / "hanging", cpp, ["hang"], {**stop, "iteration_timeout": f"{seconds}s"})

@@ -1,4 +1,4 @@
-"""Partitioned data from the command line, with real processes: cut, registered, trained on, a node killed and back, dropped."""
+"""Test of partitioned data on the command line with real processes: split, register, train, lose a node, and remove."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ unit: units
 
 
 def hopyard(*words: str, code: int = 0) -> str:
-    """Runs the command; answers what it printed."""
+    """Run the command, which must exit with `code`; return its standard output, or its standard error if `code` is not 0."""
     done = subprocess.run(
         [sys.executable, "-m", "hopyard.cli.main", *words], capture_output=True, text=True, check=False
     )
@@ -78,15 +78,15 @@ async def command(*words: str, code: int = 0) -> str:
 
 
 async def states(server: str) -> dict[str, str]:
-    """How the replicas stand, by "partition@node"."""
+    """Return the states of the replicas by "partition@node"."""
     shown: Any = json.loads(await command("data", "show", "numbers", "--json", "--server", server))
     return {f"{one['name']}@{two['node']}": two["state"] for one in shown["partitions"] for two in one["replicas"]}
 
 
 async def waits(client: AsyncClient, words: str) -> None:
-    """Until the experiment says why it waits."""
+    """Wait until the experiment's reason contains `words`."""
     async with asyncio.timeout(HANG_SECONDS):
-        while words not in (await client.experiments())[0].reason:  # noqa: ASYNC110 - others' doing
+        while words not in (await client.experiments())[0].reason:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.1)
 
 

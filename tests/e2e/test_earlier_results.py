@@ -1,4 +1,4 @@
-"""What an experiment trained serves the predictions of the next one, in a data directory that was closed and opened again."""
+"""Test that an experiment serves the predictions of the next one, after the data directory was closed and opened again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENT = "tests.integration.scheduler.prediction_policies:Patient"
 
 
 async def expected(data: Path, file: Path) -> set[float]:
-    """Run an experiment in a cluster of its own life, and answer what was predicted."""
+    """Run an experiment in a newly started cluster, and return the last predicted means."""
     async with cluster(data, {"n": 2}) as (processes, client):
         ended = await client.wait(await client.create(file), timeout=200)
         assert ended.state is ExperimentState.COMPLETED, ended.reason

@@ -1,4 +1,4 @@
-"""A job that trains on one slot and on two by turns, as others come and go, with real processes."""
+"""Tests of a job that trains on one slot and on two in turn, as other experiments start and end, with real processes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def elastic_file(folder: Path, trainer: str = "train.py:Regression", **policy: A
 
 
 def alone(scratch: Path, until: int) -> dict[int, float]:
-    """What one process trains that nothing happens to."""
+    """Return the losses by position of an uninterrupted training in one process."""
     driver = TrainerDriver(runpy.run_path(str(CODE / "regression.py"))["Regression"], clock=time.monotonic)
     hyperparameters = {"lr": 0.01}
     driver.start(hyperparameters, TrainerContext(seed=configuration_seed(SEED, hyperparameters), scratch=scratch))
@@ -78,7 +78,7 @@ def alone(scratch: Path, until: int) -> dict[int, float]:
 
 
 async def on(client: AsyncClient, experiment: Experiment, slots: int, attempt: int) -> Job:
-    """When the job has trained a little on so many slots, in this attempt or a later one."""
+    """Wait until the job has trained two positions on `slots` slots, in this attempt or a later one; return it."""
 
     def there(job: Job) -> bool:
         return job.state is JobState.RUNNING and job.attempt >= attempt and len(job.slots) == slots
@@ -118,7 +118,7 @@ async def test_a_job_is_profiled_on_all_slots_before_it_starts_and_later_experim
     monkeypatch.setenv("ELASTIC_PACE", "0.1")
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (processes, client):
         experiment = await client.create(elastic_file(tmp_path / "measured", elastic={"efficiency": 0.0001}))
-        # How many it then trains on follows from what was measured: with so small a model one may be faster than two.
+        # The number of slots then follows from measurements: with so small a model one may be faster than two.
         job = await seen(client, experiment, lambda job: job.state is JobState.RUNNING and job.position >= 1)
         assert (job.attempt, job.failures) == (3, 0)
         story = await hopyard(processes, "events", experiment.id, job.id)
@@ -133,7 +133,7 @@ async def test_a_job_is_profiled_on_all_slots_before_it_starts_and_later_experim
             rf"measured earlier on {re.escape(cpus())}: a unit takes [\d.e-]+ s on 1, [\d.e-]+ s on 2", story
         )
         await client.stop(again.id)
-        await hopyard(processes, "replay", again.id)  # It fails where a decision is another one.
+        await hopyard(processes, "replay", again.id)  # The command fails if a decision differs.
 
 
 @pytest.mark.nightly

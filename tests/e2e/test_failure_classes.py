@@ -1,4 +1,4 @@
-"""Everything that goes wrong in a job is told as the job's reason, and the rest of one live cluster goes on."""
+"""Tests of the failures of a job: each one is reported as the job's reason, and the rest of the live cluster continues."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.timing import HANG_SECONDS, scaled
 
 PATIENCE = HANG_SECONDS
 LONG, LATE = 150, 100
-"""Iterations of a job that something happens to on the way, and from where on they take so long that it is never over before."""
+"""Iterations of a job that a test disturbs, and the position from which they are slow, so that the job does not end before."""
 
 
 @dataclass
 class Cluster:
-    """A live cluster that all cases share, with an experiment that nothing may disturb and one that hangs."""
+    """A live cluster that all cases share, with one experiment that must not be affected and one that hangs."""
 
     client: Client
     data: Path
@@ -35,24 +35,24 @@ class Cluster:
     hung: Experiment
 
     def run(self, file: Path) -> tuple[Experiment, list[Job]]:
-        """An experiment from its beginning to its end, while the others go on."""
+        """Run an experiment to its end; check that the undisturbed one trained meanwhile. Return the experiment and its jobs."""
         before = self.client.job(self.bystander.id, "1").position
         ended = self.client.wait(self.client.create(file), timeout=PATIENCE)
         self.goes_on(before)
         return ended, self.client.jobs(ended.id)
 
     def log(self, service: str) -> str:
-        """What a service has logged."""
+        """Return the log of a service."""
         return (self.data / "logs" / f"{service}.log").read_text()
 
     def goes_on(self, before: int) -> None:
-        """The undisturbed experiment trains on."""
+        """Check that the undisturbed experiment trains beyond position `before`."""
         self.until(lambda: self.client.job(self.bystander.id, "1").position > before)
         job = self.client.job(self.bystander.id, "1")
         assert (job.state, job.attempt, job.failures) == (JobState.RUNNING, 1, 0)
 
     def until(self, true: Callable[[], Any]) -> None:
-        """Wait for something, perhaps of a job that is yet to be made."""
+        """Wait until a condition is true; a job that does not exist yet counts as false."""
         end = time.monotonic() + PATIENCE
         while True:
             with suppress(NotFound):
@@ -69,14 +69,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         bystander = client.create(experiment(folder / "bystander", length=100_000, space={"pace": 0.05}))
         hung = client.create(experiment(folder / "hung", "hang", space={"at": 2}))
         made = Cluster(client, folder / "data", bystander, hung)
-        # It reaches no boundary any more: stopped now, it is killed half a minute later.
+        # It reaches no further boundary: when it is stopped now, it is killed half a minute later.
         made.until(lambda: client.job(hung.id, "1").position == 1)
         client.stop(hung.id)
         made.until(lambda: client.job(bystander.id, "1").position > 0)
         yield made
         client.stop(bystander.id)
         assert client.wait(bystander.id, timeout=PATIENCE).state is ExperimentState.STOPPED
-        no_mistake(made)  # Whatever the order of the tests was.
+        no_mistake(made)  # Checked after all tests, in whatever order they ran.
 
 
 USER_CODE = {
@@ -93,7 +93,7 @@ USER_CODE = {
 
 
 def test_failures_of_the_users_code(cluster: Cluster, tmp_path: Path) -> None:
-    """One experiment, each of its jobs fails otherwise; the last one does not."""
+    """Show that each failure of user code is reported as its job's reason, and that the last job, which does not fail, completes."""
     file = experiment(
         tmp_path / "failing",
         [*USER_CODE, "no"],
@@ -114,7 +114,7 @@ def test_failures_of_the_users_code(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_an_iteration_that_hangs_is_ended_after_its_time_limit(cluster: Cluster, tmp_path: Path) -> None:
-    """Apart from the other failures: a short limit may hit any iteration on a busy host."""
+    """Show this in a separate experiment, because a short limit may end any iteration on a busy host."""
     seconds = scaled(5.0)
     file = experiment(tmp_path / "hanging", "hang", space={"at": 1}, stop={"iteration_timeout": f"{seconds}s"})
     ended, (job,) = cluster.run(file)
@@ -139,7 +139,7 @@ def test_a_killed_process_and_a_preemption_are_no_failures(cluster: Cluster, tmp
     file = experiment(tmp_path / "killed", length=LONG, space={"pace": 0.1, "late": LATE, "enough": str(enough)})
     created = client.create(file)
     cluster.until(lambda: client.job(created.id, "1").position >= 4)
-    cluster.until(lambda: client.statistics(created.id, "1"))  # They can be read once they are journalled.
+    cluster.until(lambda: client.statistics(created.id, "1"))  # Statistics are readable once they are in the journal.
     pid = int(client.statistics(created.id, "1")[-1].report.metrics["pid"])
     os.kill(pid, signal.SIGKILL)
     cluster.until(lambda: (job := client.job(created.id, "1")).attempt == 2 and job.state is JobState.RUNNING)
@@ -203,7 +203,7 @@ def test_a_snapshot_with_a_flipped_bit_is_never_trained_from(cluster: Cluster, t
     client.pause(created.id)
     client.wait(created.id, timeout=PATIENCE, until=[ExperimentState.PAUSED])
     enough.touch()
-    # The newest is stored; two are shipped at a time, so the one before may be on its way.
+    # The newest is stored; two are uploaded at a time, so the one before may not be complete.
     cluster.until(lambda: all(snapshot.stored for snapshot in client.job(created.id, "1").snapshots))
     paused = client.job(created.id, "1")
     snapshots = sorted(paused.snapshots, key=lambda snapshot: snapshot.position)
@@ -223,7 +223,7 @@ def test_a_snapshot_with_a_flipped_bit_is_never_trained_from(cluster: Cluster, t
     client.wait(created.id, timeout=PATIENCE)
     job = client.job(created.id, "1")
     assert (job.state, job.position, job.failures) == (JobState.COMPLETED, LONG, 0), job
-    # Two tries for each damaged snapshot, since its two copies are found out one after the other; then one from another.
+    # Two attempts for each damaged snapshot, since its two copies are found one after the other; then one from another snapshot.
     assert job.attempt == paused.attempt + 1 + 2 * len(hit)
     agent, services = (cluster.log(name) for name in ("agent", "scheduler"))
     for snapshot in hit:
@@ -247,7 +247,7 @@ def test_none_of_it_is_a_mistake_of_the_services(cluster: Cluster) -> None:
 
 
 def no_mistake(cluster: Cluster) -> None:
-    """The services have logged no mistake of their own so far."""
+    """Check that the logs of the services contain no internal error so far."""
     for name in ("scheduler", "agent"):
         assert "listens on" in cluster.log(name)
         assert "Traceback" not in cluster.log(name)

@@ -1,4 +1,4 @@
-"""An agent that is frozen beyond its lease and thawed again: its jobs moved, its old attempts die, and the story tells it."""
+"""Test of an agent that is stopped longer than its lease: its jobs move, its old attempts end, and the events show it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEASE = str(scaled(8.0))
 
 
 def events(server: str, *arguments: str) -> str:
-    """What `hopyard events` tells."""
+    """Return the output of `hopyard events`."""
     command = [sys.executable, "-m", "hopyard.cli.main", "events", *arguments, "--server", server]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, env=environment)
@@ -33,7 +33,7 @@ def events(server: str, *arguments: str) -> str:
 
 
 def running(pid: int) -> bool:
-    """Whether a process has not ended; a frozen parent cannot bury it."""
+    """Return whether a process has not ended; a zombie counts as ended, because a stopped parent cannot reap it."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -41,14 +41,14 @@ def running(pid: int) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody tells."""
+    """Wait until a condition is true."""
     async with asyncio.timeout(HANG_SECONDS):
         while not condition():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 
 
 async def job_where(client: AsyncClient, experiment: str, condition: Callable[[Job], bool]) -> Job:
-    """Wait for a job that meets a condition."""
+    """Wait for a job that satisfies a condition, and return it."""
     async with asyncio.timeout(HANG_SECONDS):
         while True:
             for job in await client.jobs(experiment):
@@ -86,7 +86,8 @@ async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_pat
             (runner,) = [process.pid for process in psutil.Process(services.pid("cold")).children()]
 
             services.send("cold", signal.SIGSTOP)
-            await until(lambda: not running(runner))  # Its agent is silent beyond its lease: it has stopped itself.
+            # Its agent has sent nothing for longer than the lease, so the runner has ended itself.
+            await until(lambda: not running(runner))
             assert psutil.Process(services.pid("cold")).status() == psutil.STATUS_STOPPED
             moved = await job_where(client, experiment, lambda j: j.slots == ("warm/0",) and j.attempt > job.attempt)
             assert {node.id: node.state for node in await client.nodes()}["cold"] is NodeState.LOST

@@ -1,4 +1,4 @@
-"""A disk without room: the reason is told, nothing is damaged, and with room again all goes on by itself."""
+"""Tests of a full disk: the reason is reported, nothing is damaged, and with free space everything continues by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LENGTH, LATE = 100, 60
 
 @contextmanager
 def disk(folder: Path, megabytes: int) -> Iterator[None]:
-    """A small disk of its own at a folder; without the right to mount one the test is skipped."""
+    """Context manager that mounts a small disk at a folder; without the right to mount the test is skipped."""
     folder.mkdir(parents=True)
     mount = shutil.which("mount")
     if mount is None or os.geteuid() != 0:
@@ -49,7 +49,7 @@ def disk(folder: Path, megabytes: int) -> Iterator[None]:
 
 @contextmanager
 def filled(folder: Path) -> Iterator[Callable[[], None]]:
-    """The folder's disk has no byte left; what it yields takes again what others have freed meanwhile."""
+    """Context manager that fills the folder's disk; yields a function that fills space that was freed since."""
     file = folder / "filler"
 
     def fill() -> None:
@@ -69,9 +69,9 @@ def filled(folder: Path) -> Iterator[Callable[[], None]]:
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something."""
+    """Wait until a condition is true."""
     async with asyncio.timeout(PATIENCE):
-        while not await true():  # noqa: ASYNC110 (a live cluster tells nobody)
+        while not await true():  # noqa: ASYNC110 (no event to wait for)
             await asyncio.sleep(0.05)
 
 
@@ -82,14 +82,14 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A job that saves 40 kB after each iteration, and is not over before the file `enough` beside it is there."""
+    """An experiment whose job saves 40 kB after each iteration, and ends only once the file `enough` beside it exists."""
     enough = str(tmp_path / "walk" / "enough")
     space = {"pace": 0.1, "late": LATE, "enough": enough, "bytes": 40_000}
     return experiment(tmp_path / "walk", length=LENGTH, space=space)
 
 
 async def goes_on(client: AsyncClient, name: str, file: Path) -> None:
-    """The experiment ends as if nothing had been the matter."""
+    """Let the experiment finish, and check that its result is the same as without a full disk."""
     (file.parent / "enough").touch()
     ended = await client.wait(name, timeout=PATIENCE)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
@@ -100,7 +100,7 @@ async def goes_on(client: AsyncClient, name: str, file: Path) -> None:
 
 
 def whole(folder: Path) -> None:
-    """Each file that is named by a hash has it; what is not needed any more may be deleted meanwhile."""
+    """Check that each file named by a hash has that hash; other processes may delete files meanwhile."""
     for where, _, names in os.walk(folder):
         for name in names:
             if len(name) == 64:
@@ -130,7 +130,7 @@ async def test_the_agent_s_disk(data: Path, file: Path) -> None:
             with filled(data / "a") as fill:
 
                 async def lost_twice() -> bool:
-                    await asyncio.to_thread(fill)  # Each snapshot lets an older one go.
+                    await asyncio.to_thread(fill)  # Each new snapshot causes an older one to be deleted.
                     return (await client.job(name, "1")).attempt >= 3
 
                 await until(lost_twice)
@@ -155,12 +155,12 @@ async def test_the_snapshot_store_s_disk(data: Path, file: Path) -> None:
                 async def given_up() -> bool:
                     await asyncio.to_thread(
                         fill
-                    )  # Each snapshot lets an older one go, whose room is enough for the next.
+                    )  # Each new snapshot causes an older one to be deleted, which leaves room for the next.
                     return "is not stored: " in await asyncio.to_thread(log.read_text)
 
                 await until(given_up)
                 assert "cannot be stored: No space left on device; make room" in await asyncio.to_thread(log.read_text)
-                # It trains on: its snapshots are on its own disk.
+                # Training continues: its snapshots are on another disk.
                 await reached(client, name, min((await client.job(name, "1")).position + 2, LENGTH))
             await goes_on(client, name, file)
             assert (await client.job(name, "1")).attempt == 1
@@ -179,7 +179,7 @@ async def test_one_disk_for_everything(data: Path, file: Path) -> None:
             with filled(data) as fill:
 
                 async def told() -> bool:
-                    # The room of a snapshot that is deleted would let the journal go on for long.
+                    # The space of a deleted snapshot would let the journal grow for long.
                     await asyncio.to_thread(fill)
                     return "no space left on its disk" in (await client.cluster()).trouble
 

@@ -1,4 +1,4 @@
-"""Jobs on several slots, with real processes: undisturbed, moved, with ranks and agents killed, and in competition."""
+"""Tests of jobs on several slots with real processes: undisturbed, moved, after kills of ranks and agents, and in competition."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.timing import HANG_SECONDS
 
 PATIENCE = HANG_SECONDS
 LONG, LATE = 120, 60
-"""Iterations of a job that something happens to on the way, and from where on they take so long that it is never over before."""
+"""Iterations of a job that a test disturbs, and the position from which they are slow, so that the job does not end before."""
 
 pytestmark = pytest.mark.timeout(300)
 
 
 def gang_file(folder: Path, *, size: int = 2, stretch: int = 0, jobs: int = 1, length: int = 12, **space: Any) -> Path:
-    """An experiment of jobs that need `size` slots at once; `space` adds hyperparameters, each with one value."""
+    """Write an experiment whose jobs need `size` slots at once; `space` adds hyperparameters with one value each. Return its file."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(gang_trainer.__file__, folder / "train.py")
     spec = {
@@ -50,14 +50,14 @@ def gang_file(folder: Path, *, size: int = 2, stretch: int = 0, jobs: int = 1, l
 
 
 async def curve(client: AsyncClient, experiment: Experiment, job: str) -> dict[int, str]:
-    """A job's losses by position, bit for bit; each position once."""
+    """Return a job's losses by position as hexadecimal floats; fail if a position is missing or recorded twice."""
     reports = [s.report for s in await client.statistics(experiment.id, job)]
     assert [r.position for r in reports] == list(range(1, len(reports) + 1))
     return {r.position: r.metrics["loss"].hex() for r in reports}
 
 
 async def completed(client: AsyncClient, experiment: Experiment) -> list[Job]:
-    """The jobs of an experiment that ends well."""
+    """Wait until the experiment is complete, and return its jobs."""
     ended = await client.wait(experiment.id, timeout=PATIENCE)
     jobs = await client.jobs(experiment.id)
     assert ended.state is ExperimentState.COMPLETED, (ended.reason, [(job.id, job.reason) for job in jobs])
@@ -66,7 +66,7 @@ async def completed(client: AsyncClient, experiment: Experiment) -> list[Job]:
 
 
 async def seen(client: AsyncClient, experiment: Experiment, condition: Callable[[Job], bool]) -> Job:
-    """The first job for which something holds."""
+    """Wait for the first change of a job that satisfies a condition, and return the job."""
     async with asyncio.timeout(PATIENCE):
         async for change in client.watch(experiment.id):
             if isinstance(change, Job) and condition(change):
@@ -75,18 +75,18 @@ async def seen(client: AsyncClient, experiment: Experiment, condition: Callable[
 
 
 async def log(client: AsyncClient, experiment: Experiment, job: str, rank: int) -> str:
-    """What a rank printed, on all nodes."""
+    """Return the log of a rank on all nodes."""
     return b"".join([chunk.data async for chunk in client.logs(experiment.id, job, rank=rank)]).decode()
 
 
 async def process(client: AsyncClient, experiment: Experiment, job: str, rank: int) -> int:
-    """The newest process of a rank."""
+    """Return the id of the newest process of a rank."""
     text = await log(client, experiment, job, rank)
     return int(re.findall(rf"rank {rank} of 2 is process (\d+)", text)[-1])
 
 
 async def hopyard(processes: Processes, *arguments: str) -> str:
-    """What a command prints."""
+    """Return the output of a command."""
     command = [sys.executable, "-m", "hopyard.cli.main", *arguments, "--server", processes.scheduler]
     wide = {**os.environ, "COLUMNS": "200"}
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=wide)
@@ -96,7 +96,7 @@ async def hopyard(processes: Processes, *arguments: str) -> str:
 
 
 async def undisturbed(client: AsyncClient, folder: Path, length: int = 12) -> dict[int, str]:
-    """The curve of a job on two slots that nothing happens to."""
+    """Return the curve of an undisturbed job on two slots."""
     experiment = await client.create(gang_file(folder, length=length))
     (job,) = await completed(client, experiment)
     assert job.attempt == 1
@@ -134,7 +134,7 @@ async def test_a_gang_that_moves_between_agents_trains_what_it_would_have_undist
         assert sorted(placed) == [(attempt, rank, node) for attempt, run in runs for rank, node in enumerate(run)]
         assert job.attempt == 4
         assert await curve(client, experiment, job.id) == expected
-        # Warm processes: a rank's place changes, the process on a slot does not.
+        # Runners are reused: a rank moves between slots, while the process of a slot stays the same.
         for rank in (0, 1):
             text = await log(client, experiment, job.id, rank)
             assert len(re.findall("is process", text)) == 4
@@ -191,7 +191,7 @@ async def test_torch_distributed_finds_its_gang_in_every_run_anew(tmp_path: Path
 
 
 def paced_file(folder: Path) -> tuple[Path, Path]:
-    """An experiment of one long job, and the file that lets it train as fast as it can."""
+    """Write an experiment of one long job; return its file, and the file whose existence lets it train at full speed."""
     enough = folder.with_suffix(".enough")
     return gang_file(folder, length=LONG, seconds=0.1, late=LATE, enough=str(enough)), enough
 
@@ -272,7 +272,7 @@ async def test_a_rank_whose_code_fails_fails_the_job_once_and_it_goes_on(tmp_pat
         assert re.search(r"rank 1: train at position 4: .*ValueError: a bad shard", story), story
         assert (job.attempt, job.failures) == (2, 1)
         assert await curve(client, once, job.id) == expected
-        # And always: the job fails with that reason, and the slots are free for others.
+        # With the fault in each attempt the job fails with that reason, and its slots are free for others.
         always = await client.create(gang_file(tmp_path / "always", **fault))
         ended = await client.wait(always.id, timeout=PATIENCE)
         assert ended.state is ExperimentState.FAILED
@@ -288,7 +288,7 @@ async def test_experiments_that_compete_for_slots_which_they_need_at_once_all_en
         pairs = [
             await client.create(gang_file(tmp_path / name, jobs=2, length=6, seconds=0.05)) for name in ("one", "two")
         ]
-        # Three at once do not fit beside a pair, and wait; they take nothing from the pairs meanwhile.
+        # A run on three slots does not fit beside a run on two, so it waits and takes no slots from the runs on two.
         three = await client.create(gang_file(tmp_path / "three", size=3, length=6))
         for experiment, jobs in ((pairs[0], 2), (pairs[1], 2), (three, 1)):
             found = await completed(client, experiment)

@@ -1,4 +1,4 @@
-"""Ctrl-C suspends, `hopyard resume` goes on, and the final table is the same as without."""
+"""Test that Ctrl-C suspends, `hopyard resume` continues, and the final table is the same as without an interruption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOPYARD = [sys.executable, "-m", "hopyard.cli.main"]
 POLICY = {"name": "default", "barrier": True, "epoch": 4}
 STOP = {"jobs": 6, "max_iterations": 8}
 PACE = {"SOFTMAX_PACE": "0.5", "SOFTMAX_ENOUGH": "/never", "SOFTMAX_HELD": "1:6"}
-"""Slow enough to be interrupted; no job goes beyond position 6, so that it is not over before."""
+"""Slow enough to be interrupted; no job trains beyond position 6, so that the experiment does not end before."""
 
 
 def hopyard(*arguments: str, timeout: float = HANG_SECONDS) -> subprocess.CompletedProcess[str]:
@@ -27,7 +27,7 @@ def hopyard(*arguments: str, timeout: float = HANG_SECONDS) -> subprocess.Comple
 
 
 def table(data: Path) -> list[dict[str, Any]]:
-    """The final table: what was trained and what came of it, without times and ids of the occasion."""
+    """Return the final table: what was trained and its results, without times and ids of runs."""
     found = hopyard("jobs", "--data", str(data), "--json")
     assert found.returncode == 0, found.stderr
     rows = json.loads(found.stdout)
@@ -37,7 +37,7 @@ def table(data: Path) -> list[dict[str, Any]]:
 
 
 def interrupt_when(data: Path, file: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """Runs an experiment and sends what Ctrl-C sends once its progress shows a text."""
+    """Run an experiment and send SIGINT once its progress output contains `text`; return the completed process."""
     arguments = ["run", str(file), "--data", str(data), "--slots", "2"]
     process = subprocess.Popen(
         [*HOPYARD, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **PACE}

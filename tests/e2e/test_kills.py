@@ -1,4 +1,4 @@
-"""Up to twenty kill -9 in one experiment, at moments that a seed draws: nothing is lost, nothing is doubled, nothing differs."""
+"""Tests with up to twenty SIGKILLs in one experiment at random moments: nothing is lost or duplicated, and results are equal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.kills import EACH, KILLS, Disturbed
 from tests.timing import HANG_SECONDS
 
 SEED = int(os.environ.get("KILLS_SEED", "1"))
-"""Of the moments and the victims; a failure says it."""
+"""Seed of the moments and victims; a failure report names it."""
 
 LENGTH = 20
 GREEDY: dict[str, Any] = {"name": "default"}
@@ -29,7 +29,7 @@ HALVING: dict[str, Any] = {"name": "tests.e2e.policies:Halving", "rungs": [2, 4,
 
 @contextmanager
 def disturbed(data: Path, seed: int, pace: float, victims: Counter[str], held: str) -> Iterator[Disturbed]:
-    """A cluster that is killed piece by piece; a failure tells the seed and the story."""
+    """Context manager of a cluster whose processes are killed; a failure report contains the seed and the kills."""
     made = Disturbed(data, seed, pace, victims, held)
     try:
         made.wait_up()
@@ -42,7 +42,7 @@ def disturbed(data: Path, seed: int, pace: float, victims: Counter[str], held: s
 
 
 def run(made: Disturbed, client: Client, file: Path, until: int) -> Experiment:
-    """An experiment through all kills, to its end."""
+    """Run an experiment during all kills, up to its end."""
     experiment = client.create(file)
     made.disturb(kills.progress_of(client, experiment), until)
     assert not client.get(experiment.id).state.ended, "it was over before the last kill"
@@ -51,7 +51,7 @@ def run(made: Disturbed, client: Client, file: Path, until: int) -> Experiment:
 
 
 async def commands_and_decisions_hold(made: Disturbed, experiment: Experiment) -> None:
-    """What agents carried out stands in the journal, once; and the journal's decisions are made again alike."""
+    """Check that agents carried out only commands of the journal, once each, and that a replay makes the same decisions."""
     done = [command for node in ("node1", "node2") for command in kills.carried_out(made.data, node)]
     assert [command for command, times in Counter(done).items() if times > 1] == []
     assert set(done) - await kills.sent(made.server, experiment) == set()

@@ -1,4 +1,4 @@
-"""A job that moves between nodes at every stretch trains exactly what it would have trained alone."""
+"""Test that a job which changes nodes at every stretch trains exactly what it trains alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Few configurations on partitioned data with real processes: one trains on all nodes at once, and hops when there are four."""
+"""Tests of few configurations on partitioned data with real processes: gangs with one configuration, hops with four."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTS = (16, 16, 24, 9)
 SIZE = 32
 EPOCHS = 3
 SECONDS = scaled(5.0)
-"""How long a model that has trained before waits in each unit, at most: other configurations come meanwhile. Profiling waits, too."""
+"""The most seconds that a trained model waits in each unit, while other configurations are created. Profiling waits, too."""
 
 PROGRAM = f"""
 import os
@@ -83,7 +83,7 @@ unit: units
 
 
 async def registered(client: AsyncClient, folder: Path) -> None:
-    """A partition of its own size on each node, and one to evaluate on."""
+    """Register a partition of different size on each node, and one to evaluate on."""
     held = [(f"train/{number}", node, count) for number, (node, count) in enumerate(zip(NODES, COUNTS, strict=True))]
     partitions = []
     for seed, (name, node, count) in enumerate([*held, ("eval/0", "g2", 40)]):
@@ -95,7 +95,7 @@ async def registered(client: AsyncClient, folder: Path) -> None:
 
 
 def steps(units: Sequence[Unit], job: str) -> int:
-    """Optimizer steps of a job's training: those of its hops, and those of the batches of its gangs."""
+    """Return the number of optimizer steps of a job: those of its hops, and those of the batches of its gangs."""
     counts = {f"train/{number}": count for number, count in enumerate(COUNTS)}
     mine = [unit for unit in units if unit.key.job == job and unit.mode is RunMode.TRAIN]
     total = 0
@@ -109,7 +109,7 @@ async def test_one_configuration_trains_on_all_nodes_at_once_and_hops_when_there
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enough = tmp_path / "enough"
-    monkeypatch.setenv("ENOUGH", str(enough))  # Until that is there, a unit takes a while.
+    monkeypatch.setenv("ENOUGH", str(enough))  # Until that file exists, a unit is slow.
     code = tmp_path / "code"
     code.mkdir()
     (code / "train.py").write_text(PROGRAM)
@@ -118,7 +118,7 @@ async def test_one_configuration_trains_on_all_nodes_at_once_and_hops_when_there
         await registered(client, tmp_path)
         created = await client.create(code / "experiment.yaml")
         async with asyncio.timeout(HANG_SECONDS):
-            while not any(job.position for job in await client.jobs(created)):  # noqa: ASYNC110 - others' doing
+            while not any(job.position for job in await client.jobs(created)):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.05)
         await client.extend(created, jobs=3)
         enough.touch()
@@ -140,10 +140,11 @@ async def test_one_configuration_trains_on_all_nodes_at_once_and_hops_when_there
 
         first = [unit for unit in units if unit.key.job == "1" and unit.key.rank == 0 and unit.mode is RunMode.TRAIN]
         assert first[0].ranks == len(NODES)
-        assert any(unit.ranks == 1 for unit in first)  # It went on by hops, from the gang's snapshot.
+        assert any(unit.ranks == 1 for unit in first)  # It continued with hops, from the gang's snapshot.
         (trial,) = {unit.key.attempt for unit in units if unit.mode is RunMode.PROFILE}
         assert trial == 1
         reports = [one.report for one in await client.statistics(created, "1") if not one.report.part]
         examples = {report.position: report.metrics["examples"] for report in reports}
-        mean = sum(count * count for count in COUNTS) / sum(COUNTS)  # Of all ranks, weighted by their examples.
+        # The mean of all ranks, weighted by their examples.
+        mean = sum(count * count for count in COUNTS) / sum(COUNTS)
         assert examples[len(NODES)] == pytest.approx(mean)

@@ -1,4 +1,4 @@
-"""An experiment gets only slots that have what its jobs need, and says so while there are none."""
+"""Test that an experiment gets only slots that satisfy the needs of its jobs, and reports when there are none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_t
         assert waits.reason.startswith("each job needs a slot with 1 CPU thread and 1 GPU (resources.per_job);")
         assert "there are 1 with" in waits.reason
         assert waits.reason in await hopyard(processes, "experiments", "--json")
-        # Whoever watches is told when slots come.
+        # A watch reports when slots appear.
         told: list[str] = []
         watching = client.watch(needy.id)
 

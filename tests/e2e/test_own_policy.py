@@ -1,4 +1,4 @@
-"""The example of a policy of one's own: it is short, and `hopyard` finds and replays it in its folder. Its page runs its test."""
+"""Tests of the example of a custom policy: it is short, and `hopyard` finds and replays it. Its page runs its own test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.harness import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "own_policy"
 
-# As the installed `hopyard` starts: unlike `python -m`, without the working directory on the search path.
+# Starts like the installed `hopyard`: unlike `python -m`, without the working directory on the search path.
 HOPYARD = [sys.executable, "-P", "-c", "from hopyard.cli.main import main; main()"]
 
 

@@ -1,4 +1,4 @@
-"""The example of a predictor of one's own: `hopyard` finds, asks and replays it in its folder. Its page runs its tests."""
+"""Tests of the example of a custom predictor: `hopyard` finds, uses and replays it. Its page runs its own tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.e2e.harness import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "own_predictor"
 
-# As the installed `hopyard` starts: unlike `python -m`, without the working directory on the search path.
+# Starts like the installed `hopyard`: unlike `python -m`, without the working directory on the search path.
 HOPYARD = [sys.executable, "-P", "-c", "from hopyard.cli.main import main; main()"]
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def test_it_is_asked_and_replays_in_its_folder(folder: Path) -> None:
     file = folder / "experiment.yaml"
     spec = yaml.safe_load(file.read_text())
-    # It waits for each answer, so that none comes too late.
+    # The policy waits for each answer, so that none comes too late.
     spec["policy"] = {"name": "tests.integration.scheduler.prediction_policies:Patient", "step": 4}
     spec["stop"] = {"jobs": 2, "max_iterations": 12}
     file.write_text(yaml.safe_dump(spec))

@@ -1,4 +1,4 @@
-"""A snapshot that its agent had not brought to the store when it was killed is there after its restart."""
+"""Tests that a snapshot whose upload was not complete when its agent was killed is uploaded after the agent's restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.timing import HANG_SECONDS
 
 
 class Wire:
-    """Passes bytes on to an address until it is cut; then nobody gets through."""
+    """A TCP proxy to an address, which a test can cut; after that no connection works."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -29,7 +29,7 @@ class Wire:
 
     @asynccontextmanager
     async def laid(self) -> AsyncIterator[Wire]:
-        """Listens, on an address of its own."""
+        """Context manager that makes the proxy listen at `address`."""
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()[:2]
         self.address = f"{host}:{port}"
@@ -41,7 +41,7 @@ class Wire:
             await server.wait_closed()
 
     def cut(self) -> None:
-        """Breaks it, with all that goes over it."""
+        """Close all connections and refuse new ones."""
         self._cut = True
         for writer in self._writers:
             writer.close()
@@ -62,20 +62,20 @@ class Wire:
                 writer.write(data)
                 await writer.drain()
         except ConnectionError:
-            pass  # it was cut
+            pass  # The connection was cut.
         finally:
             writer.close()
 
 
 async def in_store(appstat: str, sha256: str) -> bool:
-    """Whether AppStat has a blob."""
+    """Return whether AppStat has a blob."""
     async with channel(appstat) as opened:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
         return sha256 in (await stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[sha256]))).sha256
 
 
 async def the_job(client: AsyncClient, experiment: str) -> Job:
-    """The only job; waited for."""
+    """Wait for the experiment's only job and return it."""
     async with asyncio.timeout(HANG_SECONDS):
         while True:
             if jobs := await client.jobs(experiment):
@@ -106,9 +106,8 @@ async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tm
             async with asyncio.timeout(HANG_SECONDS):
                 while (job := await the_job(client, experiment)).state is not JobState.SUSPENDED:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            assert (
-                await client.get(experiment)
-            ).state is ExperimentState.PAUSING  # It waits for what must outlive the node.
+            # The experiment waits for the snapshot that must survive the loss of the node.
+            assert (await client.get(experiment)).state is ExperimentState.PAUSING
             local = job.snapshots[-1]
             assert not local.stored
             assert local.nodes == ("n",)

@@ -1,4 +1,4 @@
-"""`hopyard plot` on a real experiment, while its cluster runs and when it is over."""
+"""Tests of `hopyard plot` on a real experiment, while its cluster runs and after its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def test_an_experiment_is_plotted(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert gantt["slots"] == ["local/0", "local/1"]
     for job in jobs:
         assert [run["attempt"] for run in gantt["runs"] if run["job"] == job.id] == list(range(1, job.attempt + 1))
-    assert max(job.attempt for job in jobs) >= 2  # Who came first to the barrier has left its slot to the third job.
+    # The first job at the barrier was suspended, and its slot went to the third job.
+    assert max(job.attempt for job in jobs) >= 2
     for slot in gantt["slots"]:
         own = [run for run in gantt["runs"] if run["slot"] == slot]
         assert all(0 <= run["start"] <= run["end"] for run in own)

@@ -1,4 +1,4 @@
-"""POP while its scheduler is killed: its decisions are made again alike, and no answer that is known is asked for again."""
+"""Test of POP while its scheduler is killed: replayed decisions are equal, and no answered question is asked again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,14 @@ JOBS, LENGTH, BOUNDARY, KILLS = 8, 12, 2, 3
 
 @dataclass
 class Questions:
-    """What the journal says of predictions: tickets that were asked, when each was answered, and whose seed is which."""
+    """The predictions in a journal.
+
+    Attributes:
+        asked: Tickets that the policy requested.
+        over: Tickets that were answered or withdrawn.
+        answered: By seed of a question, the time of its answer.
+        promising: Jobs that the policy labelled with a positive priority.
+    """
 
     asked: list[str] = field(default_factory=list)
     over: list[str] = field(default_factory=list)
@@ -60,7 +67,7 @@ async def told(server: str, experiment: Experiment) -> Questions:
 
 
 def shown(server: str, experiment: Experiment, kind: str) -> dict[str, list[object]]:
-    """What a plot of the experiment shows."""
+    """Return what a plot of this kind shows of the experiment."""
     arguments = ["plot", experiment.id, "--server", server, "--kind", kind, "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "hopyard.cli.main", *arguments],
@@ -90,7 +97,8 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
 
     enough = tmp_path / "enough"
     paced = {"SOFTMAX_PACE": "0.3", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"{JOBS}:{LENGTH - 1}"}
-    paced["SOFTMAX_LATE"] = str(LENGTH // 2)  # Questions come until the last kill, however late this process is.
+    # The policy asks questions until the last kill, however slow this process is.
+    paced["SOFTMAX_LATE"] = str(LENGTH // 2)
     up = Up(tmp_path / "data", port=(port := free_port()), slots=1, **paced)
     server = f"127.0.0.1:{port}"
     try:
@@ -108,7 +116,8 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
             assert {job.state for job in client.jobs(experiment.id)} == {JobState.COMPLETED}
             assert {len(curve) for curve in kills.curves(client, experiment).values()} == {LENGTH}
             found = await told(server, experiment)
-            assert len(found.asked) >= JOBS  # A boundary that comes while an answer is awaited asks nothing.
+            # A boundary that is reached while an answer is awaited leads to no question.
+            assert len(found.asked) >= JOBS
             assert len(set(found.asked)) == len(found.asked)
             assert sorted(found.over) == sorted(found.asked)
             known = [one for one in computed() if one["seed"] in found.answered]

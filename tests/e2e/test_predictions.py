@@ -1,4 +1,4 @@
-"""A policy that goes on when it has heard a prediction, while scheduler, agents and predictors are killed."""
+"""Tests of a policy that waits for predictions, while scheduler, agents and predictor processes are killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JOBS, LENGTH, STEP = 4, 12, 2
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = HANG_SECONDS) -> None:
-    """Wait for what other processes do."""
+    """Wait until a condition about other processes is true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited for {what}"
@@ -37,7 +37,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = HANG_SECOND
 
 
 def predictors(agent: int) -> list[int]:
-    """The processes of an agent that predict."""
+    """Return the ids of an agent's predictor processes."""
     try:
         children = psutil.Process(agent).children()
         return [p.pid for p in children if "hopyard.predictor.process" in p.cmdline()]
@@ -46,7 +46,7 @@ def predictors(agent: int) -> list[int]:
 
 
 def killed_one(processes: list[int]) -> bool:
-    """Whether there was one to end at once: it may have ended just now."""
+    """Kill the first process; return False if there is none or it has just ended."""
     with suppress(ProcessLookupError, IndexError):
         os.kill(processes[0], signal.SIGKILL)
         return True
@@ -54,14 +54,14 @@ def killed_one(processes: list[int]) -> bool:
 
 
 def kill(up: Up, name: str) -> None:
-    """End a service at once, and wait until it serves again."""
+    """Kill a service and wait until it serves again."""
     pid = up.pids.pop(name)
     os.kill(pid, signal.SIGKILL)
     up.wait_serving(name)
 
 
 class Tickets:
-    """What the journal says became of each question."""
+    """The result of each question to a predictor, as the journal records it."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -71,7 +71,7 @@ class Tickets:
 
     @classmethod
     async def of(cls, server: str, experiment: Experiment) -> Tickets:
-        """Read it."""
+        """Read the journal of an experiment."""
         found, core = cls(), Core()
         async with opened(server, None, experiment.id, "a test") as source:
             async for _, event in source.read():

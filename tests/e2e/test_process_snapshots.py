@@ -1,4 +1,4 @@
-"""Programs that cannot save anything, suspended and resumed again and again on two agents: the same curves as without."""
+"""Tests of programs that save no state, suspended and resumed repeatedly on two agents: the curves are as without that."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ for variables in json.loads(sys.argv[1]):
     runpy.run_path("train.py", run_name="__main__")
     print("next", flush=True)
 """
-"""Trains one job after the other; torch is imported once."""
+"""Trains one job after another; torch is imported once."""
 
 JOBS: Final = 3
 EPOCHS: Final = 5_000
-"""Never reached: the programs end when what is to be seen was seen."""
+"""Never reached: the programs end once the test has observed enough."""
 
-# The policy, and the seconds of an epoch at most. In rounds whoever comes last stays in memory for the next, all others are suspended.
-# With POP nobody has a chance and nobody is ended: all take turns, whenever a prediction has come.
+# The policy, and the most seconds of an epoch. With the barrier the last job of a round stays in memory, and all others are suspended.
+# With POP no job is promising and none is terminated: the jobs take turns after each prediction.
 SCHEDULES: Final[Mapping[str, tuple[dict[str, Any], float]]] = {
     "barrier": ({"name": "default", "barrier": True}, 0.05),
     "pop": ({"name": "pop", "evaluation_boundary": 1, "least_confidence": 0.0}, 0.2),
@@ -99,14 +99,14 @@ async def test_programs_that_save_nothing_train_the_same_however_often_they_are_
     async with cluster(tmp_path / "data", {"a": 1, "b": 1}) as (_, client):
         homes = [(tmp_path / "data" / node / "agent.id").read_text().strip() for node in ("a", "b")]
         namespaces = await trained(client, tmp_path, kind, schedule, homes)
-        async with asyncio.timeout(HANG_SECONDS):  # What has just ended is awaited a moment later.
-            while left(homes, namespaces):  # noqa: ASYNC110 (nobody tells of it)
+        async with asyncio.timeout(HANG_SECONDS):  # A process that has just ended is reaped a moment later.
+            while left(homes, namespaces):  # noqa: ASYNC110 (no event to wait for)
                 await asyncio.sleep(0.05)
     assert not [name for name in os.listdir("/dev/shm") if any(home in name for home in homes)]
 
 
 async def trained(client: AsyncClient, folder: Path, kind: str, name: str, homes: list[str]) -> set[str]:
-    """Train an experiment to its end, and compare with what its program trains alone; returns namespaces that its processes had."""
+    """Train an experiment and compare it with its program alone; return the PID namespaces of its processes."""
     policy, pace = SCHEDULES[name]
     code, enough = folder / name, folder / f"{name}.enough"
     code.mkdir()
@@ -133,12 +133,12 @@ async def trained(client: AsyncClient, folder: Path, kind: str, name: str, homes
             where = nodes.setdefault(change.id, [])
             if len(where) < change.attempt:
                 where.append(change.slots[0].split("/")[0])
-                # Whoever still runs when all were found ran with the others at one moment.
+                # Processes that still run after all were found ran at the same moment as the others.
                 found = [pid for home in homes for pid in procfs.mounted(MOUNT, home)]
                 present = namespaces_of(filter(procfs.running, found))
                 assert len(present) <= 2, "more programs run than there are slots: one of them is a second copy"
                 namespaces |= present
-            # One and the same job was suspended so often, and was on both nodes.
+            # The same job was suspended that often, and ran on both nodes.
             if len(where) > SUSPENSIONS and len(set(where)) > 1:
                 enough.touch()
     ended = await client.wait(experiment.id, timeout=PATIENCE)
@@ -161,7 +161,7 @@ async def trained(client: AsyncClient, folder: Path, kind: str, name: str, homes
 
 
 def alone(code: Path, jobs: list[Job], epochs: int) -> dict[str, list[str]]:
-    """What the program trains off the cluster, without interruption."""
+    """Return what the program prints for each job without a cluster and without interruption."""
     variables = [
         {
             "HOPYARD_HYPERPARAMETERS": json.dumps(job.hyperparameters),
@@ -183,30 +183,30 @@ def alone(code: Path, jobs: list[Job], epochs: int) -> dict[str, list[str]]:
 
 
 def restored_at(data: Path, job: Job) -> list[int]:
-    """Where a job's processes went on that had been dumped, as its logs on both nodes say."""
+    """Return the positions at which a job's dumped processes were restored, as its logs on both nodes say."""
     logs = [log.read_text() for log in data.glob(f"*/logs/jobs/{job.experiment}/{job.id}.log")]
     assert not any("no snapshot at" in log for log in logs)
     return [int(found) for log in logs for found in re.findall(r"restored at position (\d+)", log)]
 
 
 def left(homes: list[str], namespaces: set[str]) -> list[str]:
-    """Processes, namespaces and zombies of jobs that are over."""
+    """Return the processes, namespaces and zombies that are left of ended jobs."""
     processes = [procfs.name(pid) for home in homes for pid in procfs.mounted(MOUNT, home)]
     still = namespaces & namespaces_of(map(int, filter(str.isdigit, os.listdir("/proc"))))
     return [*processes, *still, *zombies()]
 
 
 def namespaces_of(pids: Iterable[int]) -> set[str]:
-    """The PID namespaces of processes, but for this one's own."""
+    """Return the PID namespaces of processes, except that of this process."""
     found = set()
     for pid in pids:
         try:
             found.add(os.readlink(f"/proc/{pid}/ns/pid"))
-        except OSError:  # It ended.
+        except OSError:  # The process has ended.
             continue
     return found - {os.readlink("/proc/self/ns/pid")}
 
 
 def zombies() -> list[str]:
-    """Processes that descend from this one and that nobody has awaited."""
+    """Return the descendants of this process that have ended and were not reaped."""
     return [procfs.name(pid) for pid in procfs.tree(os.getpid())[1:] if not procfs.running(pid)]

@@ -1,4 +1,4 @@
-"""`benchmarks/traces/record.py`: the recipe of the recorded traces, on a cluster of its own."""
+"""Test of `benchmarks/traces/record.py`, which records traces on a cluster that it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of a policy with a second metric and an end of its own: it ends a real search. Its page runs its test."""
+"""Test of the example of a policy with a second metric and its own stop rule: it ends a real search. Its page runs its own test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live search over sequences, whose jobs are suspended on the way: each has the curve that it has when trained alone."""
+"""Test of a live search over sequences whose jobs are suspended: each has the same curve as when it is trained alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_suspended_jobs_follow_their_sequences_bit_for_bit(tmp_path: Path) -> No
         jobs = client.jobs(experiment)
         statistics = {job.id: client.statistics(experiment, job.id) for job in jobs}
     assert [job.state for job in jobs] == [JobState.COMPLETED] * 4
-    # In each round the two slots keep two jobs from the one before, at most; the two others are resumed.
+    # In each round the two slots retain at most two jobs of the round before; the two others are resumed.
     assert sum(job.attempt for job in jobs) >= 4 + 2 * (until - 1)
     alone = all_trained_alone(file.parent, [job.hyperparameters for job in jobs], until, "Softmax")
     for job, curve in zip(jobs, alone, strict=True):

@@ -1,4 +1,4 @@
-"""A live search under `stage_tree`: what trials have in common is trained once, and each is bit for bit what it is alone."""
+"""Tests of a live search under `stage_tree`: common stages are trained once, and each trial equals its training alone bit by bit."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.e2e.harness import Curve, all_trained_alone
 
 TRIALS = 16
 UNIQUE = 2 * (15 + 2 * 3 + 4 * 6 + 8 * 12)
-"""Of each optimizer: up to where batch sizes part, rates, momenta, and to the end."""
+"""For each optimizer: up to where batch sizes differ, then rates, then momenta, then to the end."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A finished search: its trials, curves, last snapshots, what its runs trained, and its journal's replay."""
+    """A finished search: its trials, curves, last snapshots, the training of its runs, and the replay of its journal."""
 
     file: Path
     experiment: Experiment
@@ -41,7 +41,7 @@ class Search:
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory: pytest.TempPathFactory) -> Search:
-    """The grid, on two slots."""
+    """The search over the grid, on two slots."""
     folder = tmp_path_factory.mktemp("search")
     file = branching_file(folder / "code", folder / "log")
     with Client.local(folder / "data", slots=2) as client:
@@ -59,7 +59,7 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Search:
 
 
 def differing(one: object, other: object, where: str = "state") -> list[str]:
-    """The places at which two states differ in a bit."""
+    """Return the places at which two states differ in a bit."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         same = one.dtype == other.dtype and one.shape == other.shape
         return [] if same and one.numpy().tobytes() == other.numpy().tobytes() else [where]
@@ -98,6 +98,6 @@ def test_each_trial_has_the_curve_and_the_state_of_the_same_trial_alone(search: 
         (expected,) = (tmp_path / str(index)).glob("position-*/**/torch.pt")
         (found,) = search.snapshots[job.id].glob("**/torch.pt")
         assert differing(read_state(found), read_state(expected)) == [], job.id
-    # The trials differ, so that taking one for another would show.
+    # The trials differ, so that a confusion of two trials would show.
     weights = [read_state(next(path.glob("**/torch.pt")))["model"] for path in search.snapshots.values()]
     assert all(differing(one, other) for i, one in enumerate(weights) for other in weights[:i])

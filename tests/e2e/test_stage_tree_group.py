@@ -1,4 +1,4 @@
-"""Two experiments that search at once share a stage tree, while the scheduler is killed."""
+"""Test of two concurrent experiments that share a stage tree, while the scheduler is killed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FIRST = rates((18, 0.004), (30, 0.004))
 SECOND = rates((18, 0.004), (24, 0.004))
 PACE = 0.15
 UNIQUE = 36 + 18 + 12
-"""One trial is in both spaces; of the two that end apart one parts at 18, one at 24, one at 30.
+"""Units of all trials together: one trial is in both spaces, and the three paths differ from position 18, 24 and 30 on.
 
-So each wants 12 units for itself, and 42 are for both.
+Each experiment needs 12 units for itself alone, and 42 units are for both.
 """
 
 
 async def billed(server: str, experiment: Experiment) -> Mapping[str, float]:
-    """What each experiment of the group pays, as it follows from the journal."""
+    """Return the slot seconds that each experiment of the group pays for, as derived from the journal."""
     core = Core()
     async with opened(server, None, experiment.id, "a test") as source:
         async for _, event in source.read():
@@ -80,5 +80,5 @@ async def test_two_searches_at_once_train_nothing_twice_and_each_has_the_results
     assert (tree["totals"]["trials"], tree["totals"]["done"], tree["totals"]["unique"]) == (2, 54, 54)
     assert bills == {one.id: one.slot_seconds for one in both}
     assert tree["slot_seconds"] == both[1].slot_seconds
-    # Each pays for half of what both want, and for what it alone wants, whoever waited for whom.
+    # Each pays for half of the common training and for its own, whichever experiment waited for the other.
     assert min(bills.values()) > 0.9 * PACE * UNIQUE / 2

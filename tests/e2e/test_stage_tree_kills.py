@@ -1,4 +1,4 @@
-"""`stage_tree` while processes are killed: only what a killed run had not saved is trained again, and all else once."""
+"""Tests of `stage_tree` while processes are killed: only training after the last snapshot of a killed run is repeated."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ DRAWN = {
 SAVE_EVERY = 5
 
 Kill = Callable[[Up, Path], list[Trained]]
-"""Kills somebody; answers the runs that may have been lost with it."""
+"""A function that kills a process and returns the runs whose training may be lost."""
 
 
 def when_trained(log: Path, units: int) -> None:
-    """Returns once so many units were trained, all runs together."""
+    """Wait until all runs together have trained `units` units."""
     end = time.monotonic() + HANG_SECONDS
     while sum(len(run.positions) for run in trained(log)) < units:
         assert time.monotonic() < end, f"it did not come to {units} units"
@@ -57,7 +57,7 @@ def when_trained(log: Path, units: int) -> None:
 
 
 def when_all_completed(client: Client, experiment: Experiment, count: int) -> None:
-    """Returns once an experiment has so many jobs and all are completed."""
+    """Wait until an experiment has `count` jobs and all are completed."""
     end = time.monotonic() + 2 * HANG_SECONDS
     while [job.state for job in client.jobs(experiment)] != [JobState.COMPLETED] * count:
         assert time.monotonic() < end, [(job.id, job.state) for job in client.jobs(experiment)]
@@ -65,7 +65,7 @@ def when_all_completed(client: Client, experiment: Experiment, count: int) -> No
 
 
 def kill_scheduler(up: Up, log: Path) -> list[Trained]:
-    """No training is lost by that."""
+    """Kill the scheduler; no training is lost."""
     pid = up.wait_serving("scheduler")
     up.pids.pop("scheduler")
     os.kill(pid, signal.SIGKILL)
@@ -74,7 +74,7 @@ def kill_scheduler(up: Up, log: Path) -> list[Trained]:
 
 
 def kill_runner(up: Up, log: Path) -> list[Trained]:
-    """Of the processes that train, the one that trained last."""
+    """Kill the training process that trained last."""
     end = time.monotonic() + HANG_SECONDS
     while time.monotonic() < end:
         for file in sorted(log.iterdir(), key=lambda file: file.stat().st_mtime_ns, reverse=True):
@@ -88,7 +88,7 @@ def kill_runner(up: Up, log: Path) -> list[Trained]:
 
 @contextmanager
 def halted(held: Path) -> Iterator[None]:
-    """Nothing begins to train a unit: the search is not over, whoever is slow."""
+    """Context manager in which no unit is begun, so that the search cannot end before the test continues."""
     held.touch()
     try:
         yield
@@ -97,7 +97,7 @@ def halted(held: Path) -> Iterator[None]:
 
 
 def kill_agent(up: Up, log: Path) -> list[Trained]:
-    """With all its processes: those that are left end by themselves, or the next agent ends them."""
+    """Kill an agent; its processes end by themselves, or the next agent ends them."""
     agent = up.wait_serving("agent-node1")
     runners = psutil.Process(agent).children()
     up.pids.pop("agent-node1")
@@ -108,18 +108,18 @@ def kill_agent(up: Up, log: Path) -> list[Trained]:
 
 
 def _last_of(pids: set[int], log: Path) -> list[Trained]:
-    """The last run of each process, which may have ended before."""
+    """Return the last run of each process."""
     return list({run.pid: run for run in trained(log) if run.pid in pids}.values())
 
 
 async def journal(server: str, experiment: Experiment) -> list[Event]:
-    """The experiment's events."""
+    """Return the experiment's events."""
     async with opened(server, None, experiment.id, "a test") as source:
         return [event async for _, event in source.read()]
 
 
 def unsaved(run: Trained, events: Sequence[Event], *, stored: bool) -> list[int]:
-    """What a run trained beyond its newest snapshot; with `stored`, beyond the newest in the store when its job went on."""
+    """Return the positions of a run after its newest snapshot; with `stored`, after the newest one stored when its job continued."""
     said = [event for event in events if isinstance(event, RunMessage) and event.job == run.job]
     starts = {event.attempt: event.body.position for event in said if isinstance(event.body, Started)}
     attempt = min(attempt for attempt, position in starts.items() if position == run.positions[0] - 1)
@@ -138,7 +138,7 @@ def unsaved(run: Trained, events: Sequence[Event], *, stored: bool) -> list[int]
 
 @contextmanager
 def cluster(data: Path) -> Iterator[tuple[Up, str]]:
-    """A cluster of two nodes with a slot each, and its scheduler's address in all its lives."""
+    """Context manager of a cluster of two nodes with a slot each; yields it and the scheduler's address, which stays the same."""
     up = Up(data, port=(port := free_port()), slots=1)
     try:
         up.wait_for(IS_UP)
@@ -188,17 +188,17 @@ async def test_only_what_a_killed_run_had_not_saved_is_trained_again(
     expected = Counter(
         states.of(run.job, position) for run in lost for position in unsaved(run, events, stored=not exact)
     )
-    # What an agent had not brought to the store may be there when it is back, so less than that may be trained again.
+    # A snapshot whose upload was pending may be available after the agent's restart, so less may be trained again.
     assert again == expected if exact else again <= expected
 
 
 def asked(milestone: int) -> dict[str, Any]:
-    """A trial of the space `DRAWN`."""
+    """Return a trial of the space `DRAWN`."""
     return {**DRAWN, "lr": {"sequence": {"multi_step": {"milestones": [milestone], "values": [0.02, 0.004]}}}}
 
 
 def ask_one_by_one(server: str, experiment: Experiment, milestones: Sequence[int]) -> None:
-    """Requests, each when the one before has been taken, whatever becomes of the scheduler meanwhile."""
+    """Request configurations one by one, each after the request before was accepted, while the scheduler may be killed."""
     with Client(server=server, patience=HANG_SECONDS) as client:
         for milestone in milestones:
             client.request(experiment, asked(milestone), LENGTH - 6, request_id=f"at {milestone}")
@@ -206,7 +206,7 @@ def ask_one_by_one(server: str, experiment: Experiment, milestones: Sequence[int
 
 @pytest.mark.timeout(400)
 async def test_requests_that_arrive_while_processes_are_killed_train_nothing_twice(tmp_path: Path) -> None:
-    """What had been passed before anybody asked for it is counted apart, and is less than what lies between two snapshots."""
+    """Show that only lost states are trained again, and states before a branch that no snapshot had saved when its request came."""
     data, log, held = tmp_path / "data", tmp_path / "log", tmp_path / "held"
     policy = {"name": "stage_tree", "save_every": SAVE_EVERY}
     terms: dict[str, Any] = {

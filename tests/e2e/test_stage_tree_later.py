@@ -1,4 +1,4 @@
-"""A search after another one on the same program: its trials go on from what the earlier one has saved."""
+"""Test of a search after another one of the same program: its trials continue from snapshots of the earlier one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.nightly
 
 
 def rates(*steps: tuple[int, float]) -> Mapping[str, Any]:
-    """A space of trials that begin with the rate 0.02 and take another one from a position on."""
+    """Return a space of trials that begin with the rate 0.02 and have another rate from a given position on."""
     values = [{"multi_step": {"milestones": [at], "values": [0.02, then]}} for at, then in steps]
     return {"optimizer": "adam", "lr": {"sequence": values}, "momentum": 0.9, "batch_size": 32}
 
 
 def run(client: Client, file: Path) -> Experiment:
-    """A search, from its beginning to its end."""
+    """Run a search to its end."""
     ended = client.wait(client.create(file), timeout=200, until={*ENDED, ExperimentState.PAUSED})
     assert ended.state is ExperimentState.COMPLETED, ended.reason
     return ended
@@ -37,12 +37,12 @@ def run(client: Client, file: Path) -> Experiment:
 
 @pytest.mark.timeout(300)
 async def test_a_trial_that_parts_from_an_earlier_one_half_way_goes_on_from_its_snapshot(tmp_path: Path) -> None:
-    """In another life of the data directory, after the first search's garbage was collected."""
+    """Show this after a restart on the same data directory and garbage collection of the first search."""
     data, log = tmp_path / "data", tmp_path / "log"
     file = branching_file(tmp_path / "code", log, space=rates((18, 0.004), (26, 0.004)), snapshot={"every": 100})
     with Client.local(data, slots=2) as client:
         one = run(client, file)
-        # Where the second one branched off, which the first one passed.
+        # The state from which the second trial branched off, which the first one passed.
         passed = next(job for job in client.jobs(one) if not job.parent)
         times = [s.report.seconds for s in client.statistics(one, passed.id) if s.report.position <= 18]
         assert len(times) == 18
@@ -59,7 +59,7 @@ async def test_a_trial_that_parts_from_an_earlier_one_half_way_goes_on_from_its_
         later = run(client, second)
         jobs, curves = client.jobs(later), whole_curves(client, later)
         saved = {job.id: client.download(later, job.id, to=tmp_path / job.id, which="newest").folder for job in jobs}
-    # At 22 nobody had saved the second one, so 19 to 22 are trained again; the third one is answered.
+    # At 22 there is no snapshot of the second one, so 19 to 22 are trained again; the third one is answered.
     runs = [run for run in trained(log) if run not in first]
     assert sorted((run.job, run.positions) for run in runs) == [(job, tuple(range(19, 37))) for job in ("1", "2")]
     alone = all_trained_alone(
@@ -71,7 +71,7 @@ async def test_a_trial_that_parts_from_an_earlier_one_half_way_goes_on_from_its_
         (found,) = saved[job.id].glob("**/torch.pt")
         assert differing(read_state(found), read_state(expected)) == [], job.id
     assert json.loads(kills.command("replay", later.id, "--data", str(data), "--json"))["decisions_equal"] is True
-    # What nobody but a third search would go on from can be had back by training again.
+    # A snapshot that only a third search could use can be replaced by training again.
     got = json.loads(kills.command("gc", "--for-later", "--older-than", "0.01", "--data", str(data), "--json"))
     assert [(each["experiment"], each["count"], each["given_up"]) for each in got["kept"]] == [(one.id, 1, True)]
     assert got["given_up_seconds"] == got["seconds_again"] == pytest.approx(sum(times))

@@ -1,4 +1,4 @@
-"""A study outlives its scheduler: what was asked for is asked for once, and trained once."""
+"""Test of a study whose scheduler is killed: each request is made once and trained once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.timing import HANG_SECONDS, scaled
 
 PACE, LENGTH = 0.05, 20
 IDLE, EVERY = scaled(100.0), 0.3
-"""Seconds that it may be idle, and between two words of its client that it is not to end: many more than it needs."""
+"""Seconds that the study may be idle, and between two messages of its client that keep it open: many more than it needs."""
 
 
 async def kept(server: str, experiment: str) -> int:
-    """How often an idle study was kept open so far."""
+    """Return how often an idle study was kept open so far."""
     return sum(isinstance(event, Operated) and event.action == "keep" for event in await journal(server, experiment))
 
 
@@ -52,7 +52,7 @@ async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: P
                     if sum(job.position for job in await client.jobs(study.experiment)) > LENGTH // 2:
                         break
                 os.kill(up.pids["scheduler"], signal.SIGKILL)
-                later = study.start({"x": 1.0, "pace": PACE}, 2)  # Asked for while there is no scheduler.
+                later = study.start({"x": 1.0, "pace": PACE}, 2)  # Requested while there is no scheduler.
                 found = await study.wait_all([*started, later])
                 assert [answer.value for answer in found] == [x * position for x, position in [*wanted, (1.0, 2)]]
                 assert [len(answer.curve) for answer in found] == [position for _, position in [*wanted, (1.0, 2)]]
@@ -60,7 +60,7 @@ async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: P
                 assert len(await client.statistics(study.experiment)) == 3 * LENGTH + 2
                 before = await kept(server, name)
                 async with asyncio.timeout(HANG_SECONDS):
-                    while await kept(server, name) == before:  # noqa: ASYNC110 - others' doing
+                    while await kept(server, name) == before:  # noqa: ASYNC110 - another process
                         await asyncio.sleep(0.1)
                 assert (await study.eval({"x": 0.25, "pace": PACE}, 3)).value == 0.75
             assert (await client.wait(name, timeout=HANG_SECONDS)).reason == "closed by its client"

@@ -1,4 +1,4 @@
-"""The commands of docs/exporting.md, as they stand there."""
+"""Tests of the commands of docs/exporting.md, as the page has them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.e2e.harness import REPOSITORY, cluster, softmax_file
 from tests.timing import HANG_SECONDS
 
 ELSEWHERE = ("http://localhost:5000",)
-"""Commands with these need a server of somebody else's."""
+"""Texts of commands that need an external server."""
 
 
 def commands() -> list[list[str]]:
@@ -57,7 +57,7 @@ async def test_the_commands_of_the_page_do_what_it_says(
     assert len(list((tmp_path / "runs" / made.id).glob("*/events.*"))) == 2
     names = zipfile.ZipFile(tmp_path / "digits.hopyard").namelist()
     assert {"manifest.json", "journal.jsonl.zst", "experiments.json.zst", "statistics.jsonl.zst"} < set(names)
-    # The other cluster went on with it: a third job, and the first two as they were.
+    # The other cluster continued the experiment: it has a third job, and the first two are unchanged.
     _, out, _ = await _run(["results", "digits", "--json", "--data", "elsewhere"], capfd)
     there = json.loads(out)["rows"]
     assert [row["job"] for row in there] == ["1", "2", "3"]
@@ -65,7 +65,7 @@ async def test_the_commands_of_the_page_do_what_it_says(
 
 
 async def _run(command: list[str], capture: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Runs a command in this process, or, where its signals want it, in one of its own."""
+    """Run a command in this process, or, for `--watch`, in a separate process, which receives signals."""
     if "--watch" not in command:
         code = await asyncio.to_thread(run, command)
         return code, *capture.readouterr()

@@ -1,4 +1,4 @@
-"""Two schedulers on one AppStat: the newer writes, the older says why it ends."""
+"""Test of two schedulers on one AppStat: the newer one writes, and the older one reports why it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_the_older_of_two_schedulers_ends_with_one_clear_line(tmp_path: Pa
         async with asyncio.timeout(HANG_SECONDS):
             code = await services.running["older"].wait()
         assert code == 1
-        # A busy computer is warned of, such as of a stall.
+        # On a busy host there may be warnings, such as of a stall.
         said = services.said("older").splitlines()
         (line,) = [line for line in said if " INFO " not in line and " WARNING " not in line]
         assert "ERROR scheduler" in line

@@ -1,4 +1,4 @@
-"""`hopyard up` restarts what dies, and an experiment goes through it unharmed."""
+"""Test that `hopyard up` restarts services that end, and that an experiment survives this."""
 
 from __future__ import annotations
 

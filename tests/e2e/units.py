@@ -1,6 +1,6 @@
-"""What a journal and the agents' own records say of units of training: who trained what, where, and what became of it.
+"""Reads the units of training from a journal and from the agents' records: what was trained where, and with which result.
 
-It knows nothing of the policy: what it is told are the commands that were sent and the messages that came back.
+It does not know the policy: it reads only the commands that were sent and the messages that were received.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class Unit:
     """A run of one unit; or one rank of a gang, which trains one of several units at once.
 
     Attributes:
-        key: Its channel.
-        node: Where it was to run.
-        mode: Train or evaluate.
-        start: The position that it began at.
-        partition: What it was to read.
-        began: The number of the event after which it was sent.
-        ended: That of its last word; 0: none came.
-        up: Whether it said that it trains.
-        fetched: Bytes that its agent had to get for it.
-        saved: Whether it left a snapshot of its unit, or of those of its gang.
-        ranks: How many there are.
+        key: The channel of the run.
+        node: The node that received the command.
+        mode: TRAIN or EVALUATE.
+        start: The position at which it began.
+        partition: The partition that it reads.
+        began: The number of the event after which the start command was sent.
+        ended: The number of the event of its end; 0: it has not ended.
+        up: Whether it reported that it trains.
+        fetched: Bytes that its agent had to fetch for it.
+        saved: Whether it made a snapshot of its unit, or of the units of its gang.
+        ranks: The number of its ranks.
     """
 
     key: RunKey
@@ -50,7 +50,7 @@ class Unit:
 
 
 def units_of(events: Sequence[Event]) -> list[Unit]:
-    """All runs, in the order in which they were sent."""
+    """Return all runs, in the order in which their start commands were sent."""
     core, units = Core(), dict[RunKey, Unit]()
     for number, event in enumerate(events, 1):
         for effect in core.restore(event):  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def units_of(events: Sequence[Event]) -> list[Unit]:
 
 
 def histories(units: Sequence[Unit]) -> dict[str, list[str]]:
-    """By job, the partitions that its weights have seen, in order: each unit that was saved, on what it was saved upon."""
+    """Return by job the partitions that its weights were trained on, in order: those of each saved unit and of the units before it."""
     found: dict[str, list[str]] = defaultdict(list)
     for unit in units:
         if unit.mode is RunMode.TRAIN and unit.saved:
@@ -86,9 +86,9 @@ def histories(units: Sequence[Unit]) -> dict[str, list[str]]:
 
 
 def check_apart(units: Sequence[Unit], lost: Sequence[str]) -> None:
-    """No job was sent to two places at once, but to those of a gang, and no slot two units, but after the death of a node (`lost`).
+    """Check that no job ran in two places at once, except as a gang, and that no slot had two units; except after a loss in `lost`.
 
-    A run whose last word never came counts as over when its job is sent elsewhere: nobody takes its word any more.
+    A run that never reported its end counts as ended when its job is sent elsewhere: its later messages are refused.
     """
     last: dict[tuple[str, str], Unit] = {}
     for unit in units:
@@ -100,7 +100,7 @@ def check_apart(units: Sequence[Unit], lost: Sequence[str]) -> None:
 
 
 def check_carried_out(units: Sequence[Unit], folders: dict[str, Path], lost: Sequence[str]) -> None:
-    """What agents of these folders have started is what was sent to them, each once; and what said that it trains was started."""
+    """Check that agents started exactly the runs that were sent to them, once each, and that each run that trains was started."""
     wanted: dict[str, set[RunKey]] = defaultdict(set)
     for unit in units:
         wanted[unit.node].add(unit.key)
@@ -116,6 +116,6 @@ def check_carried_out(units: Sequence[Unit], folders: dict[str, Path], lost: Seq
 
 
 async def journal(server: str, experiment: str) -> list[Event]:
-    """An experiment's events."""
+    """Return an experiment's events."""
     async with opened(server, None, experiment, "a test") as source:
         return [event async for _, event in source.read()]

@@ -1,4 +1,4 @@
-"""`hopyard up` as a child of a test, and what it says about its services."""
+"""Runs `hopyard up` as a child process of a test, and reads its messages about its services."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ IS_UP = "the cluster is up"
 
 
 class Up:
-    """`hopyard up` with two agents; what it says is read as it comes.
+    """`hopyard up` with two agents; a thread reads its output.
 
     Attributes:
-        pids: Process of each service that serves now, by name.
-        ports: Their ports.
+        pids: The process of each service that serves now, by name.
+        ports: The ports of these services.
         restarted: Services that were started again.
     """
 
@@ -60,25 +60,25 @@ class Up:
                 self._changed.notify_all()
 
     def wait_for(self, text: str, limit: float = HANG_SECONDS) -> None:
-        """Until it has said something."""
+        """Wait until the output contains `text`."""
         with self._changed:
             found = self._changed.wait_for(lambda: any(text in line for line in self.said), limit)
         assert found, "".join(self.said)
 
     def wait_serving(self, name: str, limit: float = HANG_SECONDS) -> int:
-        """Until a service serves; answers its process."""
+        """Wait until a service serves; return its process id."""
         with self._changed:
             found = self._changed.wait_for(lambda: name in self.pids, limit)
             assert found, "".join(self.said)
             return self.pids[name]
 
     def stop(self) -> int:
-        """What Ctrl-C does; answers the exit code."""
+        """Send SIGINT, as Ctrl-C does, and return the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self._ended()
 
     def kill(self) -> None:
-        """End it at once; its services notice."""
+        """Kill `hopyard up`; its services notice that and end."""
         self.process.kill()
         self._ended()
 

@@ -1,4 +1,4 @@
-"""The golden record: what the code does today, kept so that a change of structure can be shown to change no behaviour.
+"""The golden record: the recorded behaviour of the code, which shows that a change of structure changes no behaviour.
 
-`python -m tests.golden` runs the code and compares what it does with the record in `record/`. docs/golden.md explains its use.
+`python -m tests.golden` runs the code and compares its behaviour with the record in `record/`. docs/golden.md explains its use.
 """

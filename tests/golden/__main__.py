@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _tell(outcomes: Mapping[str, Outcome], whole: bool) -> None:
     for name, outcome in outcomes.items():
-        # Those that can be shown field by field come first.
+        # Differences that can be shown field by field come first.
         ordered = sorted(outcome.differences, key=lambda one: not one.changes)
         shown = ordered if whole else ordered[:3]
         for difference in shown:

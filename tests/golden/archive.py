@@ -20,7 +20,7 @@ _CASE: Final = "# "
 
 @dataclass(frozen=True)
 class Entry:
-    """What the record has of a case.
+    """The record of one case.
 
     Attributes:
         digest: SHA-256 over its lines.
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Unit:
-    """What a folder has of a unit: entries of all cases, and the lines of those that are kept in full, by case."""
+    """The record of one unit: entries of all cases, and by case the lines of those that are recorded in full."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)
@@ -41,18 +41,18 @@ class Unit:
 
 @dataclass(frozen=True)
 class Archive:
-    """A folder with the record, or with a dump of it that has every line.
+    """A folder with the record, or with a dump that contains every line.
 
     Attributes:
-        folder: Where it is.
-        whole: Whether all lines are written, also those of cases that the record keeps as hashes only.
+        folder: The folder.
+        whole: Whether all lines are written, also those of cases that the record contains only as hashes.
     """
 
     folder: Path = RECORD
     whole: bool = False
 
     def read(self, part: str, unit: str) -> Unit:
-        """Reads a unit; an empty one if it is not there."""
+        """Read a unit; return an empty one if it does not exist."""
         hashes, text = self._hashes(part, unit), self._text(part, unit)
         entries: dict[str, Any] = json.loads(hashes.read_text(encoding="utf-8")) if hashes.exists() else {}
         lines: dict[str, list[str]] = {}
@@ -65,7 +65,7 @@ class Archive:
         return Unit({name: Entry(**entry) for name, entry in entries.items()}, lines)
 
     def write(self, part: str, unit: str, cases: Iterable[Case]) -> None:
-        """Writes a unit in place of what was there."""
+        """Write a unit; this replaces an existing one."""
         hashes, text = self._hashes(part, unit), self._text(part, unit)
         hashes.parent.mkdir(parents=True, exist_ok=True)
         entries: list[str] = []
@@ -83,11 +83,11 @@ class Archive:
             text.unlink(missing_ok=True)
 
     def units(self, part: str) -> set[str]:
-        """The units of a part that are there."""
+        """Return the units of a part that exist."""
         return {file.stem for file in (self.folder / part).glob("*.json")}
 
     def drop(self, part: str, unit: str) -> None:
-        """Deletes a unit."""
+        """Delete a unit."""
         self._hashes(part, unit).unlink(missing_ok=True)
         self._text(part, unit).unlink(missing_ok=True)
 

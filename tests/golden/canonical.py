@@ -3,8 +3,8 @@
 * A dataclass or named tuple is an object with its canonical class name under "is" and its fields by canonical names.
   Fields that equal their default are left out, so that a new optional field changes nothing.
 * An enumeration's member is `Class.MEMBER`. Sets are sorted. Keys are sorted.
-* Floats have nine significant digits, large ones three decimals: what numerical libraries do beyond that differs between builds.
-* A value of any other class is refused: its text could hold an address or an order that varies.
+* Floats have nine significant digits, large ones three decimals: further digits of numerical libraries differ between builds.
+* A value of any other class is refused: its text could contain an address or an order that varies.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Layout:
 
 
 class Canon:
-    """Makes canonical values and their text.
+    """Converts values to their canonical form and text.
 
     Args:
         names: The map of names.
@@ -50,14 +50,14 @@ class Canon:
         self._layouts: dict[type, _Layout | None] = {}
 
     def text(self, value: object) -> str:
-        """The canonical text of a value: one line of JSON."""
+        """Return the canonical text of a value: one line of JSON."""
         return dump(self.plain(value))
 
     def plain(self, value: Any) -> Any:
-        """The canonical value, made of what JSON knows.
+        """Return the canonical form of a value, which contains only JSON types.
 
         Raises:
-            TypeError: The value, or one in it, has no canonical form.
+            TypeError: The value, or a value in it, has no canonical form.
         """
         if value is None or isinstance(value, bool):
             return value
@@ -82,7 +82,7 @@ class Canon:
         raise TypeError(f"{type(value).__module__}.{type(value).__name__} has no canonical form")
 
     def attribute(self, value: object, field: str) -> Any:
-        """The attribute of an object whose canonical name is `field`.
+        """Return the attribute of an object whose canonical name is `field`.
 
         Raises:
             AttributeError: The object has no such field.
@@ -142,12 +142,12 @@ def rounded(value: float) -> float | str:
 
 
 def dump(plain: Any) -> str:
-    """The text of a canonical value."""
+    """Return the text of a canonical value."""
     return json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _defaults(cls: type) -> dict[str, Any] | None:
-    """The fields of a dataclass or named tuple with their defaults; None for any other class."""
+    """Return the fields of a dataclass or named tuple with their defaults; None for any other class."""
     if dataclasses.is_dataclass(cls):
         return {field.name: _default(field) for field in dataclasses.fields(cls)}
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):

@@ -20,7 +20,7 @@ class Case:
     Attributes:
         name: Unique within its unit, such as `asha:3`.
         lines: A JSON object for each step, in order.
-        kept: Whether the record keeps the lines themselves beside their hashes.
+        kept: Whether the record contains the lines themselves in addition to their hashes.
     """
 
     name: str
@@ -29,12 +29,12 @@ class Case:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all lines."""
+        """Return the SHA-256 over all lines."""
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
 
     @property
     def chain(self) -> str:
-        """The short hashes of the lines, `MARK` characters each."""
+        """Return the short hashes of the lines, `MARK` characters each."""
         return "".join(mark(line) for line in self.lines)
 
 
@@ -43,10 +43,10 @@ class Part:
     """A part of the record.
 
     Attributes:
-        name: As the command line has it.
-        about: What it covers, in a line.
+        name: Its name on the command line.
+        about: What it covers, in one line.
         units: Returns the units, which run independently; each has its own file in the record.
-        cases: Runs a unit.
+        cases: Runs a unit and yields its cases.
     """
 
     name: str
@@ -56,5 +56,5 @@ class Part:
 
 
 def mark(line: str) -> str:
-    """The short hash of a line."""
+    """Return the short hash of a line."""
     return base64.b64encode(hashlib.sha256(line.encode()).digest()[:_MARK_BYTES]).decode()

@@ -1,4 +1,4 @@
-"""A cluster of `hopyard up` in a folder, and the commands that it serves."""
+"""Starts a cluster with `hopyard up` in a folder, and runs commands on it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def call(*arguments: str) -> Any:
     """Run a command with `--json` in a separate process and return its document.
 
     Raises:
-        ClusterError: It failed.
+        ClusterError: The command failed.
     """
     done = subprocess.run(
         _command(*arguments, "--json"), capture_output=True, text=True, env=_environment(), check=False
@@ -67,7 +67,7 @@ def _environment() -> dict[str, str]:
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Waits until the cluster says that it is up, and reads where from what it says."""
+    """Wait until the cluster reports that it is up, and return the address in that message."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         complete, _, _ = log.read_text(encoding="utf-8").rpartition("\n")

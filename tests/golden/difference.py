@@ -13,23 +13,23 @@ from tests.golden.canonical import dump
 from tests.golden.case import MARK, Case, mark
 
 MOST_CHANGES: Final = 12
-"""Differences of one step that are shown."""
+"""The most differences of one step that are shown."""
 
 MOST_TEXT: Final = 4000
-"""Characters of a step's full text that are shown."""
+"""The most characters of a step's full text that are shown."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How one case differs from its record.
+    """A difference between a case and its record.
 
     Attributes:
         case: `part/case`.
-        summary: How much differs, in a line.
-        step: Number of the first step that differs, counted from 1; 0 if there is none to name.
-        title: What that step is: its type, stream and time.
-        changes: What differs in it, field by field; empty if the record has only its hash.
-        text: Its full text as it is now.
+        summary: How much differs, in one line.
+        step: Number of the first step that differs, counted from 1; 0: no step can be named.
+        title: The type, stream and time of that step.
+        changes: The differences in it, field by field; empty if the record contains only its hash.
+        text: Its full text now.
     """
 
     case: str
@@ -58,13 +58,13 @@ class Difference:
 
 
 def compare(part: str, cases: Sequence[Case], record: Unit, older: Unit) -> list[Difference]:
-    """Compares the cases of a unit with the record.
+    """Compare the cases of a unit with the record, and return the differences.
 
     Args:
         part: The part's name.
-        cases: What the code does now.
-        record: What it did.
-        older: A dump of what it did, which may have lines that the record lacks.
+        cases: The present behaviour.
+        record: The recorded behaviour.
+        older: A dump of the recorded behaviour, which may contain lines that the record lacks.
     """
     found = []
     for case in cases:
@@ -109,7 +109,7 @@ def _difference(name: str, case: Case, entry: Entry, known: Sequence[str] | None
 
 
 def title(step: dict[str, Any]) -> str:
-    """What a step is, in a line: an event by its type, stream and time, anything else by its name."""
+    """Return the title of a step: an event by its type, stream and time, anything else by its name."""
     event = step.get("event")
     if not isinstance(event, dict):
         return str(step.get("name", "the outcome"))
@@ -123,7 +123,7 @@ def title(step: dict[str, Any]) -> str:
 
 
 def _changes(path: str, then: Any, now: Any) -> Iterator[str]:
-    """Each difference between two canonical values, with its path."""
+    """Yield each difference between two canonical values, with its path."""
     if then == now and type(then) is type(now):
         return
     if isinstance(then, dict) and isinstance(now, dict) and then.get("is") == now.get("is"):

@@ -1,4 +1,4 @@
-"""Manually computed schedules: the names and results of their tests."""
+"""Tests with schedules computed by hand: their names and results."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENB
 
 
 def units() -> list[str]:
-    """One: all tests run in one process."""
+    """Return one unit: all tests run in one process."""
     return ["tests"]
 
 
 def cases(unit: str) -> Iterator[Case]:
-    """Runs the tests; a case for each file, a step for each test."""
+    """Run the tests; yield a case for each file, with a step for each test."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         paths = [str(product.NAMES.path(role)) for role in ROLES]
@@ -62,7 +62,7 @@ def cases(unit: str) -> Iterator[Case]:
 
 
 def _place(test: ElementTree.Element) -> tuple[str, str]:
-    """The file of a test without its folders, so that a moved file is the same one; and the class of the test."""
+    """Return the file name of a test without folders, so that a moved file stays the same, and the class of the test."""
     module = test.get("file", "").removesuffix(".py")
     file = module.rpartition("/")[2]
     suite = test.get("classname", "").removeprefix(module.replace("/", ".")).removeprefix(".")

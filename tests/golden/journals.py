@@ -1,4 +1,4 @@
-"""Live journals: an experiment under each built-in policy, run once on a real cluster and kept as `hopyard export` writes it."""
+"""Recorded journals: an experiment under each built-in policy, run once on a real cluster and stored as `hopyard export` writes it."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
         "generator": {"name": "grid"},
     },
 }
-"""The terms of each policy's experiment that differ from the common ones."""
+"""The fields of each policy's experiment file that differ from the common ones."""
 
 
 def recorded() -> dict[str, Path]:
-    """The kept journals, by policy."""
+    """Return the files of the recorded journals, by policy."""
     return {file.stem: file for file in sorted(FOLDER.glob(f"*{SUFFIX}"))}
 
 
@@ -103,7 +103,7 @@ def _experiment(folder: Path, name: str) -> Path:
 
 
 def _register_data(folder: Path, server: str) -> None:
-    """Registers a small data set: a partition on each node to train on, and one to evaluate on."""
+    """Register a small data set: a partition on each node to train on, and one to evaluate on."""
     options = []
     for number in range(AGENTS):
         file = folder / f"train-{number}.json"

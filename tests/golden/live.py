@@ -1,4 +1,4 @@
-"""The recorded live journals: what imports, replays, rows of AppStat and commands make of them."""
+"""Cases from the recorded journals: their import, their replay, their rows in AppStat, and commands that read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMANDS: Final = Path(__file__).with_name("commands.toml")
 DATABASE: Final = "appstat.sqlite"
 
 TABLES_LEFT_OUT: Final = frozenset({"alembic_version", "sqlite_sequence", "epochs"})
-"""What the database keeps for itself: its version, its counters, and the lives of schedulers."""
+"""Tables that the database or a run needs internally: its version, its counters, and the epochs of schedulers."""
 
 COLUMNS_LEFT_OUT: Final = frozenset({"blobs.created_at"})
 
@@ -42,12 +42,12 @@ _PLACES: Final = (
 
 
 def units() -> list[str]:
-    """One: all journals are imported into one cluster."""
+    """Return one unit: all journals are imported into one cluster."""
     return ["journals"]
 
 
 def cases(unit: str) -> Iterator[Case]:
-    """Imports the recorded journals into a new cluster, dumps its rows, and runs the commands of commands.toml."""
+    """Import the recorded journals into a new cluster, dump its rows, and run the commands of commands.toml."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         plain = Plain(folder)
@@ -63,10 +63,11 @@ def cases(unit: str) -> Iterator[Case]:
 class Plain:
     """Normalizes JSON documents: replaces times, folders, addresses and random ids by placeholders.
 
-    Moments during the run become `(now)`, the folder of the run `(folder)`, addresses and random ids likewise.
+    Times during the run become `(now)`, and the folder of the run becomes `(folder)`; addresses and random ids have similar
+    placeholders.
 
     Args:
-        folder: The folder of the run, which begins now.
+        folder: The folder of the run, which begins when this object is constructed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +75,7 @@ class Plain:
         self._begun = time.time() - 1.0
 
     def of(self, value: Any, left_out: Sequence[str] = ()) -> Any:
-        """The canonical document without the keys that are left out."""
+        """Return the canonical document without the keys in `left_out`."""
         if isinstance(value, dict):
             kept = {key: self.of(item, left_out) for key, item in value.items() if key not in left_out}
             return product.CANON.plain(kept)
@@ -93,7 +94,7 @@ class Plain:
 
 
 def rows(database: Path, plain: Plain) -> Iterator[Case]:
-    """The rows of a database: a case for each stream of the journal, and one for each other table."""
+    """Yield the rows of a database: a case for each stream of the journal, and one for each other table."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         connection.row_factory = sqlite3.Row
         tables = [str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -109,7 +110,7 @@ def rows(database: Path, plain: Plain) -> Iterator[Case]:
 
 
 def commands(folder: Path, server: str, plain: Plain) -> Iterator[Case]:
-    """Runs the commands of commands.toml; a case for each command, a step for each of its calls."""
+    """Run the commands of commands.toml; yield a case for each command, with a step for each of its calls."""
     _inputs(folder)
     table = tomllib.loads(COMMANDS.read_text(encoding="utf-8"))
     found: dict[str, list[str]] = {}
@@ -150,20 +151,20 @@ def _row(table: str, row: sqlite3.Row, plain: Plain) -> dict[str, Any]:
 
 
 def _parsed(value: Any) -> Any:
-    """A value of a column; JSON is parsed."""
+    """Return a value of a column; JSON is parsed."""
     text = value.decode() if isinstance(value, bytes) else value
     return json.loads(text) if isinstance(text, str) and text[:1] in ("{", "[") else text
 
 
 def _record(row: sqlite3.Row) -> dict[str, Any]:
-    """A row of the journal, with canonical names."""
+    """Return a row of the journal, with canonical names."""
     found = {name: row[column] for column, name in product.NAMES.keys(row.keys()).items()}
     kind, payload = Translation(to_present=False).record(found["kind"], json.loads(found["payload"]))
     return {**found, "kind": kind, "payload": payload}
 
 
 def _streams(journal: Sequence[dict[str, Any]], plain: Plain) -> Iterator[Case]:
-    """The rows of the journal, by stream."""
+    """Yield a case with the rows of each stream of the journal."""
     streams: dict[str, list[dict[str, Any]]] = {}
     for row in journal:
         streams.setdefault(row["stream"], []).append(row)
@@ -181,7 +182,7 @@ def _title(table: str, row: dict[str, Any]) -> str:
 
 
 def _inputs(folder: Path) -> None:
-    """Files that commands read: an experiment with sequences in its space, and data."""
+    """Write the input files of commands: an experiment with sequences in its space, and data."""
     numpy.savez(folder / "numbers.npz", x=numpy.arange(8.0), y=numpy.arange(8))
     changes = journals.CHANGES["stage_tree"]
     terms = {"name": "planned", **journals.COMMON, **changes}

@@ -1,4 +1,4 @@
-"""The map between the product's present names and the canonical names of the record."""
+"""The map between the present names of the code and the canonical names of the record."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Names:
 
     @classmethod
     def load(cls, path: Path = NAMES) -> Names:
-        """Reads names.toml."""
+        """Read names.toml."""
         return cls(tomllib.loads(path.read_text(encoding="utf-8")))
 
     def owner(self, role: str) -> tuple[Any, str]:
-        """Finds the object that holds a role's code, and the attribute of it that is the code.
+        """Return the object that contains a role's code, and the name of the attribute that is the code.
 
         Raises:
             MissingPlaceError: No candidate exists.
@@ -65,11 +65,11 @@ class Names:
         )
 
     def find(self, role: str) -> Any:
-        """The code of a role; raises like `owner`."""
+        """Return the code of a role; raise like `owner`."""
         return getattr(*self.owner(role))
 
     def path(self, role: str) -> Path:
-        """A folder or file of the repository by its role.
+        """Return a folder or file of the repository by its role.
 
         Raises:
             MissingPlaceError: No candidate exists.
@@ -80,12 +80,12 @@ class Names:
         raise MissingPlaceError(f"{role}: none of {', '.join(self._paths[role])} exists; add its new place to [paths]")
 
     def class_name(self, cls: type) -> str:
-        """The canonical name of a class. An entry with the module wins over one without."""
+        """Return the canonical name of a class. An entry with the module takes precedence over one without."""
         plain = self._classes.get(cls.__name__, cls.__name__)
         return self._classes.get(f"{cls.__module__}:{cls.__name__}", plain)
 
     def fields(self, class_name: str, fields: Collection[str]) -> dict[str, str | None]:
-        """The canonical names of a class's fields; None for a field that is ignored.
+        """Return the canonical names of a class's fields; None for a field that is ignored.
 
         Args:
             class_name: The canonical name of the class.
@@ -98,13 +98,13 @@ class Names:
         }
 
     def member(self, class_name: str, member: str) -> str:
-        """The canonical name of an enumeration's member."""
+        """Return the canonical name of an enumeration's member."""
         return self._members.get(class_name, {}).get(member, member)
 
     def value(self, place: str, text: str) -> str:
-        """The canonical text of a field (`Class.field`) or of a JSON key.
+        """Return the canonical text of a field (`Class.field`) or of a JSON key.
 
-        Under a key that holds class names these are translated, too.
+        Under a key whose values are class names, these are translated, too.
         """
         known = self._values.get(place, {})
         if text not in known and place in CLASS_KEYS:
@@ -112,17 +112,17 @@ class Names:
         return known.get(text, text)
 
     def keys(self, keys: Collection[str]) -> dict[str, str]:
-        """The canonical names of a JSON document's keys, without those that are ignored."""
+        """Return the canonical names of a JSON document's keys, without those that are ignored."""
         renamed = applicable(self._keys, keys) if self._keys else {}
         canonical = {key: renamed.get(key, key) for key in keys}
         return {key: name for key, name in canonical.items() if name not in self._ignored_keys}
 
 
 def applicable(renames: Mapping[str, str], present: Collection[str]) -> dict[str, str]:
-    """The renames (new to canonical) that have taken place in an object with these names.
+    """Return the renames (new to canonical) that apply to an object with these names.
 
-    Code from before a rename still has the canonical name, so there the rename does not apply. That also holds for a name that
-    moves to another meaning: of `stream = "experiment"` and `experiment = "member"` neither applies to an object with the fields
+    Code from before a rename still has the canonical name, so the rename does not apply to it. The same holds for a name that gets
+    another meaning: of `stream = "experiment"` and `experiment = "member"` neither applies to an object with the fields
     `experiment` and `member`, and both apply to one with `stream` and `experiment`.
     """
 

@@ -1,4 +1,4 @@
-"""The only module that touches the product's Python code: everything is found by its role in names.toml."""
+"""The only module that uses the product's Python code: it finds all of it by roles in names.toml."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Observer = Callable[[Any, list[Any]], None]
 
 
 def policies() -> dict[str, type]:
-    """The classes of the built-in policies, by the names that experiment files use."""
+    """Return the classes of the built-in policies, by the names that experiment files use."""
     found = {entry.name: entry for entry in entry_points(group=_POLICIES) if entry.value.startswith("hopyard_")}
     return {name: found[name].load() for name in sorted(found)}
 
 
 @contextmanager
 def patched(role: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
-    """Replace the code of a role by what `wrap` returns for it, for as long as the context is open."""
+    """Replace the code of a role by what `wrap` returns for it, while the context is open."""
     owner, name = NAMES.owner(role)
     original = getattr(owner, name)
     setattr(owner, name, wrap(original))
@@ -45,7 +45,7 @@ def patched(role: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
 
 @contextmanager
 def observed(observer: Observer) -> Iterator[None]:
-    """Call `observer` with each event that a core handles and its effects."""
+    """Call `observer` with each event that an engine handles and its effects, while the context is open."""
 
     def wrap(handle: Callable[[Any, Any], list[Any]]) -> Callable[[Any, Any], list[Any]]:
         @functools.wraps(handle)
@@ -62,7 +62,7 @@ def observed(observer: Observer) -> Iterator[None]:
 
 @contextmanager
 def probe(name: str, cls: type, parameters: Mapping[str, Any]) -> Iterator[None]:
-    """Registers a policy as a probe of the fault simulation, for as long as the context is open."""
+    """Register a policy as a probe of the fault simulation, while the context is open."""
     probes: dict[str, type] = NAMES.find("schedule_probes")
 
     def begin(self: Any) -> None:
@@ -76,7 +76,7 @@ def probe(name: str, cls: type, parameters: Mapping[str, Any]) -> Iterator[None]
 
 
 def probes() -> dict[str, type]:
-    """The probe policies of the fault simulation."""
+    """Return the probe policies of the fault simulation."""
     found: dict[str, type] = NAMES.find("schedule_probes")
     return dict(found)
 
@@ -97,7 +97,7 @@ def search(seed: str, policy: str) -> tuple[Any, Callable[[], str]]:
 
 @contextmanager
 def results(found: list[Any]) -> Iterator[None]:
-    """Appends the result of every simulation that a random search runs."""
+    """Append the result of every simulation that a random search runs to `found`, while the context is open."""
 
     def wrap(simulate: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(simulate)
@@ -112,12 +112,12 @@ def results(found: list[Any]) -> Iterator[None]:
 
 
 def event_types() -> tuple[type, ...]:
-    """The classes of the events that journals hold."""
+    """Return the classes of the events in journals."""
     return get_args(NAMES.find("event_union"))
 
 
 def effect_types() -> tuple[type, ...]:
-    """The classes of the effects of a core."""
+    """Return the classes of the effects of the engine."""
     return get_args(NAMES.find("effect_union"))
 
 
@@ -141,6 +141,6 @@ def _packages() -> list[str]:
 
 
 def command_module() -> str:
-    """The module that `python -m` runs as the `hopyard` command."""
+    """Return the module that `python -m` runs as the `hopyard` command."""
     module: str = NAMES.find("command_line").__module__
     return module

@@ -29,8 +29,8 @@ class Outcome:
     Attributes:
         cases: How many cases ran.
         steps: How many steps they had.
-        seconds: How long they took, added up over processes.
-        differences: What differs from the record.
+        seconds: How long they took, summed over processes.
+        differences: The differences from the record.
     """
 
     cases: int = 0
@@ -39,7 +39,7 @@ class Outcome:
     differences: list[Difference] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
-        """Adds the outcome of another unit to this one."""
+        """Add the outcome of another unit to this one."""
         self.cases += other.cases
         self.steps += other.steps
         self.seconds += other.seconds
@@ -48,11 +48,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Task:
-    """What to do with the cases of a unit.
+    """The action for the cases of each unit.
 
     Attributes:
-        action: Compare them with the record, or write them.
-        archive: The record, or where to write.
+        action: "compare": compare them with the record; "write": write them.
+        archive: The record to compare with, or the archive to write to.
         older: With "compare": a dump with the lines that the record lacks; None: there is none.
     """
 
@@ -61,7 +61,7 @@ class Task:
     older: Archive | None = None
 
     def perform(self, part: str, unit: str) -> Outcome:
-        """Runs a unit."""
+        """Run a unit and return its outcome."""
         begun = time.monotonic()
         try:
             cases = list(PARTS[part].cases(unit))
@@ -82,10 +82,10 @@ class Task:
 
 
 def units_of(names: Sequence[str]) -> dict[str, list[str]]:
-    """The units to run, by part.
+    """Return the units to run, by part.
 
     Args:
-        names: Parts, or units as `part/unit`; none: everything.
+        names: Parts, or units as `part/unit`; empty: everything.
 
     Raises:
         LookupError: There is no such part or unit.

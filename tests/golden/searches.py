@@ -10,21 +10,21 @@ from tests.golden.canonical import dump
 from tests.golden.case import Case, Part
 
 SEARCHES: Final = 24
-"""Searches of each policy."""
+"""Number of searches of each policy."""
 
 KEPT: Final = 8
-"""Of these, how many the record has in full."""
+"""Number of searches of each policy that the record contains in full."""
 
 
 def units() -> list[str]:
-    """Each built-in policy."""
+    """Return one unit for each built-in policy."""
     return list(product.policies())
 
 
 def cases(unit: str) -> Iterator[Case]:
-    """Random searches of a policy.
+    """Yield random searches of a policy.
 
-    Those that the solver of SciPy plans are left out: which of several best plans it finds differs between its versions.
+    Searches planned by the solver of SciPy are left out: which of several best plans it finds differs between its versions.
     """
     done = seed = 0
     while done < SEARCHES:

@@ -11,10 +11,10 @@ from tests.golden.canonical import dump
 from tests.golden.case import Case, Part
 
 SEEDS: Final = 20
-"""Schedules of each probe and of each policy."""
+"""Number of schedules of each probe and of each policy."""
 
 KEPT: Final = 3
-"""Of these, how many the record has in full."""
+"""Number of schedules of each unit that the record contains in full."""
 
 EVENTS: Final = 200
 
@@ -42,17 +42,17 @@ _DEFAULTS: Final = "defaults"
 
 
 def units() -> list[str]:
-    """Each probe, each built-in policy, and the defaults of events and effects."""
+    """Return a unit for each probe and each built-in policy, and one for the defaults of events and effects."""
     return [*schedules(), _DEFAULTS]
 
 
 def schedules() -> list[str]:
-    """Each probe and each built-in policy."""
+    """Return a unit for each probe and each built-in policy."""
     return [f"{_PROBE}{name}" for name in product.probes()] + [f"{_POLICY}{name}" for name in product.policies()]
 
 
 def cases(unit: str) -> Iterator[Case]:
-    """The schedules of a probe or a policy, or the defaults: steps leave out fields at their defaults."""
+    """Yield the schedules of a probe or a policy, or the defaults of fields: steps leave out fields at their defaults."""
     if unit == _DEFAULTS:
         for name, types in (("events", product.event_types()), ("effects", product.effect_types())):
             yield Case(f"{unit}:{name}", sorted(dump(product.CANON.defaults(each)) for each in types))
@@ -62,16 +62,16 @@ def cases(unit: str) -> Iterator[Case]:
 
 
 def schedule(unit: str, seed: int, events: int = EVENTS, most: int | None = None) -> Sequence[str]:
-    """Runs one schedule.
+    """Run one schedule.
 
     Args:
-        unit: Which probe or policy.
-        seed: Of the schedule.
-        events: How many events strike it from outside, at least.
+        unit: The probe or policy.
+        seed: Seed of the schedule.
+        events: The least number of external events.
         most: Stop after so many steps; None: run it to its end.
 
     Returns:
-        A line for each event that a core took, and one for the outcome if it came to its end.
+        A line for each event that the engine handled, and one for the outcome if the schedule was not stopped before.
     """
     lines: list[str] = []
 
@@ -92,7 +92,7 @@ class StepLimitReached(BaseException):
 
 @contextmanager
 def _registered(unit: str) -> Iterator[str]:
-    """The name by which the simulation knows a unit, for as long as the context is open."""
+    """Register a unit while the context is open, and yield its name in the simulation."""
     if not unit.startswith(_POLICY):
         yield unit.removeprefix(_PROBE)
         return
@@ -102,7 +102,7 @@ def _registered(unit: str) -> Iterator[str]:
 
 
 def step(event: Any, effects: Sequence[Any]) -> dict[str, Any]:
-    """An event with its effects. Where an effect repeats the event, such as its record in the journal, it says so."""
+    """Return an event with its effects; the text "(this event)" replaces a field of an effect that repeats the event."""
     taken = product.CANON.plain(event)
     return {"event": taken, "effects": [_without(taken, product.CANON.plain(effect)) for effect in effects]}
 

@@ -1,4 +1,4 @@
-"""The part of the golden record that is quick to run, and the means by which it compares."""
+"""Tests of the quick part of the golden record, and of the code that compares with it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ RENAMED = Names(
         "ignored": {"fields": ["Pair.right"], "keys": ["extra"]},
     }
 )
-"""Names after a rename in which `experiment` has come to mean something else."""
+"""Names after a rename that gives `experiment` another meaning."""
 
 
 def test_a_rename_changes_no_canonical_text() -> None:
@@ -240,7 +240,7 @@ def test_journals_are_translated_to_present_names_and_back(monkeypatch: pytest.M
 
 
 class Swapped(Names):
-    """Names by which two classes have got each other's name since the record was written."""
+    """Names of code in which two classes have swapped their names since the record was written."""
 
     def __init__(self, tables: Mapping[str, Any], swapped: Mapping[str, str]) -> None:
         super().__init__(tables)

@@ -1,7 +1,7 @@
 """Translates names in recorded journals between canonical and present names.
 
-A journal holds the names of classes and of fields. So that it stays readable when these are renamed, its events are translated before
-they are imported, and back when their rows are compared. The types of the fields say which name belongs to which class.
+A journal contains the names of classes and of fields. To stay readable when these are renamed, its events are translated before
+they are imported, and back when their rows are compared. The types of the fields determine which name belongs to which class.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Translation:
     """Translates the JSON of journal records.
 
     Args:
-        to_present: From canonical names to present ones; else the other way round.
+        to_present: True: from canonical names to present ones; False: from present names to canonical ones.
     """
 
     def __init__(self, *, to_present: bool) -> None:
         self._to_present = to_present
 
     def record(self, kind: str, payload: Any) -> tuple[str, Any]:
-        """Translates a record's kind and payload. A kind that the code does not have stays as it is."""
+        """Translate a record's kind and payload. A kind that the code does not define stays unchanged."""
         cls = self._member(product.event_types(), kind)
         return (kind, payload) if cls is None else (self._named(cls), self._value(payload, cls))
 
@@ -54,7 +54,7 @@ class Translation:
         return value
 
     def _choice(self, value: Any, options: tuple[Any, ...]) -> Any:
-        """A value of one of several types: of the class that it names, else of the only one that can hold it."""
+        """Translate a value of one of several types: as the class that it names, otherwise as the only type that matches it."""
         if isinstance(value, dict) and TAG in value:
             cls = self._member(options, value[TAG])
             return value if cls is None else {**self._value(value, cls), TAG: self._named(cls)}
@@ -88,14 +88,14 @@ class Translation:
 
 
 def present_archive(source: Path, target: Path) -> Path:
-    """Copies an exported experiment with the names in its journal translated to present ones.
+    """Copy an exported experiment, with the names in its journal translated to present ones.
 
     Args:
         source: The recorded file.
-        target: The file to make.
+        target: The file to create.
 
     Returns:
-        The copy, or the recorded file if it has present names already.
+        The copy, or the recorded file if it already has present names.
     """
     translation = Translation(to_present=True)
     recorded, translated = journal(source), []
@@ -119,7 +119,7 @@ def present_archive(source: Path, target: Path) -> Path:
 
 
 def journal(archive: Path) -> list[dict[str, Any]]:
-    """The records in the journal of an exported experiment."""
+    """Return the records in the journal of an exported experiment."""
     with zipfile.ZipFile(archive) as members:
         packed = members.read(f"{JOURNAL}.zst")
     with zstandard.ZstdDecompressor().stream_reader(packed) as reader:

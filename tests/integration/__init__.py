@@ -1,1 +1,1 @@
-"""Tests that start real servers and processes on loopback."""
+"""Tests that start real servers and processes on the loopback interface."""

@@ -1,4 +1,4 @@
-"""Which processes this one has started and not waited for yet."""
+"""List the running child processes of the test process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import psutil
 
 
 def running(module: str) -> list[int]:
-    """Those that run a module. One that ends while it is looked at is none."""
+    """Return the process ids of the live children that run `module`; a child that exits during the check is left out."""
     return [child.pid for child in psutil.Process().children() if _runs(child, module)]
 
 
 def _runs(process: psutil.Process, module: str) -> bool:
     try:
         return module in process.cmdline()
-    except psutil.NoSuchProcess:  # Or a zombie, which psutil tells by the same.
+    except psutil.NoSuchProcess:  # Raised for a zombie as well.
         return False

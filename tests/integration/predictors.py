@@ -1,4 +1,4 @@
-"""Predictors that do what predictors do, and must not."""
+"""Predictors for tests: some work, others fail or behave as a predictor must not."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hopyard.predictor import LEVELS, NotPredictableError, Prediction, Predictor
 
 
 class Toy(Predictor):
-    """The last value goes on, with a spread of its own.
+    """Predicts that the last value stays the same.
 
     Args:
-        spread: It.
-        seconds: How long that takes.
+        spread: The standard deviation of each predicted value.
+        seconds: How long a prediction takes.
     """
 
     def __init__(self, spread: float = 0.1, seconds: float = 0.0, **parameters: Any) -> None:
@@ -43,7 +43,7 @@ class Toy(Predictor):
 
 
 class Social(Toy):
-    """Expects the mean of the last values of the other jobs."""
+    """Predicts the mean of the last values of the other jobs."""
 
     reads: ClassVar[Literal["nothing", "curves"]] = "curves"
 
@@ -56,7 +56,7 @@ class Social(Toy):
 
 
 class Historian(Toy):
-    """Expects as much as there are reports of earlier experiments."""
+    """Predicts the number of reports of earlier experiments."""
 
     reads: ClassVar[Literal["nothing", "curves"]] = "curves"
 
@@ -67,9 +67,9 @@ class Historian(Toy):
 
 
 class Bad(Toy):
-    """Does at once what `how` says: "sleep", "spin", "raise", "exit", "kill", "grow", "hog", "lie", "print".
+    """Fails in `predict` as `how` says: "sleep", "spin", "raise", "exit", "kill", "grow", "hog", "lie", "print".
 
-    With `note` it starts a process first, whose number it writes there.
+    With `note`, it first starts a child process and writes the child's id to that file.
     """
 
     def __init__(self, how: str, note: str = "", **parameters: Any) -> None:
@@ -106,7 +106,7 @@ class Bad(Toy):
 
 
 class Ending(Toy):
-    """Ends its process when it is made."""
+    """Ends its process when it is constructed."""
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**parameters)
@@ -115,7 +115,7 @@ class Ending(Toy):
 
 
 class Endless(Toy):
-    """Takes for ever to be made, with a process of its own beside it, whose number is written to `note`."""
+    """Never completes its construction; it starts a child process and writes the child's id to the file `note`."""
 
     def __init__(self, note: str, **parameters: Any) -> None:
         super().__init__(**parameters)
@@ -125,7 +125,7 @@ class Endless(Toy):
 
 
 class Mute(Toy):
-    """Closes what it would answer by when it is made, makes the file `note`, and goes on for ever."""
+    """Closes its file descriptors when it is constructed, so that it cannot answer, creates the file `note`, and sleeps."""
 
     def __init__(self, note: str = "", **parameters: Any) -> None:
         super().__init__(**parameters)
@@ -136,13 +136,13 @@ class Mute(Toy):
 
 
 def _beside(note: str) -> None:
-    """Starts a process that does nothing for long."""
+    """Start a child process that sleeps for 600 s, and write its id to the file `note`."""
     started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(note).write_text(str(started.pid))
 
 
 class Unmakeable(Toy):
-    """Ends when it is made."""
+    """Raises an error when it is constructed."""
 
     def __init__(self, **parameters: Any) -> None:
         super().__init__(**parameters)

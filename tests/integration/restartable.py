@@ -1,4 +1,4 @@
-"""Services in the test's event loop whose scheduler can be stopped and started again, on the same data."""
+"""A cluster in the test's event loop whose scheduler can be stopped and started again on the same data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.ports import free_port
 
 
 class Restartable:
-    """A cluster of one node, `n`, whose agent begins with the first scheduler.
+    """A cluster of one node, `n`, whose agent starts with the first scheduler.
 
     Args:
-        data: Its folder.
-        slots: How many the node has.
-        generator_seconds: What hpgen's generators may take.
+        data: The data folder.
+        slots: The number of slots of the node.
+        generator_seconds: The time limit of a generator's answer.
     """
 
     def __init__(self, data: Path, slots: int = 2, generator_seconds: float = 20.0) -> None:
@@ -37,7 +37,7 @@ class Restartable:
     @classmethod
     @asynccontextmanager
     async def on(cls, data: Path, slots: int = 2, generator_seconds: float = 20.0) -> AsyncIterator[Self]:
-        """One without a scheduler so far."""
+        """Context manager of a cluster whose scheduler is not started yet."""
         made = cls(data, slots, generator_seconds)
         await made.appstat.start()
         await made.hpgen.start()
@@ -48,12 +48,12 @@ class Restartable:
 
     @property
     def live(self) -> Runtime:
-        """What is inside the scheduler."""
+        """Return the runtime of the running scheduler."""
         assert self.scheduler is not None
         return self.scheduler._runtime
 
     async def start(self, **settings: Any) -> None:
-        """A scheduler, at the same address as the one before."""
+        """Start a scheduler at the same address as the earlier one."""
         self.scheduler = SchedulerService(
             appstat=self.appstat.address, hpgen=self.hpgen.address, port=self._port, **settings
         )
@@ -65,7 +65,7 @@ class Restartable:
             await self.agent.start()
 
     async def halt(self) -> None:
-        """Stop the scheduler, alone."""
+        """Stop the scheduler only."""
         assert self.scheduler is not None
         await self.scheduler.stop(0)
 

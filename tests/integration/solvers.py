@@ -1,4 +1,4 @@
-"""Solvers that do what solvers do, and must not."""
+"""Solvers for tests: some work, others fail or behave as a solver must not."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hopyard.solver import Solver
 
 
 class Adding(Solver):
-    """Adds numbers."""
+    """Returns the sum of the numbers in the payload."""
 
     def solve(self, payload: Any, seconds: float) -> Any:
         return {"sum": sum(payload), "said": f"{len(payload)} numbers in up to {seconds:g} s"}
 
 
 class Bad(Solver):
-    """Does what the payload says."""
+    """Fails in `solve` as the payload says."""
 
     def solve(self, payload: Any, seconds: float) -> Any:
         match payload:
@@ -46,7 +46,7 @@ class Bad(Solver):
 
 
 class Waiting(Solver):
-    """Writes a file with its process's number into the folder `payload`, and answers when `go` is there."""
+    """Creates a file named by its process id in the folder `payload`, and answers once the file `go` exists there."""
 
     def solve(self, payload: Any, seconds: float) -> Any:
         folder = Path(payload)

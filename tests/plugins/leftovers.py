@@ -41,8 +41,9 @@ def _watched_files() -> set[Path]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this process and its children a temporary folder of their own, so that new files can be attributed to tests."""
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where pytest keeps `tmp_path`
+    """Create a temporary folder for this process and its children, so that new files can be attributed to tests."""
+    # The folder in which pytest creates `tmp_path`.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix="hopyard-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "torchinductor"))
@@ -106,8 +107,8 @@ def _is_locked(path: Path) -> bool:
 def _of_test(item: pytest.Item) -> list[processes.MarkedProcess]:
     """Return the running processes of a test.
 
-    A service of a module's fixture may run in this process, such as an agent, and start a process during a test. That belongs to the
-    fixture: it is checked after the last test.
+    A service of a module's fixture, such as an agent, may run in this process and start a process during a test. That process
+    belongs to the fixture: it is checked after the last test.
     """
     found = processes.find(processes.mark_of(item))
     if _has_module_fixture(item):

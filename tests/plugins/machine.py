@@ -15,7 +15,7 @@ REFERENCE_SECONDS: Final = 0.0065
 """CPU time of one call of `_work` on an idle core of the reference machine, on which the intervals of tests were chosen."""
 REFERENCE_CORES: Final = 2
 LIMIT_SECONDS: Final = 180.0
-"""How long a test may take on a quiet machine before it counts as hung."""
+"""Seconds that a test may take on a quiet machine before it counts as hung."""
 MAX_STRETCH: Final = 10.0
 _ROUNDS: Final = 20
 

@@ -29,15 +29,15 @@ class MarkedProcess:
     """A process that a test started.
 
     Attributes:
-        pid: its process id.
-        command: its command line.
+        pid: The process id.
+        command: The command line.
     """
 
     pid: int
     command: str
 
     def __str__(self) -> str:
-        """Return both, the command shortened."""
+        """Return the process id and the shortened command line."""
         return f"{self.pid}: {self.command[:160]}"
 
 
@@ -47,7 +47,7 @@ def mark_of(item: pytest.Item) -> str:
 
 
 def mark_of_fixture(name: str) -> str:
-    """Return the mark of the processes of a wider fixture; without a name, the beginning that the marks of all of them have."""
+    """Return the mark of the processes of a wider fixture; with an empty name, the common prefix of these marks."""
     return f"{os.getpid()} fixture {name}"
 
 
@@ -58,7 +58,7 @@ def find(mark: str) -> list[MarkedProcess]:
     for name in os.listdir("/proc"):
         if not name.isdecimal() or int(name) == os.getpid():
             continue
-        with suppress(OSError):  # it has ended, or belongs to somebody else
+        with suppress(OSError):  # It has ended, or belongs to another user.
             if not any(each.startswith(entry) for each in Path(f"/proc/{name}/environ").read_bytes().split(b"\0")):
                 continue
             command = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()

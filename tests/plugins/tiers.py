@@ -219,7 +219,7 @@ _begun = pytest.StashKey[float]()
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
-    """Start to measure the test."""
+    """Start to measure the CPU time of the test."""
     _violations.clear()
     item.stash[_begun] = time.process_time() - _excluded_cpu_seconds
     return (yield)

@@ -1,6 +1,6 @@
-"""The same experiment for tests that start many processes: a softmax regression in numpy, for it imports in a tenth of the time.
+"""The same experiment for tests that start many processes: a softmax regression in numpy, which imports ten times faster.
 
-Shuffled batches, noise on what is read, SGD with momentum or Adam: its state, too, has what a branch must carry over.
+Its state also contains everything that a branch must continue with: shuffled batches, input noise, and momentum or Adam.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Batch = tuple[Array, NDArray[np.int64]]
 PACE = float(os.environ.get("BRANCHING_PACE", "0"))
 LOG = os.environ.get("BRANCHING_LOG", "")
 HELD = os.environ.get("BRANCHING_HELD", "")
-"""A file: while it is there, nothing is trained."""
+"""A file: while it exists, nothing is trained."""
 
 ARRAYS = ("weights", "mean", "square", "order")
 
 
 @cache
 def digits() -> tuple[Batch, Batch]:
-    sklearn = find_spec("sklearn")  # not imported: that takes a second, and each process of a run would pay it
+    sklearn = find_spec("sklearn")  # Not imported: that takes a second in each process of a run.
     assert sklearn is not None and sklearn.origin is not None  # noqa: PT018
     rows = np.loadtxt(Path(sklearn.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",", max_rows=550)
     x, y = rows[:, :-1] / 16, rows[:, -1].astype(np.int64)

@@ -1,7 +1,7 @@
-"""A small network on scikit-learn's handwritten digits whose state has everything that a branch must carry over.
+"""A small network on scikit-learn's handwritten digits whose state contains everything that a branch must continue with.
 
-Batch normalization, dropout, shuffled batches, SGD with momentum or Adam; a position is an optimizer step, so that sequences
-change values in mid-epoch. BRANCHING_LOG names a folder where each run writes what it really trained; BRANCHING_PACE slows
+Batch normalization, dropout, shuffled batches, SGD with momentum or Adam. A position is an optimizer step, so that sequences
+change values within an epoch. BRANCHING_LOG names a folder where each run records what it trained; BRANCHING_PACE slows
 each step down. Neither changes a result.
 """
 
@@ -30,7 +30,7 @@ LOG = os.environ.get("BRANCHING_LOG", "")
 
 @cache
 def digits() -> tuple[Batch, Batch]:
-    sklearn = find_spec("sklearn")  # not imported: that takes a second, and each process of a run would pay it
+    sklearn = find_spec("sklearn")  # Not imported: that takes a second in each process of a run.
     assert sklearn is not None and sklearn.origin is not None  # noqa: PT018
     rows = np.loadtxt(Path(sklearn.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     x = torch.tensor(rows[:, :-1], dtype=torch.float32) / 16

@@ -1,4 +1,4 @@
-"""Softmax regression on scikit-learn's handwritten digits, in numpy: cheap, real, and everything in it depends on its past."""
+"""Softmax regression on scikit-learn's handwritten digits in numpy: cheap, real, and each result depends on all steps before."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from hopyard.trainer import Trainer
 Array = NDArray[np.float64]
 
 PACE = float(os.environ.get("SOFTMAX_PACE", "0"))
-"""Seconds that an iteration lasts longer than its computation; no part of the configuration, so it changes no result."""
+"""Seconds by which an iteration is slowed down; not part of the configuration, so it changes no result."""
 
 ENOUGH = os.environ.get("SOFTMAX_ENOUGH", "")
-"""A file: when it is there, the pace is over, and nothing is held."""
+"""A file: once it exists, the pace and the limits below no longer apply."""
 
 HELD = os.environ.get("SOFTMAX_HELD", "")
-"""JOB:POSITION: this job and those made after it go no further than there until that file is there."""
+"""JOB:POSITION: this job and later ones train no further than this position until the file ENOUGH exists."""
 
 
 LATE = int(os.environ.get("SOFTMAX_LATE", "1000000"))
-"""From this position on an iteration takes `LATE_SECONDS`, until that file is there."""
+"""From this position on an iteration takes `LATE_SECONDS`, until the file ENOUGH exists."""
 
 LATE_SECONDS = 5.0
 
 
 @cache
 def digits() -> tuple[Array, NDArray[np.int64]]:
-    sklearn = find_spec("sklearn")  # not imported: that takes a second, and each process of a run would pay it
+    sklearn = find_spec("sklearn")  # Not imported: that takes a second in each process of a run.
     assert sklearn is not None and sklearn.origin is not None  # noqa: PT018
     rows = np.loadtxt(Path(sklearn.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     return rows[:, :-1] / 16, rows[:, -1].astype(np.int64)
 
 
 class Softmax(Trainer):
-    """An iteration is an epoch of minibatches in an order drawn anew, with momentum."""
+    """Trains one epoch of randomly ordered minibatches per iteration, with momentum."""
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
         self.rng = np.random.default_rng(self.context.seed)

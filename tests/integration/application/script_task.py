@@ -1,4 +1,4 @@
-"""The task of docs/protocol.md as a script that calls `hopyard.report`."""
+"""The conformance task of docs/protocol.md, written as a script that calls `hopyard.report`."""
 
 import math
 import os

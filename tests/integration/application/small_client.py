@@ -1,6 +1,7 @@
-"""An application client made from docs/protocol.md with nothing but gRPC's stubs, and mistakes that it makes when it is told to.
+"""An application client written from docs/protocol.md, which uses only gRPC's generated stubs and can make mistakes on purpose.
 
-$MISTAKE names one (`MISTAKES` in test_conformance.py); without it the client keeps the contract.
+The environment variable MISTAKE names the mistake (see `MISTAKES` in test_conformance.py); if it is empty, the client follows
+the protocol.
 """
 
 import json
@@ -51,7 +52,7 @@ class Client:
         self.at_boundary = self.parked = self.told_to_park = self.ending = self.finished = False
         self.last_report = 0.0
 
-    # The stream.
+    # Sending and receiving messages.
 
     def say(self, **message: Any) -> None:
         self.outgoing.put(pb.AttachRequest(**message))
@@ -64,7 +65,8 @@ class Client:
         try:
             token = () if wrong("no token") else BARE if wrong("no bearer") else TOKEN
             for message in self.stub.Attach(self.requests(), metadata=token, wait_for_ready=True):
-                self.heard = time.monotonic()  # Before the lock, which the main thread holds while it saves.
+                # Set before taking the lock: the main thread holds the lock while it saves.
+                self.heard = time.monotonic()
                 with self.lock:
                     self.take(message)
                     self.lock.notify_all()
@@ -89,7 +91,7 @@ class Client:
             if now - self.heard > self.start.lease_seconds and not wrong("silence ignored"):
                 leave(75, "the agent is silent")
 
-    # What is heard.
+    # Handling of received messages.
 
     def take(self, message: pb.AttachResponse) -> None:
         kind = message.WhichOneof("message")
@@ -144,7 +146,7 @@ class Client:
                 self.parked, self.released = False, max(self.released, here)
         self.say(amended=rm.RunAmended(ticket=amend.ticket, accepted=ok, position=here))
 
-    # What is done.
+    # Training and snapshots.
 
     def at_end(self) -> bool:
         return self.finished or 0 < self.until <= self.position
@@ -264,7 +266,7 @@ class Client:
         if wrong("whole numbers refused") and isinstance(lr, int):
             self.end("FAILED", message="lr is no float", failure=1)
         if wrong("leaves a child"):
-            # Longer than any limit of the suite, which ends the child itself.
+            # Longer than any time limit of the suite, which must end the child process itself.
             subprocess.Popen(["sleep", "3600"], start_new_session=True)
         begins = float(values.get("start", {}).get("x", 0))
         given = self.start.start.HasField("snapshot")

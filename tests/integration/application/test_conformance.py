@@ -1,4 +1,4 @@
-"""The conformance program passes clients that keep the contract, and tells which part of it others break."""
+"""Tests of the conformance program: it passes clients that follow the protocol, and names the rule that another client breaks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 FOLDER = Path(__file__).parent
 
 STRETCH = scaled(2.5)
-"""Makes the shortest interval of a case, after which a client ends itself, five seconds long: a busy host does not end it before."""
+"""Stretches the shortest interval of a case, after which a client ends itself, to five seconds: enough for a busy host."""
 
 MISTAKES = {
     "no token": "attach",
@@ -68,7 +68,7 @@ MISTAKES = {
     "hangs": "iteration-timeout",
     "bad values": "bad-hyperparameters",
 }
-"""What the small client does wrong, and the case that finds it."""
+"""The mistakes of the small client, and the case that detects each."""
 
 
 def small(mistake: str = "", **environment: str) -> ClientUnderTest:
@@ -94,7 +94,7 @@ def test_state_may_be_given_as_bytes() -> None:
 
 
 def test_hopyards_own_script_mode_passes(tmp_path: Path) -> None:
-    # A program that is killed leaves its state where it wrote it.
+    # A killed program leaves its state file where it wrote it.
     assert_ok(run(ClientUnderTest(("env", f"TMPDIR={tmp_path}", sys.executable, "script_task.py"), FOLDER)))
 
 
@@ -103,7 +103,7 @@ def test_hopyards_own_runner_passes() -> None:
 
 
 def found_in(mistake: str) -> dict[str, str]:
-    """What came of the case that finds a mistake, and of those that it needs."""
+    """Return the outcomes other than "ok" of the case that detects `mistake` and of the cases that it depends on."""
     meant = CASES[MISTAKES[mistake]]
     results = check(small(mistake), (meant.name, *meant.needs), patience=scaled(20.0), jobs=2, stretch=scaled(1.5))
     return {result.name: result.outcome for result in results if result.outcome != "ok"}

@@ -1,4 +1,4 @@
-"""The task of docs/protocol.md as a trainer."""
+"""The conformance task of docs/protocol.md, written as a trainer."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""AppStat as a process: what it has acknowledged survives kill -9, and it stops in order on SIGTERM."""
+"""Tests of AppStat as a process: acknowledged data survives SIGKILL, and SIGTERM stops it cleanly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def address_of(data: Path, process: subprocess.Popen[bytes]) -> str:
 async def append_until_killed(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub, epoch: int, stream: str, acknowledged: dict[str, int]
 ) -> None:
-    """Append to a stream, each record with a statistic, until the service is gone."""
+    """Append records to `stream`, each with a statistic, until AppStat fails; store the last acknowledged position in the mapping."""
     position = acknowledged.get(stream, 0)
     while True:
         position += 1
@@ -68,8 +68,8 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
             async with channel(await address_of(tmp_path, process)) as opened:
                 stub = appstat_pb2_grpc.AppStatServiceStub(opened)
                 epochs.append((await stub.BeginEpoch(pb.BeginEpochRequest(holder="test"))).epoch)
-                # A record that was committed but not acknowledged may stand beyond the last acknowledged one: never
-                # fewer.
+                # A record that was committed but not acknowledged may follow the last acknowledged one; no acknowledged record
+                # may be missing.
                 listed = await stub.ListStreams(pb.ListStreamsRequest())
                 lengths = {info.stream: info.length for info in listed.streams}
                 for stream in streams:
@@ -85,7 +85,8 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
                 process.kill()
                 await asyncio.gather(*work)
             process.wait()
-        address_file(tmp_path, "appstat").unlink()  # left by the killed process; a supervisor's start replaces it
+        # Left by the killed process; a supervisor replaces it when it starts the service.
+        address_file(tmp_path, "appstat").unlink()
     assert epochs == sorted(set(epochs))
 
     with appstat(tmp_path) as process:

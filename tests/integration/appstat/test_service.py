@@ -1,4 +1,4 @@
-"""AppStat over real gRPC, on a real SQLite file and a real folder of blobs."""
+"""Tests of AppStat over real gRPC, with a real SQLite file and a real folder of blobs."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_concurrent_appends_share_commits(
         return await do(writer, operation)
 
     def held(writer: Writer, operations: list[Any]) -> Any:
-        """A disk that takes its time, until all wait for it."""
+        """Commit only once all appends are waiting, like a slow disk."""
         assert all_here.wait(HANG_SECONDS)
         return commit(writer, operations)
 

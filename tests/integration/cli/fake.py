@@ -1,10 +1,10 @@
-"""A cluster in one process that trains nothing: its jobs' metrics are a formula.
+"""A fake cluster in one process, whose jobs report metrics from a formula instead of training.
 
-It serves what the client and the command line speak to, on real gRPC, and keeps its experiments in memory. All jobs of
-an experiment named "failing" fail; a metric named "nothing" is reported as NaN; jobs of one named "silent" print nothing, and
-those of one named "endless" report nothing.
+It serves all RPCs that the client and the command line use, over real gRPC, and stores its experiments in memory. The name of
+an experiment selects its behaviour: in "failing" all jobs fail, in "silent" they print nothing, and in "endless" they report
+nothing. A metric with the name "nothing" is reported as NaN.
 
-`python -m tests.integration.cli.fake --data DIR --port N` runs it alone.
+`python -m tests.integration.cli.fake --data DIR --port N` runs it as a process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ENDED = (experiment_pb2.EXPERIMENT_STATE_COMPLETED, experiment_pb2.EXPERIMENT_ST
 
 
 class Search:
-    """One experiment and its jobs, trained one after the other."""
+    """One experiment of the fake cluster and its jobs, which are trained one after another."""
 
     def __init__(self, name: str, experiment: experiment_pb2.Experiment, jobs: int, longest: int, pace: float) -> None:
         self.experiment = experiment
@@ -78,7 +78,7 @@ class Search:
 
 
 if TYPE_CHECKING:
-    _Services = object  # the typed servicers want every method; what is left out here answers UNIMPLEMENTED
+    _Services = object  # The typed servicers require every method; a method that is missing here returns UNIMPLEMENTED.
 else:
 
     class _Services(
@@ -92,9 +92,9 @@ else:
 
 
 class FakeCluster(_Services):
-    """All services of a cluster with one node.
+    """The services of a fake cluster with one node.
 
-    With `hold` an experiment begins when somebody watches it, and stands still after so many reports until it is resumed.
+    With `hold` greater than 0, an experiment starts when a client watches it, and stops after `hold` reports until it is resumed.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class FakeCluster(_Services):
         return experiment_pb2.GetExperimentResponse(experiment=self.search(request.experiment).experiment)
 
     async def ListExperiments(self, request: Any, context: Context) -> experiment_pb2.ListExperimentsResponse:
-        """One a page, so that paging is tried."""
+        """List one experiment per page, so that clients must request further pages."""
         there = [search.experiment for search in reversed(self.searches.values())]
         there = [one for one in there if request.state in (0, one.state)]
         begin = int(request.page_token or 0)
@@ -239,7 +239,7 @@ class FakeCluster(_Services):
         search.watchers.add(queue)
         search.watched.set()
         try:
-            # One message, twice alive: copied, because the search changes its own.
+            # The message is used twice: it is copied, because the search changes its own.
             search_now = experiment_pb2.WatchExperimentResponse(experiment=search.experiment)
             yield search_now
             for job in list(search.jobs.values()):

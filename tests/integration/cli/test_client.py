@@ -1,4 +1,4 @@
-"""The asynchronous client against a served cluster."""
+"""Tests of the asynchronous client against a served fake cluster."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_watch_brings_the_present_state_then_every_change_and_ends(
     assert last.state is ExperimentState.COMPLETED
     reported = [(change.job, change.report.position) for change in changes if isinstance(change, JobReport)]
     assert len(set(reported)) == len(reported) > 0
-    # Of an ended experiment there is its state, and no more.
+    # A watch of an ended experiment yields only its state.
     again = [change async for change in client.watch(created)]
     assert len(again) == 4
 
@@ -151,7 +151,7 @@ async def test_a_damaged_snapshot_is_not_unpacked(
 
 
 async def test_a_cluster_that_is_away_for_a_moment_is_waited_for(experiment_file: Path, tmp_path: Path) -> None:
-    port = free_port()  # Reserved: nobody takes it while the cluster is away.
+    port = free_port()  # Reserved, so that no other process uses the port while the cluster is stopped.
     first = FakeCluster(data=tmp_path, port=port)
     await first.start()
     async with AsyncClient(data=tmp_path, patience=HANG_SECONDS) as client:

@@ -1,4 +1,4 @@
-"""The command line, in this process, against a cluster whose services are the fake's processes."""
+"""Tests of the command line, run in the test process, against a cluster whose services are processes of the fake cluster."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_run_prints_the_result_and_leaves_nothing_running(
     out, err = capsys.readouterr()
     assert "COMPLETED" in out
     assert "accuracy 0.9549  job 3 at position 8" in out
-    assert "small RUNNING" in err  # no terminal: plain lines
+    assert "small RUNNING" in err  # The output is no terminal: plain lines.
     assert not is_locked(data)
     assert not (data / "scheduler.address").exists()
     assert (data / "logs" / "scheduler.log").exists()
@@ -81,7 +81,7 @@ def test_json_is_one_document_and_nothing_else(
 
 
 class _InterruptedModel(LiveModel):
-    """Presses Ctrl-C once some reports have been seen."""
+    """A live model that interrupts the process (SIGINT) after `after` reports."""
 
     after = 3
 
@@ -93,7 +93,7 @@ class _InterruptedModel(LiveModel):
 
 @pytest.fixture
 def _interrupted(_fake_services: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions are, and nothing more is reported until somebody goes on."""
+    """Sessions that interrupt themselves after some reports; the cluster reports nothing more until the experiment is resumed."""
     hold = ("--hold", str(_InterruptedModel.after))
     monkeypatch.setattr(run_session, "LiveModel", _InterruptedModel)
     monkeypatch.setattr(embedded, "scheduler_service", lambda data, *_: _service("scheduler", data, "scheduler", *hold))
@@ -162,13 +162,13 @@ def test_looking_at_a_cluster_that_is_not_running_opens_it_for_the_moment(
 ) -> None:
     from hopyard.cli import connect
 
-    monkeypatch.setattr(connect, "_QUIET_SECONDS", 60.0)  # A busy computer may need more than a moment.
+    monkeypatch.setattr(connect, "_QUIET_SECONDS", 60.0)  # Enough for a busy host.
     data = tmp_path / "data"
     DataLock.acquire(data, "an earlier run").release()
     assert run(["experiments", "--data", str(data)]) == 0
     out, err = capsys.readouterr()
     assert "no experiments yet" in out
-    assert err == ""  # it takes a moment, and no words
+    assert err == ""  # A short wait prints nothing.
     assert not is_locked(data)
 
 
@@ -392,7 +392,7 @@ def test_what_is_paused_is_not_waited_for_and_the_newest_is_resumed(
         assert run(["wait", *where]) == 1
         assert capsys.readouterr().err == f"small (e2) is PAUSED: hopyard resume e2 --data {data}\n"
 
-        async def over(client: AsyncClient, experiment: Experiment, timeout: float) -> Experiment:  # noqa: ASYNC109 - as of `wait`
+        async def over(client: AsyncClient, experiment: Experiment, timeout: float) -> Experiment:  # noqa: ASYNC109 - like `wait`
             assert 0 < timeout <= HANG_SECONDS
             raise TimedOut(f"experiment {experiment.id}: still {experiment.state.value} after {timeout:g} s")
 
@@ -426,7 +426,7 @@ def test_what_is_not_there_is_told(experiment_file: Path, tmp_path: Path, capsys
 
 
 class _Serving:
-    """The fake's process, serving a data directory."""
+    """Context manager that serves a data directory with the fake cluster's process and returns its address."""
 
     def __init__(self, data: Path) -> None:
         import asyncio

@@ -1,4 +1,4 @@
-"""`hopyard doctor` for real: its self-test trains on a cluster of its own."""
+"""Tests of `hopyard doctor` with its real self-test, which starts a cluster and trains on it."""
 
 from __future__ import annotations
 

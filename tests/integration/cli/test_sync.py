@@ -1,4 +1,4 @@
-"""The synchronous client, and clusters of one's own, on the fake's processes."""
+"""Tests of the synchronous client and of clusters that it starts itself, with processes of the fake cluster."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_synchronous_client_has_all_of_the_asynchronous_one(experiment_file:
         reports = [change for change in client.watch(created) if isinstance(change, JobReport)]
         assert reports
         for _ in client.watch(created):
-            break  # a watch may be left
+            break  # A caller may leave a watch before its end.
         assert client.get(created).state is ExperimentState.COMPLETED
         assert [one.id for one in client.experiments()] == [created.id]
         assert [one.id for one in client.jobs(created)] == ["1", "2", "3"]
@@ -140,7 +140,7 @@ def test_a_killed_parent_leaves_no_services_behind(tmp_path: Path) -> None:
     child = int(done.stdout)
     for _ in _until(HANG_SECONDS):
         try:
-            # A zombie that nobody collects counts as ended.
+            # A zombie that its parent has not reaped counts as ended.
             if "Z" in Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]:
                 return
         except FileNotFoundError:
@@ -171,7 +171,7 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
         scheduler = cluster.supervisors[2]
         first = scheduler.process.pid
         scheduler.process.kill()
-        # While it is down the system gives its port to nobody else.
+        # The system gives the port to no other process while the cluster is stopped.
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port_of(address)))
         async with asyncio.timeout(HANG_SECONDS):

@@ -1,4 +1,4 @@
-"""`hopyard trace` and `hopyard run --export-trace`, against the fake's processes."""
+"""Tests of `hopyard trace` and `hopyard run --export-trace` against processes of the fake cluster."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_run_leaves_its_traces(experiment_file: Path, tmp_path: Path, capsys: 
         assert document == {"experiment": "e1", "traces": [json.loads(line) for line in out.splitlines()]}
 
         (tmp_path / "again.jsonl").touch()
-        for _ in range(2):  # over itself, too
+        for _ in range(2):  # The second export overwrites the first.
             assert run(["trace", "-o", str(tmp_path / "again.jsonl"), "--json", *where]) == 0
             assert json.loads(capsys.readouterr().out) == {
                 "experiment": "e1",
@@ -86,7 +86,7 @@ def test_an_interrupted_run_leaves_what_there_is(
     with Serving(data):
         assert run(["run", str(experiment_file), "--export-trace", str(file), "--data", str(data)]) == 130
     err = capsys.readouterr().err
-    traces = read_traces(file)  # Of one job, or of more where it took long until all had stopped.
+    traces = read_traces(file)  # Traces of one job, or of more if it took long until all had stopped.
     reports, left = sum(len(trace.metrics) for trace in traces), 3 - len(traces)
     assert reports >= InterruptedModel.after
     assert re.search(rf"traces of {len(traces)} jobs?, {reports} reports", err)
@@ -99,7 +99,7 @@ def test_a_run_that_quits_at_once_says_how_to_get_its_traces(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Impatient(InterruptedModel):
-        """Presses Ctrl-C again while jobs are suspended."""
+        """A live model that interrupts the process a second time while jobs are being suspended."""
 
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)

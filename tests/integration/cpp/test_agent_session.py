@@ -1,4 +1,4 @@
-"""What a program in C++ does beyond the protocol, attached to an agent that the test drives."""
+"""Tests of a C++ program attached to an agent that the test controls: behaviour that the protocol does not require."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The C++ library keeps the protocol of training programs, as a trainer and as a script."""
+"""Tests that the C++ library follows the protocol of training programs, as a trainer and as a script."""
 
 from __future__ import annotations
 

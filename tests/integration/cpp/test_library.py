@@ -1,4 +1,4 @@
-"""The inner parts of the C++ library, beside those of the Python library that they must equal."""
+"""Tests of the internal parts of the C++ library: they must behave like their counterparts in the Python library."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_json_is_read_and_written_as_python_does(cpp: Programs) -> None:
     done = subprocess.run([cpp.probe, "json"], input="\n".join(lines), capture_output=True, text=True, check=True)
     assert [json.loads(line) for line in done.stdout.splitlines()] == values + values
     kept = [json.dumps(json.loads(line), sort_keys=True) for line in done.stdout.splitlines()]
-    assert kept == [json.dumps(value, sort_keys=True) for value in values + values]  # 1.0 stays apart from 1
+    assert kept == [json.dumps(value, sort_keys=True) for value in values + values]  # 1.0 stays different from 1.
 
 
 class Beside:
-    """A run's control in both languages: the same calls, and the same answers."""
+    """Runs the run control in Python and in C++ with the same calls, and checks that both return the same answers."""
 
     def __init__(self, process: subprocess.Popen[str], plan: RunPlan) -> None:
         self._process = process
@@ -135,7 +135,7 @@ def test_a_run_does_at_every_boundary_what_it_does_in_python(cpp: Programs) -> N
 
 
 def one_run(process: subprocess.Popen[str], rng: random.Random) -> list[str]:
-    """A run from its start to its end, or as far as it comes, with whatever may happen to it."""
+    """Simulate one run with random reports and decisions; return its calls and their answers."""
     begin = rng.choice([0, 0, 3])
     run = Beside(
         process,
@@ -171,7 +171,7 @@ def one_run(process: subprocess.Popen[str], rng: random.Random) -> list[str]:
 
 
 def disturb(run: Beside, rng: random.Random) -> None:
-    """Something comes from the agent."""
+    """Simulate a random message from the agent: an amendment or a decision."""
     here = run.position
     near = [max(0, here + offset) for offset in (-1, 0, 0, 1, 2, 5)]
     if rng.random() < 0.4:

@@ -1,4 +1,4 @@
-"""A C++ program whose processes may be dumped at any time speaks to its runner by files, as scripts in Python do."""
+"""Tests of a C++ program that exchanges messages with its runner by files, like Python scripts whose processes may be dumped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 PATIENCE = HANG_SECONDS
 LEFT = {RunEndReason.UNTIL: "left: 1", RunEndReason.SUSPENDED: "left: 2", RunEndReason.TERMINATED: "left: 3"}
-"""What the program prints of hopyard::decision()."""
+"""The output of the program, which shows hopyard::decision()."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def program(cpp: Programs, folder: Path, *arguments: str) -> Iterator[subprocess
 
 
 def next_reports(box: Mailbox, count: int, last: int = 0, source: Reported | None = None) -> list[IterationReport]:
-    """The reports that follow the one at position `last`, as `source` reads them."""
+    """Wait for `count` reports after the one at position `last` and return them, parsed by `source`."""
     source, found = source or Reported(), list[IterationReport]()
     until = time.monotonic() + PATIENCE
     while len(found) < count:
@@ -100,7 +100,7 @@ def test_a_trainer_that_has_finished_ends_its_process(cpp: Programs, tmp_path: P
     with program(cpp, tmp_path, "trainer", "--finish=2", "--nan=1") as process:
         one, two = next_reports(box, 2)
         assert (one.position, two.position) == (1, 2)
-        assert one.metrics["count"] != one.metrics["count"]  # NaN
+        assert one.metrics["count"] != one.metrics["count"]  # NaN.
         assert process.wait(PATIENCE) == 0
     box.reports.close()
 

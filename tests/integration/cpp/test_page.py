@@ -1,4 +1,4 @@
-"""docs/cpp.md is done as it says: its programs are built with the installed library, and run."""
+"""Test of docs/cpp.md: its programs are built with the installed library and run as the page says."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_programs_of_the_page(cpp: Programs, tmp_path: Path) -> None:
 
 
 def ran(folder: Path, *command: str, step: float = 0.5) -> list[str]:
-    """The lines that a program prints without a cluster."""
+    """Run a program of the page without a cluster and return the lines that it prints."""
     variables = {"HOPYARD_HYPERPARAMETERS": json.dumps({"step": step}), "HOPYARD_SEED": "3"}
     done = subprocess.run(
         command, cwd=folder, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=150

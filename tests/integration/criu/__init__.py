@@ -1,1 +1,1 @@
-"""Processes that are dumped and restored without a cluster."""
+"""Tests of dump and restore of processes without a cluster."""

@@ -1,4 +1,4 @@
-"""Real processes, dumped and restored: with a GPU that is only written down, and with what cannot be dumped."""
+"""Tests of dump and restore of real processes: with a simulated GPU driver, and with programs that cannot be dumped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Make = Callable[..., DumpableJob]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes jobs, and leaves none behind."""
+    """A factory of dumpable jobs; closes them at the end and checks that no process is left."""
     criu = look(require_criu())
     made: list[DumpableJob] = []
 
@@ -60,7 +60,7 @@ def begin(job: DumpableJob, code: str, *arguments: str) -> None:
 
 
 def printed(job: DumpableJob, least: int) -> list[str]:
-    """What a program has printed, once that is so many lines."""
+    """Wait until the job has printed at least `least` lines, and return all lines."""
     until = time.monotonic() + HANG_SECONDS
     while len(lines := (job.folder / "output").read_text().splitlines()) < least:
         assert time.monotonic() < until, f"it printed only {lines}"
@@ -173,7 +173,7 @@ def test_a_restore_for_which_memory_is_too_small_goes_through_the_disk(
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], check=True)
     try:
-        monkeypatch.setattr(ImageFolders, "_fits", lambda rooms, memory, size: True)  # It was expected to.
+        monkeypatch.setattr(ImageFolders, "_fits", lambda rooms, memory, size: True)  # The image is expected to fit.
         again = make(rooms=ImageFolders(small, 1 << 40, tmp_path))
         again.restore(tmp_path / "packed", info.sha256)
         assert len(printed(again, said + 2)) >= said + 2
@@ -197,7 +197,7 @@ while True:
 
 
 class Counting(grpc.GenericRpcHandler):
-    """Answers with how often it was called."""
+    """A gRPC handler that answers each call with the number of calls so far."""
 
     def __init__(self) -> None:
         self.calls = 0

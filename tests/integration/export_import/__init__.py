@@ -1,1 +1,1 @@
-"""Experiments that leave a cluster in a file, and come to another."""
+"""Tests of the export of experiments to a file and of the import into another cluster."""

@@ -1,4 +1,4 @@
-"""Clusters in this process's event loop, as many as a test wants, each in a directory of its own."""
+"""Fixtures: clusters in the test's event loop, each with its own data directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cluster = Callable[[str], AbstractAsyncContextManager[AsyncClient]]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
-    """A cluster with one node of one slot by the name of its directory, which may be opened again."""
+    """A factory of clusters with one node of one slot; the same directory name opens the same cluster again."""
 
     @asynccontextmanager
     async def opened(name: str) -> AsyncIterator[AsyncClient]:

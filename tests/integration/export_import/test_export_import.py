@@ -1,4 +1,4 @@
-"""An experiment goes from one cluster to another, and is there what it was."""
+"""Tests of export and import: an imported experiment equals the exported one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAUSED = {ExperimentState.PAUSED}
 
 
 async def told(client: AsyncClient, name: str) -> dict[str, Any]:
-    """What people see of an experiment, but for the places where things lie and how long it took."""
+    """Return what clients see of an experiment, without locations and total times."""
     found = await client.get(name)
     jobs = await client.jobs(name)
     return {
@@ -67,7 +67,7 @@ async def test_a_finished_experiment_is_there_as_it_was_and_can_be_extended(clus
         jobs = await client.jobs(made.id)
     assert after.state is ExperimentState.COMPLETED
     assert [(j.state, j.position) for j in jobs] == [(JobState.COMPLETED, 5)] * 3
-    # They went on from the snapshots that came along: nothing was trained again.
+    # The jobs continued from the imported snapshots: nothing was trained again.
     assert [j.attempt for j in jobs] == [2, 2, 1]
 
 
@@ -103,7 +103,7 @@ async def test_a_paused_experiment_goes_on_in_another_cluster_and_survives_its_r
 async def test_an_export_waits_for_the_journal_of_what_has_just_come_to_rest(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What people are shown is ahead of the journal for as long as an append takes."""
+    """Show that an export waits for the journal, because clients see a state before its journal record is appended."""
     append = Journal.append
 
     async def slowly(self: Journal, *what: Any) -> None:
@@ -180,11 +180,11 @@ async def test_what_the_store_has_not_comes_from_its_node_or_is_told(cluster: Cl
         assert (await client.import_experiment(tmp_path / "it.hopyard")).snapshots == len(snapshots)
 
 
-# -------------------------------------------------------------------------------------------------------- what is refused
+# -------------------------------------------------------------------------------------------------------- refused imports
 
 
 async def everything(client: AsyncClient) -> tuple[list[str], list[str]]:
-    """Ids of the experiments, and hashes of all blobs."""
+    """Return the sorted ids of the experiments, and the hashes of all blobs."""
     connection = await client._connection()
     blobs = await connection.with_appstat(lambda stub: stub.ListBlobs(appstat_pb2.ListBlobsRequest()))
     return sorted(one.id for one in await client.experiments()), [blob.sha256 for blob in blobs.blobs]
@@ -229,17 +229,17 @@ async def test_nothing_is_changed_by_what_is_refused(cluster: Cluster, tmp_path:
             with pytest.raises(InvalidInput, match=f"record 1: found {found}, supported is version 2; "):
                 await client.import_experiment(other)
         assert await everything(client) == ([], [bundle_of(made)])
-        # What was refused stands in nobody's way.
+        # A refused import does not prevent a later one.
         assert (await client.import_experiment(file)).experiment.id == made.id
 
 
 def bundle_of(made: Experiment) -> str:
-    """Code stays for a while: the garbage collector takes it."""
+    """Return the hash of the bundle: it stays in the store until garbage collection deletes it."""
     return made.bundle
 
 
 def _rewrite(file: Path, other: Path, old: bytes, new: bytes) -> None:
-    """The same archive with another journal, as one who means harm would make it."""
+    """Write a copy of the archive whose journal has `new` in place of `old`, like a malicious archive."""
     with ArchiveReader(file) as archive, ArchiveWriter(other) as changed:
         for name in archive.manifest.members:
             data = b"".join(archive.unpacked(name))

@@ -1,4 +1,4 @@
-"""A generator whose proposals follow from all that it was told."""
+"""A generator whose proposals depend on all reports that it received."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopyard.space import Configuration, Space, stream
 
 
 class NearTheLast(Generator):
-    """Each proposal depends on every report before it."""
+    """A generator whose proposals depend on every earlier report and on their order."""
 
     def __init__(self, space: Space, seed: int, *, width: float = 0.1, **parameters: Any) -> None:
         super().__init__(space, seed, **parameters)

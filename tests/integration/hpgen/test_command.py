@@ -1,4 +1,4 @@
-"""The service as a process: it says where it listens, and ends in order."""
+"""Tests of the generator service (hpgen) as a process: it writes its address, and stops cleanly."""
 
 from __future__ import annotations
 

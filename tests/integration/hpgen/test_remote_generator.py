@@ -1,4 +1,4 @@
-"""A generator in a process of its own proposes what it would propose here, also when the process is killed in between."""
+"""Tests of a generator in the generator service: same proposals as in this process, even if the service is killed in between."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEARNS = "tests.integration.hpgen.adaptive_generator:NearTheLast"
 
 
 class Process:
-    """A generator service that can be killed and started again at the same place."""
+    """A generator service in a process that a test kills and starts again at the same address."""
 
     def __init__(self, data: Path) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""The service over gRPC: its calls, errors, health, reflection, and a restart."""
+"""Tests of the generator service (hpgen) over gRPC: calls, errors, health, reflection, and a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
 from hopyard_hpgen.service import HpgenService
 from hopyard_hpgen.servicer import SERVICE
 
-if TYPE_CHECKING:  # only the stub files know it: at run time one class serves both
+if TYPE_CHECKING:  # Only the stub files define the asynchronous class; at run time one class serves both.
     from hopyard.v1.hpgen_pb2_grpc import HyperparameterGeneratorServiceAsyncStub as Stub
 
 SPEC = canonical_json(

@@ -1,4 +1,4 @@
-"""What a test of the agent works with."""
+"""Helpers for tests of the node agent: a cluster with a fake scheduler and a fake store, and its trainer."""
 
 from __future__ import annotations
 
@@ -130,14 +130,14 @@ TRAINER = textwrap.dedent(
 
 
 async def gone(pid: int) -> None:
-    """Wait until a process is gone."""
+    """Wait until a process has ended."""
     async with asyncio.timeout(HANG_SECONDS):
-        while is_running(pid):  # noqa: ASYNC110 (nobody tells us: it is no child of this process)
+        while is_running(pid):  # noqa: ASYNC110 (no event: it is no child of this process)
             await asyncio.sleep(0.02)
 
 
 class Cluster:
-    """A scheduler, a store, and the agents that a test starts."""
+    """A fake scheduler, a fake store, and the agents that a test starts."""
 
     def __init__(
         self, scheduler: FakeScheduler, store: FakeStore, scheduler_address: str, store_address: str, folder: Path
@@ -149,7 +149,7 @@ class Cluster:
         self.folder = folder
         self.agents: dict[str, NodeAgent] = {}
         self.processes: list[Process] = []
-        """Agents that are processes of their own."""
+        """Agents that run as processes."""
         code = folder / "code"
         code.mkdir()
         (code / "train.py").write_text(TRAINER)
@@ -157,7 +157,7 @@ class Cluster:
         self.bundle = store.add(bundle.pack(code).data)
 
     def settings(self, node: str, *, slots: int = 1, **changes: Any) -> AgentSettings:
-        """Settings of an agent of this cluster."""
+        """Return the settings of an agent of this cluster; `changes` replaces single fields."""
         layout = tuple(SlotSettings(id=f"{node}/{slot}", cpus=1) for slot in range(slots))
         values: dict[str, Any] = {
             "node": node,
@@ -179,7 +179,7 @@ class Cluster:
         return agent
 
     def log(self, node: str, key: RunKey) -> str:
-        """What a job's runs printed on a node."""
+        """Return the log of a job's runs on a node."""
         return (self.folder / node / "logs" / "jobs" / key.stream / f"{key.job}.log").read_text()
 
     def start(
@@ -194,7 +194,7 @@ class Cluster:
         memory_bytes: int = 0,
         **fields: Any,
     ) -> None:
-        """Start a run of the test's trainer."""
+        """Send the command to start a run of the test trainer; `fields` are further fields of `StartRun`."""
         program = wire.RunProgram(
             bundle=self.bundle,
             trainer=trainer,
@@ -213,7 +213,7 @@ class Cluster:
         self.scheduler.send(node, key, start=start)
 
     async def stop(self) -> None:
-        """Stop all agents; kill those that are processes and that the test has left."""
+        """Stop all agents, and kill the agent processes that still run."""
         for process in self.processes:
             if process.returncode is None:
                 process.kill()

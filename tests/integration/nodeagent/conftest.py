@@ -1,4 +1,4 @@
-"""A scheduler and a store that tests drive, and agents that dial them."""
+"""Fixtures: a cluster with a fake scheduler and a fake store, to which agents connect."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 def criu() -> Path:
-    """The CRIU of this computer."""
+    """The path of a CRIU that works on this host; without one the test is skipped."""
     return require_criu()

@@ -1,4 +1,4 @@
-"""The other side of an agent, for tests: a scheduler that a test drives by hand, and a store of blobs in memory."""
+"""Counterparts of an agent for tests: a scheduler that the test controls, and a blob store in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.timing import HANG_SECONDS
 
 
 class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
-    """Speaks AgentSession as the contract says; the test sees each run's messages once and in order."""
+    """A fake scheduler that serves AgentSession and records each run's messages once and in order."""
 
     def __init__(self) -> None:
         self.epoch = 1
@@ -115,10 +115,10 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
             ack = wire.ChannelAck(run=message.run, sequence=len(received))
             queue.put_nowait(wire.AgentSessionResponse(ack=ack))
 
-    # What a test does.
+    # Actions of a test.
 
     def send(self, node: str, key: RunKey, **body: Any) -> None:
-        """Send a command to a run; it is kept and sent again until the agent acknowledges it."""
+        """Send a command to a run; it is stored and sent again until the agent acknowledges it."""
         self._node_of[key] = node
         commands = self._commands[key]
         command = wire.RunCommand(run=run_key_to_proto(key), sequence=len(commands) + 1, epoch=self.epoch, **body)
@@ -129,44 +129,44 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
     def decide(
         self, node: str, key: RunKey, decision: wire.Decision.ValueType, position: int, allowed: int = 0
     ) -> None:
-        """Send a decision."""
+        """Send a decision to a run."""
         self.send(node, key, decide=wire.DecideRun(decision=decision, position=position, allowed=allowed))
 
     def say(self, node: str, **message: Any) -> None:
-        """Send something else over the present session."""
+        """Send a message other than a run command over the present session."""
         self._sessions[node].put_nowait(wire.AgentSessionResponse(**message))
 
     def drop_session(self, node: str) -> None:
-        """Break the present session."""
+        """Close the present session of a node."""
         self._sessions.pop(node).put_nowait(None)
 
     async def until(self, condition: Callable[[], bool], seconds: float = HANG_SECONDS) -> None:
-        """Wait until something was received."""
+        """Wait until `condition` is true; it is checked after each received message."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(condition)
 
     async def connected(self, node: str, sessions: int = 1) -> None:
-        """Wait for a node's sessions."""
+        """Wait until a node has opened at least `sessions` sessions."""
         await self.until(lambda: len(self.hellos[node]) >= sessions)
 
     def reports(self, key: RunKey) -> list[common_pb2.Report]:
-        """All reports of a run so far."""
+        """Return all reports of a run so far."""
         return [report for message in self.received[key] for report in message.reports.reports]
 
     async def reported(self, key: RunKey, position: int) -> common_pb2.Report:
-        """Wait for the report at a position."""
+        """Wait for the report at a position and return it; fail if the run ends before."""
         await self.until(lambda: bool(self._ended(key)) or any(r.position == position for r in self.reports(key)))
         found = [report for report in self.reports(key) if report.position == position]
         assert found, f"it has ended: {self._ended(key)}"
         return found[0]
 
     async def ended(self, key: RunKey) -> wire.RunEnded:
-        """Wait for the end of a run."""
+        """Wait for the end of a run and return its message."""
         await self.until(lambda: bool(self._ended(key)))
         return self._ended(key)[0]
 
     async def amended(self, key: RunKey, ticket: str) -> wire.RunAmended:
-        """Wait for the answer to an amendment."""
+        """Wait for the answer to the amendment with this ticket and return it."""
 
         def answers() -> list[wire.RunAmended]:
             return [m.amended for m in self.received[key] if m.HasField("amended") and m.amended.ticket == ticket]
@@ -175,7 +175,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         return answers()[0]
 
     def snapshots(self, key: RunKey) -> list[common_pb2.Snapshot]:
-        """The snapshots that a run said it took."""
+        """Return the snapshots that a run reported as taken."""
         return [m.snapshot_taken.snapshot for m in self.received[key] if m.HasField("snapshot_taken")]
 
     def _ended(self, key: RunKey) -> list[wire.RunEnded]:
@@ -183,7 +183,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
 
 
 class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
-    """Blobs in memory."""
+    """A fake AppStat that stores blobs in memory."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
@@ -192,7 +192,7 @@ class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
         self.refuses = False
 
     def add(self, data: bytes) -> str:
-        """Put bytes; answers their hash."""
+        """Store bytes and return their hash."""
         sha256 = hashlib.sha256(data).hexdigest()
         self.blobs[sha256] = data
         return sha256

@@ -1,4 +1,4 @@
-"""Jobs whose processes are dumped and restored, and what is left of them."""
+"""Helpers for tests of process snapshots: start jobs, and list the processes and images that are left."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def begin(
     snapshot: common_pb2.Snapshot | None = None,
     **fields: Any,
 ) -> None:
-    """Start a run of a script, or of a log program with the metrics acc and loss."""
+    """Start a run of a script, or with `log` a run in log mode with the metrics acc and loss."""
     folder = cluster.folder / "code-processes"
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(textwrap.dedent(code))
@@ -60,7 +60,7 @@ def begin(
         program.command.CopyFrom(line)
     values = hyperparameters_to_proto({"step": step})
     slot_id = f"{node}/{slot}"
-    # Any other agent of the test may have it.
+    # Any other agent of the test may have the snapshot.
     peers = [agent.address for name, agent in cluster.agents.items() if snapshot is not None and name != node]
     start = wire.StartRun(
         slot=slot_id, hyperparameters=values, seed=7, world=1, program=program, snapshot_peers=peers, **fields
@@ -71,7 +71,7 @@ def begin(
 
 
 def curve(cluster: Cluster, *keys: RunKey) -> dict[int, dict[str, float]]:
-    """Metrics by position of several runs of a job, none reported twice."""
+    """Return the metrics by position of several runs of one job; fail if a position was reported twice."""
     found: dict[int, dict[str, float]] = {}
     for key in keys:
         for report in cluster.scheduler.reports(key):
@@ -82,45 +82,45 @@ def curve(cluster: Cluster, *keys: RunKey) -> dict[int, dict[str, float]]:
 
 
 def home_of(cluster: Cluster, node: str) -> str:
-    """What names an agent's data folder, and so its processes and images."""
+    """Return the id of an agent's data folder, which identifies its processes and images."""
     return (cluster.folder / node / "agent.id").read_text().strip()
 
 
 def images_of(home: str) -> list[str]:
-    """Images in memory."""
+    """Return the paths of the images in memory of an agent with this id."""
     return [str(path) for path in MEMORY.glob(f"hopyard-{home}/*")]
 
 
 def left(cluster: Cluster) -> list[str]:
-    """Processes and images that are left of any job of these agents."""
+    """Return the processes and images that are left of any job of these agents."""
     homes = [home_of(cluster, node) for node in cluster.agents]
     processes = [procfs.name(pid) for home in homes for pid in procfs.mounted(MOUNT, home)]
     return processes + [image for home in homes for image in images_of(home)]
 
 
 async def nothing_left(cluster: Cluster) -> None:
-    """Wait until nothing is left; what ends a run does not wait for the last of it."""
+    """Wait until no process and no image is left; the end of a run does not wait for their removal."""
     async with asyncio.timeout(HANG_SECONDS):
-        while left(cluster):  # noqa: ASYNC110 (nobody tells of it)
+        while left(cluster):  # noqa: ASYNC110 (no event to wait for)
             await asyncio.sleep(0.05)
 
 
 async def comes(condition: Callable[[], bool]) -> None:
-    """Wait for something on the disk or in memory."""
+    """Wait until a condition about files or memory is true."""
     async with asyncio.timeout(HANG_SECONDS):
-        while not condition():  # noqa: ASYNC110 (nobody tells of it)
+        while not condition():  # noqa: ASYNC110 (no event to wait for)
             await asyncio.sleep(0.02)
 
 
 async def suspended(cluster: Cluster, key: RunKey, node: str, position: int) -> wire.RunEnded:
-    """Suspend a run at a position at which it waits."""
+    """Suspend a run that waits at `position`, and return its end."""
     await cluster.scheduler.reported(key, position)
     cluster.scheduler.decide(node, key, wire.DECISION_SUSPEND, position)
     return await cluster.scheduler.ended(key)
 
 
 async def begun(cluster: Cluster, **settings: Any) -> tuple[RunKey, common_pb2.Snapshot]:
-    """A job of one agent that was suspended at position 2."""
+    """Start one agent and a job, suspend the job at position 2, and return its run and its snapshot."""
     await cluster.agent("a", **settings)
     first = RunKey(StreamId("e1"), "j1", 1, 0)
     begin(cluster, first, SCRIPT, allowed=2)
@@ -128,7 +128,10 @@ async def begun(cluster: Cluster, **settings: Any) -> tuple[RunKey, common_pb2.S
 
 
 def meddling(criu: Path, folder: Path, call: str, times: int, instead: str) -> str:
-    """A CRIU that does something else at the first `times` calls of a kind; `$REAL` is it, `$IMAGES` where it works."""
+    """Return the path of a CRIU that runs `instead` at the first `times` calls of the kind `call`.
+
+    In `instead`, `$REAL` is the real CRIU and `$IMAGES` its image folder.
+    """
     tool = folder / "meddling-criu"
     tool.write_text(
         f"""#!/bin/sh

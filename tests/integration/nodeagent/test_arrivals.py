@@ -1,4 +1,4 @@
-"""A model is made while its snapshot is on its way, and whatever becomes of either is told as before."""
+"""Tests of a run whose trainer is constructed while its snapshot is fetched: success and failure of either are reported as usual."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEXT = RunKey(StreamId("e1"), "j2", 1, 0)
 
 
 class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
-    """Another agent, which gives the snapshot at `path` when it is let, or breaks then."""
+    """Another agent: it sends the snapshot at `path` once the test sets `let`, and fails then if `breaks` is true."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,14 +49,14 @@ class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
 
 
 class Hop:
-    """A job with a snapshot that another agent holds."""
+    """A job whose snapshot is on another agent."""
 
     def __init__(self, cluster: Cluster, snapshot: common_pb2.Snapshot, holder: Holder, address: str) -> None:
         self.cluster, self.snapshot, self.holder, self.address = cluster, snapshot, holder, address
         self.mark = cluster.folder / "mark"
 
     def start(self, fail: str = "", gate: Path | None = None) -> None:
-        """Start the job's next run, whose model is made once there is a file at `gate`."""
+        """Start the job's next run; with `gate` its trainer is constructed only once that file exists."""
         self.cluster.start(
             KEY,
             trainer="train.py:Marked",
@@ -68,25 +68,25 @@ class Hop:
         )
 
     async def made(self) -> tuple[int, int]:
-        """Wait for the model: the process that has made it, and when."""
+        """Wait until the trainer is constructed; return the id of its process and the time."""
         async with asyncio.timeout(HANG_SECONDS):
-            while not self.mark.exists():  # noqa: ASYNC110 (nobody tells us: another process makes it)
+            while not self.mark.exists():  # noqa: ASYNC110 (no event: another process creates it)
                 await asyncio.sleep(0.02)
         pid, at = self.mark.read_text().split()
         return int(pid), int(at)
 
     @property
     def said(self) -> list[str | None]:
-        """What the run has said."""
+        """Return the kinds of the messages that the run sent."""
         return [message.WhichOneof("body") for message in self.cluster.scheduler.received[KEY]]
 
     async def next_pid(self) -> int:
-        """The process that makes the slot's next run."""
+        """Start the slot's next run and return the id of its process."""
         self.cluster.start(NEXT, trainer="train.py:Marked", hyperparameters={"mark": str(self.mark)})
         return int((await self.cluster.scheduler.reported(NEXT, 1)).metrics["pid"])
 
     def here(self) -> list[str]:
-        """What the agent's snapshot folder holds."""
+        """Return the names of the files in the agent's snapshot folder."""
         return [path.name for path in (self.cluster.folder / "a" / "snapshots").iterdir()]
 
 
@@ -138,7 +138,7 @@ async def test_a_library_that_does_not_wait_begins_when_the_snapshot_is_there(
 ) -> None:
     never = property(lambda runner: False, lambda runner, said: None)
     monkeypatch.setattr(Runner, "awaits_snapshots", never, raising=False)
-    # The process before has said that it waits; another program has a process of its own.
+    # The earlier process has announced that it waits; a run of another program gets a new process.
     hop.start()
     await hop.holder.asked.wait()
     let = time.time_ns()
@@ -158,7 +158,8 @@ async def test_a_snapshot_that_does_not_come_loses_the_run_and_keeps_the_process
         with next(hop.holder.path.rglob("walk.json")).open("r+b") as file:
             file.write(b"#")
     hop.holder.let.set()
-    await hop.holder.left.wait()  # It is known now that nothing comes, and the model is still being made.
+    # The agent knows now that no snapshot comes, while the trainer is still being constructed.
+    await hop.holder.left.wait()
     gate.touch()
     ended = await hop.cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_LOST, common_pb2.FAILURE_CLASS_INFRASTRUCTURE)

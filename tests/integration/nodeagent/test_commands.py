@@ -1,4 +1,4 @@
-"""Scripts and log programs on a real agent: processes of the user's own, from their start to their end."""
+"""Tests of scripts and log-mode programs on a real agent: the user's own processes, from start to end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def begin(
     hyperparameters: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> None:
-    """Start a command with this code beside it; with `metrics` in log mode, for the metric acc."""
+    """Start a run of a command with the files `code` in its folder; with `metrics` in log mode, with the metric acc."""
     folder = cluster.folder / f"code-{key.job}-{key.attempt}"
     folder.mkdir()
     for name, text in code.items():
@@ -113,7 +113,7 @@ async def test_a_script_is_suspended_and_goes_on_bit_identically_in_a_process_an
     assert "begins from state.json" in cluster.log("a", KEY)
     scheduler.decide("a", second, wire.DECISION_TERMINATE, 6)
     assert (await scheduler.ended(second)).reason == common_pb2.RUN_END_REASON_TERMINATED
-    # Deleted behind the end of the run: nobody waits for that.
+    # The folder is deleted after the end of the run, which does not wait for it.
     await scheduler.until(lambda: not any((cluster.folder / "a" / "scratch").iterdir()))
 
 
@@ -220,7 +220,7 @@ async def test_metrics_are_read_from_output_and_the_program_stops_while_it_waits
     begin(cluster, KEY, {"p.py": endless}, "python", "p.py", metrics={"acc": "acc=([0-9]+)"})
     await scheduler.reported(KEY, 1)
     async with asyncio.timeout(HANG_SECONDS):
-        while _states(cluster) != {"T"}:  # noqa: ASYNC110 (nobody tells of a stop)
+        while _states(cluster) != {"T"}:  # noqa: ASYNC110 (no event to wait for)
             await asyncio.sleep(0.02)
     scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 1)
     scheduler.decide("a", KEY, wire.DECISION_SUSPEND, (await scheduler.reported(KEY, 2)).position)
@@ -248,7 +248,7 @@ async def test_a_log_program_that_needs_no_decision_at_its_end_ends_there_by_its
 
 
 def _states(cluster: Cluster) -> set[str]:
-    """States of the processes that run p.py."""
+    """Return the states of the processes that run p.py, as letters of /proc/PID/stat."""
     found = set()
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
@@ -290,7 +290,7 @@ async def test_a_log_program_that_fails_says_how(cluster: Cluster) -> None:
 
 async def test_a_metric_that_does_not_show_up_in_time_is_an_error(cluster: Cluster) -> None:
     await cluster.agent()
-    # Enough for a shell to print a line; a Python takes longer to start.
+    # Enough for a shell to print a line; Python takes longer to start.
     limit = scaled(6.0)
     code = "echo warming up\nsleep 600\n"
     begin(cluster, KEY, {"p.py": code}, "sh", "p.py", metrics=ACC, iteration_timeout=limit)
@@ -308,7 +308,7 @@ async def test_a_log_program_never_outlives_its_run(cluster: Cluster, how: str) 
     process = await start_agent(cluster)
     scheduler = cluster.scheduler
     code = "import time\nprint('acc=1', flush=True)\ntime.sleep(600)\n"
-    # Below a shell, so that it is no child of the runner's.
+    # Started by a shell, so that it is no direct child of the runner.
     begin(cluster, KEY, {"p.py": code}, "sh", "-c", "python3 p.py; true", metrics=ACC, allowed=9)
     await scheduler.reported(KEY, 1)
     assert len(_states(cluster)) == 1
@@ -319,7 +319,7 @@ async def test_a_log_program_never_outlives_its_run(cluster: Cluster, how: str) 
         os.kill(process.pid, signal.SIGKILL)
         await process.wait()
     async with asyncio.timeout(HANG_SECONDS):
-        while _states(cluster):  # noqa: ASYNC110 (nobody tells of their end)
+        while _states(cluster):  # noqa: ASYNC110 (no event to wait for)
             await asyncio.sleep(0.02)
     if how == "kill":
         process.send_signal(signal.SIGTERM)
@@ -331,7 +331,7 @@ async def test_a_script_that_has_not_attached_is_ended_by_the_next_agent(cluster
     code = "import time\ntime.sleep(600)\n"
     begin(cluster, KEY, {"p.py": code}, "python", "p.py", allowed=9)
     async with asyncio.timeout(HANG_SECONDS):
-        while not _states(cluster):  # noqa: ASYNC110 (it says nothing)
+        while not _states(cluster):  # noqa: ASYNC110 (no event to wait for)
             await asyncio.sleep(0.02)
     process.kill()
     await process.wait()

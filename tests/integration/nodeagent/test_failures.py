@@ -1,4 +1,4 @@
-"""What goes wrong, and what is said about it: user code, processes, snapshots, programs."""
+"""Tests of failures of user code, processes, snapshots and programs, and of the reasons that the agent reports."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_code_that_ends_its_own_process_has_failed_however_long_what_it_le
     end, kill, killed = procfs.end, Runner.kill, threading.Event()
 
     def slowly(find: Callable[[], Iterable[int]], seconds: float) -> list[int]:
-        assert killed.wait(HANG_SECONDS)  # Until the agent waits for the process no more.
+        assert killed.wait(HANG_SECONDS)  # Until the agent no longer waits for the process.
         return end(find, seconds)
 
     async def killing(runner: Runner) -> None:
@@ -150,11 +150,11 @@ async def test_a_killed_runner_loses_the_run_with_its_last_lines(cluster: Cluste
     cluster.start(KEY, hyperparameters={"fail": "kill"}, allowed=9)
     ended = await cluster.scheduler.ended(KEY)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_LOST, common_pb2.FAILURE_CLASS_INFRASTRUCTURE)
-    # What it had not sent yet died with it.
+    # Messages that the runner had not sent yet are lost with it.
     assert ended.position <= 2
     assert "killed by signal SIGKILL (out of memory?)" in ended.message
     assert "about to die" in ended.message
-    # A waiting runner dies the same way, and the slot takes the next run.
+    # A waiting runner that is killed does not prevent the next run on its slot.
     cluster.start(NEXT)
     pid = int((await cluster.scheduler.reported(NEXT, 1)).metrics["pid"])
     os.kill(pid, signal.SIGKILL)
@@ -174,7 +174,7 @@ async def test_an_iteration_beyond_its_time_out_fails_the_run(cluster: Cluster) 
 async def test_an_iteration_that_lets_nobody_else_run_is_ended_too(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The guard acts long before the limit, so that the process never finds by itself that it took too long.
+    # The guard acts long before the limit, so that the process never detects the timeout itself.
     guard = functools.partial(SilenceGuard, look_seconds=0.5, margin_seconds=2.0 - HANG_SECONDS)
     monkeypatch.setattr(executor, "SilenceGuard", guard)
     await cluster.agent()
@@ -262,7 +262,7 @@ async def test_what_the_scheduler_has_not_taken_over_is_neither_shipped_nor_dele
     cluster.start(KEY, allowed=1, snapshot_at=[1])
     await scheduler.until(lambda: bool(scheduler.snapshots(KEY)))
     sha256 = scheduler.snapshots(KEY)[0].sha256
-    # An older attempt's snapshot has the same bytes: nobody needs that one any more.
+    # An older attempt's snapshot has the same bytes, and no run needs it any more.
     scheduler.say("a", forget_snapshots=wire.ForgetSnapshots(sha256=[sha256]))
     scheduler.say("a", question=wire.NodeQuestion(ticket="q", kind="weather"))
     await scheduler.until(lambda: bool(scheduler.answers))

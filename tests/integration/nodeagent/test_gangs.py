@@ -1,4 +1,4 @@
-"""Gangs on real agents with real processes: how ranks find each other, keep together, and what the loss of one means."""
+"""Tests of gangs on real agents with real processes: rendezvous of the ranks, common progress, and the loss of a rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 
 def ranks(key: RunKey, count: int = 2) -> list[RunKey]:
-    """The keys of all ranks."""
+    """Return the keys of all ranks of a run."""
     return [key._replace(rank=rank) for rank in range(count)]
 
 
@@ -36,14 +36,14 @@ class Gang:
         self.bundle = self.trainer("")
 
     def trainer(self, more: str) -> str:
-        """The trainer of gangs with `more` code behind it, as a bundle in the store."""
+        """Store a bundle of the trainer of gangs with `more` appended to its code; return the bundle's hash."""
         code = self.cluster.folder / "gang"
         code.mkdir(exist_ok=True)
         (code / "train.py").write_text(Path(gang_trainer.__file__).read_text() + more)
         return self.cluster.store.add(bundle.pack(code).data)
 
     def start(self, key: RunKey, slots: list[str], only: int | None = None, **fields: Any) -> None:
-        """Starts all ranks of a run, or only one of them."""
+        """Start all ranks of a run, or only the rank `only`."""
         hyperparameters = {"lr": 0.1} | fields.pop("hyperparameters", {})
         addresses = [self.cluster.agents[slot.partition("/")[0]].address for slot in slots]
         for rank, slot in enumerate(slots):
@@ -61,22 +61,22 @@ class Gang:
             self.scheduler.send(slot.partition("/")[0], key._replace(rank=rank), start=start)
 
     async def reports(self, key: RunKey, last: int) -> dict[int, float]:
-        """The losses up to a position."""
+        """Wait for the report at position `last`; return the losses by position."""
         await self.scheduler.until(lambda: any(r.position == last for r in self.scheduler.reports(key)))
         return {r.position: r.metrics["loss"] for r in self.scheduler.reports(key)}
 
     async def ended(self, key: RunKey) -> wire.RunEnded:
-        """How a rank ended."""
+        """Wait for the end of a rank and return it."""
         await self.scheduler.until(lambda: any(m.HasField("ended") for m in self.scheduler.received[key]))
         return await self.scheduler.ended(key)
 
     def log(self, slot: str, key: RunKey) -> str:
-        """What a rank printed."""
+        """Return the log of a rank."""
         name = f"{key.job}.rank{key.rank}.log" if key.rank else f"{key.job}.log"
         return (self.cluster.folder / slot.partition("/")[0] / "logs" / "jobs" / key.stream / name).read_text()
 
     def process(self, slot: str, key: RunKey) -> int:
-        """The process of a rank."""
+        """Return the id of the newest process of a rank."""
         return int(re.findall(rf"rank {key.rank} of 2 is process (\d+)", self.log(slot, key))[-1])
 
 
@@ -99,7 +99,7 @@ async def test_ranks_meet_train_together_and_leave_at_one_boundary_and_their_pro
         assert ended.HasField("snapshot") == (key.rank == 0)
     assert [m.WhichOneof("body") for m in gang.scheduler.received[second]] == ["started", "ended"]
     before = [gang.process(m, k) for m, k in zip(slots, (first, second), strict=True)]
-    # Once more, from the snapshot: the ranks meet somewhere else, in the same processes.
+    # Started again from the snapshot: the ranks meet at another address, in the same processes.
     again = KEY._replace(attempt=2)
     snapshot = (await gang.ended(KEY)).snapshot
     gang.start(again, slots, until=6, allowed=6, snapshot=snapshot)
@@ -111,11 +111,11 @@ async def test_ranks_meet_train_together_and_leave_at_one_boundary_and_their_pro
     places = re.findall(r"gang 127.0.0.1,127.0.0.1 127.0.0.1:(\d+)", gang.log("a/0", first))
     assert len(set(places)) == 2
     assert re.findall(r"environment (.*)", gang.log("a/1", second)) == [f"1 2 127.0.0.1 {port}" for port in places]
-    # Another job on the same processes, undisturbed, gives the same bits.
+    # Another job on the same processes, without interruption, gives the same bits.
     whole = RunKey(StreamId("e1"), "j2", 1, 0)
     gang.start(whole, slots, until=6, allowed=6)
     assert await gang.reports(whole, 6) == straight | resumed
-    # And one alone knows of no gang.
+    # A run on one slot has no gang.
     gang.scheduler.decide("a", whole, wire.DECISION_TERMINATE, 6)
     for key in ranks(whole):
         assert (await gang.ended(key)).reason == common_pb2.RUN_END_REASON_TERMINATED
@@ -184,7 +184,7 @@ async def test_a_killed_rank_is_felt_where_rank_0_waits_for_a_decision(gang: Gan
 
 @pytest.mark.parametrize("present", [0, 1])
 async def test_a_rank_that_never_joins_ends_the_run_in_time(gang: Gang, present: int) -> None:
-    limit = scaled(6.0) if present else 1.0  # Rank 0's agent is asked, and answers, within the limit.
+    limit = scaled(6.0) if present else 1.0  # The limit is long enough for a request to rank 0's agent.
     await gang.cluster.agent(slots=2, join_seconds=limit)
     gang.start(KEY, ["a/0", "a/1"], only=present)
     ended = await gang.ended(ranks(KEY)[present])
@@ -218,7 +218,7 @@ async def test_a_gang_whose_nodes_are_not_known_is_lost_with_that_reason(gang: G
 
 async def test_code_that_does_not_notice_that_its_gang_is_broken_is_ended(gang: Gang) -> None:
     await gang.cluster.agent(slots=2)
-    # Its process gives it up earlier than others do, so that the test need not wait.
+    # Its process gives up earlier than normal, so that the test need not wait.
     gang.bundle = gang.trainer("\n\nfrom hopyard._runtime.runner import gang\n\ngang.ABANDON_SECONDS = 0.5\n")
     fault = {"misdeed": "sleep", "culprit": 0, "at": 3}
     gang.start(KEY, ["a/0", "a/1"], until=9, allowed=9, hyperparameters=fault)

@@ -1,4 +1,4 @@
-"""An agent in a new life ships what an earlier one left on the disk, when it is told to."""
+"""Tests that a restarted agent uploads a snapshot of its earlier incarnation when the scheduler orders it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 
 
 async def restarted(cluster: Cluster) -> tuple[NodeAgent, str]:
-    """An agent that died before the store had its run's snapshot, in its next life; answers the snapshot's hash too."""
+    """Return an agent that was restarted before its run's snapshot was uploaded, and the hash of that snapshot."""
     store, scheduler = cluster.store, cluster.scheduler
     first = await cluster.agent()
     cluster.start(KEY, snapshot_at=[2])

@@ -1,4 +1,4 @@
-"""Predictions on a node: real processes, a scheduler that the test drives."""
+"""Tests of predictions on a node: real processes, and a scheduler that the test controls."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_question_is_answered_by_a_process_of_low_priority_that_stays_fo
     ask(cluster, "e/2", spread=0.2)
     await answer(cluster, "e/2")
     assert processes() == [process]
-    ask(cluster, "e/3", spread=0.3)  # another predictor takes its place: the node has one slot
+    ask(cluster, "e/3", spread=0.3)  # Another predictor takes its place: the node has one slot.
     await answer(cluster, "e/3")
     await gone(process.pid)
     assert len(processes()) == 1
@@ -153,7 +153,10 @@ async def test_what_it_has_started_ends_with_it(cluster: Cluster, tmp_path: Path
 async def test_who_has_ended_by_itself_is_not_killed_by_its_number(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That may be another's by now. What it has left behind is looked for beside the agent's loop."""
+    """Show that a process group is not killed after its leader exited, since its id may be in use again.
+
+    The remaining processes of the session are looked up outside the agent's event loop.
+    """
     killed, looked = list[int](), list[bool]()
     monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(group))
 
@@ -216,6 +219,6 @@ async def test_a_question_that_is_asked_again_in_the_next_session_is_answered_ag
     await cluster.scheduler.connected("a", 2)
     cluster.scheduler.answers.clear()
     (process,) = processes()
-    os.kill(process.pid, 9)  # it is not computed again
+    os.kill(process.pid, 9)  # The prediction is not computed again.
     ask(cluster, "e/1")
     assert await answer(cluster, "e/1") == first

@@ -1,4 +1,4 @@
-"""The agent as a process of its own: `python -m hopyard_nodeagent`."""
+"""Tests of the agent as a process: `python -m hopyard_nodeagent`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_killed_agent_leaves_no_runner_and_comes_back_with_its_snapshots
     scheduler = cluster.scheduler
     cluster.start(KEY, allowed=3, snapshot_at=[2], hyperparameters={"fail": "hang", "at": 4})
     pid = int((await scheduler.reported(KEY, 3)).metrics["pid"])
-    # It hangs inside an iteration, or waits; either way it ends with its agent.
+    # Its runner hangs inside an iteration, or waits; in both cases it ends with its agent.
     process.kill()
     await process.wait()
     await gone(pid)
@@ -102,7 +102,7 @@ async def test_a_data_folder_has_one_agent_at_a_time_and_one_name_for_ever(clust
 
 
 async def test_a_runner_whose_agent_is_frozen_stops_itself(cluster: Cluster) -> None:
-    cluster.scheduler.lease_seconds = scaled(8.0)  # Of an agent that gives a sign of life each second.
+    cluster.scheduler.lease_seconds = scaled(8.0)  # Long enough for an agent that sends a heartbeat each second.
     process = await start_agent(cluster)
     cluster.start(KEY, hyperparameters={"seconds": 0.02}, allowed=100_000)
     pid = int((await cluster.scheduler.reported(KEY, 2)).metrics["pid"])

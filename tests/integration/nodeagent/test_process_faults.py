@@ -1,4 +1,4 @@
-"""Processes that are dumped and restored while CRIU, the agent, the image or the disk fails."""
+"""Tests of process snapshots while CRIU, the agent, the image or the disk fails."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from tests.timing import HANG_SECONDS
 pytestmark = pytest.mark.usefixtures("criu")
 
 
-# CRIU tries what the kernel can do on a process that it starts, and that stands still when CRIU is killed.
+# CRIU probes kernel features on a process that it starts, and that process stays stopped when CRIU is killed.
 KILL = 'tail -f $0 & $REAL "$@" & sleep 0.02; kill -9 $!; wait $!; exit 137'
 
 
 def children(tool: str) -> list[int]:
-    """What `KILL` has started beside CRIU and is still there."""
+    """Return the processes that `KILL` started beside CRIU and that still run."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -89,7 +89,7 @@ async def test_a_killed_restore_leaves_nothing_and_the_next_one_succeeds(
 async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
     cluster: Cluster, tmp_path: Path, criu: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    # CRIU stands still for ever when it is nearly done, with processes in its hands.
+    # CRIU stops for ever when it is nearly done, while it controls the processes.
     script = tmp_path / "script"
     action = f'[ "$CRTOOLS_SCRIPT_ACTION" = post-{call} ]'
     script.write_text(f"#!/bin/sh\n{action} || exit 0\nkill -STOP $PPID\ntouch {tmp_path}/slow\n")
@@ -106,7 +106,7 @@ async def test_an_agent_that_is_killed_meanwhile_leaves_no_process(
         snapshot = (await cluster.scheduler.ended(key)).snapshot
         begin(cluster, last, SCRIPT, allowed=9, snapshot=snapshot)
     async with asyncio.timeout(HANG_SECONDS):
-        while "slow" not in os.listdir(tmp_path):  # noqa: ASYNC110 (CRIU tells nobody)
+        while "slow" not in os.listdir(tmp_path):  # noqa: ASYNC110 (no event to wait for)
             await asyncio.sleep(0.02)
     home = home_of(cluster, "a")
     held = procfs.mounted(MOUNT, home)
@@ -149,7 +149,7 @@ async def test_what_a_killed_agent_had_in_memory_alone_is_not_lost(cluster: Clus
     await comes(lambda: snapshot.sha256 in cluster.store.blobs and not file.is_symlink())
     await cluster.agents["a"].stop()
     cluster.store.blobs.clear()
-    # As it is when the agent dies right behind the word that the snapshot was taken.
+    # As after the death of an agent immediately after the report that the snapshot was taken.
     memory = MEMORY / f"hopyard-{home}"
     memory.mkdir()
     shutil.move(file, memory / "some.packed")
@@ -164,7 +164,7 @@ async def test_what_a_killed_agent_had_in_memory_alone_is_not_lost(cluster: Clus
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A small disk."""
+    """A disk of 24 MB."""
     folder = tmp_path / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], check=True)
@@ -205,7 +205,7 @@ async def test_a_full_disk_costs_the_snapshot_and_nothing_else(
     begin(cluster, second, SCRIPT, allowed=2)
     snapshot = (await suspended(cluster, second, "a", 2)).snapshot
     assert snapshot.position == 2
-    # Nor is there room to restore one; it stays good.
+    # There is no room to restore a snapshot either; it stays intact.
     filler = _filled(small)
     third, fourth = RunKey(StreamId("e1"), "j1", 3, 0), RunKey(StreamId("e1"), "j1", 4, 0)
     begin(cluster, third, SCRIPT, allowed=9, snapshot=snapshot)
@@ -219,7 +219,7 @@ async def test_a_full_disk_costs_the_snapshot_and_nothing_else(
 
 
 def _filled(disk: Path) -> Path:
-    """A file that leaves a disk with 1 MiB."""
+    """Fill the disk up to 1 MiB of free space and return the file that does it."""
     filler = disk / "filler"
     filler.write_bytes(bytes(shutil.disk_usage(disk).free - (1 << 20)))
     return filler

@@ -1,4 +1,4 @@
-"""Processes that are dumped and restored: on one agent and on another, with forks and refusals."""
+"""Tests of process snapshots on one agent and between two, with forks and refusals."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_a_script_that_leaves_it_open_goes_on_from_what_it_gave_else_from_
         message for key in keys[:3] for message in cluster.scheduler.received[key] if message.HasField("snapshot_taken")
     ]
     saved = [(one.snapshot_taken.snapshot.position, one.snapshot_taken.snapshot.provider) for one in told]
-    # On the way only what costs little is saved.
+    # Intermediate snapshots are taken only by the provider that costs little.
     assert saved == [(1, "framework"), (2, "criu"), (3, "framework"), (4, "criu"), (5, "framework"), (7, "framework")]
     cluster.scheduler.decide("a", keys[3], wire.DECISION_TERMINATE, 9)
     await cluster.scheduler.ended(keys[3])

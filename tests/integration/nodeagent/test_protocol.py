@@ -1,4 +1,4 @@
-"""A client that was made from docs/protocol.md, on a real agent."""
+"""Test of the client written from docs/protocol.md on a real agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on one agent, with real processes: reports, decisions, amendments, snapshots, reuse."""
+"""Tests of runs on one agent with real processes: reports, decisions, amendments, snapshots, reuse of processes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_reports_flow_without_waiting_below_allowed_and_until_parks(cluste
     scheduler.decide("a", KEY, wire.DECISION_PARK, 5)
     scheduler.send("a", KEY, amend=wire.AmendRun(ticket="t1", until=7))
     assert (await scheduler.amended(KEY, "t1")).accepted
-    # Parked by decision: the amendment alone releases it, up to where decisions are needed again.
+    # Parked by a decision: the amendment alone releases it, up to the next position that needs a decision.
     scheduler.decide("a", KEY, wire.DECISION_CONTINUE, (await scheduler.reported(KEY, 6)).position)
     assert (await scheduler.reported(KEY, 7)).at_until
     scheduler.send("a", KEY, amend=wire.AmendRun(ticket="t2", until=3))
@@ -99,7 +99,7 @@ async def test_an_end_is_told_before_the_model_is_taken_apart_which_waits_for_no
     assert (await cluster.scheduler.ended(KEY)).reason == common_pb2.RUN_END_REASON_UNTIL
     gate.touch()
     async with asyncio.timeout(HANG_SECONDS):
-        while not gone.exists():  # noqa: ASYNC110 (nobody tells us: another process takes it apart)
+        while not gone.exists():  # noqa: ASYNC110 (no event: another process removes it)
             await asyncio.sleep(0.02)
 
 
@@ -130,7 +130,7 @@ async def test_a_finished_trainer_parks_and_completes(cluster: Cluster) -> None:
     scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 4)
     ended = await scheduler.ended(KEY)
     assert (ended.reason, ended.snapshot.position) == (common_pb2.RUN_END_REASON_UNTIL, 4)
-    # Started once more, it has nothing to train and says where it stands.
+    # Started again, the run has nothing to train and reports its position.
     again = RunKey(StreamId("e1"), "j1", 2, 0)
     cluster.start(again, until=9, allowed=9, snapshot=ended.snapshot, hyperparameters={"finish": 4})
     restated = await scheduler.reported(again, 4)
@@ -153,7 +153,7 @@ async def test_suspend_on_one_agent_and_resume_on_another_is_bit_identical(clust
     scheduler.decide("a", straight, wire.DECISION_CONTINUE, (await scheduler.reported(straight, 8)).position)
     await scheduler.ended(straight)
     second = RunKey(StreamId("e1"), "j1", 2, 0)
-    # The first peer is not there; the second one has it.
+    # The first peer does not exist; the second one has the snapshot.
     peers = ["127.0.0.1:9", cluster.agents["b"].address]
     cluster.start(second, until=8, allowed=8, snapshot=ended.snapshot, snapshot_peers=peers)
     await scheduler.reported(second, 8)

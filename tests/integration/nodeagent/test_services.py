@@ -1,4 +1,4 @@
-"""What the agent serves: NodeAgentService to everyone, ApplicationService to its own processes only."""
+"""Tests of the agent's services: NodeAgentService for every caller, ApplicationService only for the agent's own processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session with the scheduler: breaks, fencing, runs nobody wants."""
+"""Tests of the agent's session with the scheduler: lost connections, fencing, and runs that the scheduler no longer wants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_nothing_is_lost_or_doubled_when_the_session_breaks(cluster: Clust
     await scheduler.reported(KEY, 40)
     scheduler.acknowledge = True
     scheduler.drop_session("a")
-    # A command that is sent while nobody is connected arrives with the next session.
+    # A command that is sent without a session is delivered with the next session.
     scheduler.decide("a", KEY, wire.DECISION_CONTINUE, 40)
     await scheduler.ended(KEY)
     assert [report.position for report in scheduler.reports(KEY)] == list(range(1, 41))
@@ -54,7 +54,7 @@ async def test_a_run_that_is_not_wanted_any_more_is_killed_without_a_word(cluste
     scheduler.drop_session("a")
     await scheduler.connected("a", 2)
     await gone(pid)
-    # The slot is free for another, and its own start, should it come again, is not carried out.
+    # The slot is free for another run, and a repeated start of the refused run is ignored.
     other = RunKey(StreamId("e1"), "j2", 1, 0)
     cluster.start(other)
     await scheduler.reported(other, 1)
@@ -75,7 +75,7 @@ async def test_an_older_scheduler_is_refused(cluster: Cluster) -> None:
     await scheduler.connected("a", 5)
     assert scheduler.hellos["a"][-1].epoch == 3
     assert not agent._session.connected
-    # Neither does it obey an older scheduler's command inside a session.
+    # The agent also ignores a command with an older scheduler epoch within a session.
     scheduler.epoch = 3
     await scheduler.until(lambda: agent._session.connected)
     scheduler.epoch = 1

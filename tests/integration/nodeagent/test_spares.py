@@ -1,4 +1,4 @@
-"""Processes that are started before there is a run for them."""
+"""Tests of spare runners, which are started before there is a run for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST, SECOND, OTHER = (
 
 
 async def spares(count: int) -> set[int]:
-    """The ids of this agent's training processes, once there are so many."""
+    """Wait until this agent has `count` training processes and return their ids."""
     while True:
         found = set(running("hopyard._runtime.runner"))
         if len(found) == count:

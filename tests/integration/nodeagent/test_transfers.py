@@ -1,4 +1,4 @@
-"""Transfers whose other side falls silent: the next source is tried, and nothing half-done stays."""
+"""Tests of transfers whose other side stops sending: the next source is tried, and no partial file is left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BACKOFF = Backoff(first=0.001, most=0.001)
 
 
 class SilentPeer(node_agent_pb2_grpc.NodeAgentServiceServicer):
-    """Sends so many bytes of the snapshot, and then nothing, until its caller leaves."""
+    """A peer that sends the first `sends` bytes of the snapshot, then nothing until its caller cancels."""
 
     def __init__(self, sends: int) -> None:
         self.sends = sends
@@ -53,7 +53,7 @@ class SilentPeer(node_agent_pb2_grpc.NodeAgentServiceServicer):
 
 
 class SilentStore(FakeStore):
-    """Answers whether it has a blob, but neither gives nor takes one."""
+    """A store that answers whether it has a blob, but never completes a download or an upload."""
 
     async def GetBlob(
         self, request: appstat_pb2.GetBlobRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -69,7 +69,7 @@ class SilentStore(FakeStore):
 
 
 class HastyStore(FakeStore):
-    """Answers a transfer before it has read any of it."""
+    """A store that answers an upload before it has read any of it."""
 
     async def PutBlob(
         self, request_iterator: AsyncIterator[appstat_pb2.PutBlobRequest], context: grpc.aio.ServicerContext[Any, Any]
@@ -80,7 +80,7 @@ class HastyStore(FakeStore):
 
 
 class Servers:
-    """Servers that stop with the test."""
+    """Starts fake peers and stores; the fixture stops them after the test."""
 
     def __init__(self) -> None:
         self.started: list[Server] = []
@@ -114,7 +114,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def pass_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets time pass for the event loop."""
+    """A function that advances the clock of the event loop by some seconds."""
     loop = asyncio.get_running_loop()
 
     def pass_by(seconds: float) -> None:
@@ -125,7 +125,7 @@ async def pass_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def arrived(folder: Path) -> bool:
-    """Whether what a peer has sent is on the disk."""
+    """Return whether the bytes that the peer sent are on the disk."""
     return [file.stat().st_size for file in folder.iterdir()] == [5]
 
 
@@ -151,7 +151,7 @@ async def test_a_silent_peer_is_left_for_the_next_one(
 
 
 class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
-    """Gives the snapshot at a path, whatever is asked for; notes its callers' connections, and what they asked for."""
+    """A peer that sends the snapshot at a path for any request, and records its callers' connections and what they requested."""
 
     def __init__(self, path: Path, outlet: BulkSender | None) -> None:
         self.path = path
@@ -169,7 +169,7 @@ class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
 
 
 class Elsewhere(BulkSender):
-    """Says that it listens where nobody does."""
+    """A bulk sender that announces an address on which nobody listens."""
 
     @property
     def port(self) -> int:
@@ -191,7 +191,7 @@ def saved(tmp_path: Path) -> Path:
 async def test_a_folder_hops_as_a_folder_over_one_connection(
     servers: Servers, folder: Path, saved: Path, kind: type[BulkSender] | None, asked: list[bool]
 ) -> None:
-    """Aside of the call, or, where the other port is not there or cannot be reached, with it."""
+    """Show that a folder is sent over a separate connection, or by the call itself if that connection cannot be made."""
     outlet = kind("127.0.0.1", idle_seconds=HANG_SECONDS) if kind is not None else None
     holder = Holder(saved, outlet)  # type: ignore[abstract]
     server = Server("agent")
@@ -253,7 +253,7 @@ async def test_a_silent_store_neither_gives_nor_takes_for_ever(servers: Servers,
     assert os.listdir(folder) == []
     small, big = tmp_path / "small", tmp_path / "big"
     small.write_bytes(DATA)
-    big.write_bytes(bytes(32 * 1024 * 1024))  # more than the network holds while nobody reads
+    big.write_bytes(bytes(32 * 1024 * 1024))  # More than the network buffers while nobody reads.
     for file in (small, big):
         with pytest.raises(TimedOut, match="the snapshot store was silent"):
             await store.put(file, SHA256, "e")

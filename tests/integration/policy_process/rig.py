@@ -1,4 +1,4 @@
-"""Policy processes, and simulated searches whose policies run in them."""
+"""Helpers for tests of policy processes, and simulated searches whose policies run in such processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @contextmanager
 def serving(*arguments: str, where: Path = ROOT) -> Iterator[subprocess.Popen[bytes]]:
-    """`hopyard policy serve` with these arguments."""
+    """Context manager that runs `hopyard policy serve` with these arguments."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOPYARD_")}
     process = subprocess.Popen([*SERVE, *arguments], cwd=where, env=environment)
     try:
@@ -56,7 +56,7 @@ def serving(*arguments: str, where: Path = ROOT) -> Iterator[subprocess.Popen[by
 
 
 class Post:
-    """Where policy processes dial in, in an event loop of its own: simulations stand in this thread."""
+    """The service to which policy processes connect; it has its own thread and event loop, because simulations block the test's."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -69,11 +69,11 @@ class Post:
         self.address = self.do(self._server.start())
 
     def do(self, what: Coroutine[Any, Any, T]) -> T:
-        """Has it done in the event loop."""
+        """Run a coroutine in the event loop of the service and return its result."""
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(2 * HANG_SECONDS)
 
     def close(self) -> None:
-        """Everybody is sent home."""
+        """Close all connections and stop the service."""
         self._loop.call_soon_threadsafe(self.registry.close)
         self.do(self._server.stop(1.0))
         self.folders.close()
@@ -82,28 +82,28 @@ class Post:
         self._loop.close()
 
     def dialled(self, name: str) -> ProcessSource:
-        """Processes that were started elsewhere."""
+        """Return a source of processes that connect under `name` and were started elsewhere."""
         return InboundPolicy(name, self.registry, lambda: self.address)
 
     def own(self, policy: str) -> SpawnedPolicy:
-        """A process that is started here for a policy of this Python."""
+        """Return a source that starts a process of this Python interpreter for `policy`."""
         return SpawnedPolicy(OwnPolicyLauncher(policy), None, "", self.folders)
 
     def started(self, *command: str) -> SpawnedPolicy:
-        """A process that is started here."""
+        """Return a source that starts a process with `command`."""
         launcher = CommandLauncher(command, self.registry, lambda: self.address)
         return SpawnedPolicy(launcher, None, "", self.folders)
 
 
 class Far:
-    """A host whose policy runs in a process.
+    """A policy host, as the simulator uses it, whose policy runs in a process.
 
     Args:
-        post: Where that dials in.
-        source: Where it comes from.
-        parameters: The policy's own.
-        events: What has happened, as a journal has it.
-        disturb: Called on each up-call while it is under way, and before.
+        post: The service to which the process connects.
+        source: Where the process comes from.
+        parameters: Parameters of the policy.
+        events: The events so far, as in a journal.
+        disturb: Called in a thread at each up-call, while the up-call is answered.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Far:
         return answer
 
     def confidences(self, experiment: Stream, at: float) -> dict[str, float]:
-        """The simulator asks for them; a policy that runs elsewhere has none here."""
+        """Return nothing: the simulator asks for confidences, and a policy in another process has none here."""
         return {}
 
 
@@ -141,14 +141,14 @@ def searched(
     host: Callable[[Policy, list[Event]], Any] | None = None,
     **terms: Any,
 ) -> tuple[Result, list[Event]]:
-    """A simulated search, and its journal.
+    """Return the result of a simulated search, and its journal.
 
     Args:
         workload: What is trained.
-        policy: The policy's name.
-        monkeypatch: Has the simulator ask another host.
-        host: Makes that, of the policy and the journal so far; None: the policy is asked in this process.
-        terms: Of the search.
+        policy: Name of the policy.
+        monkeypatch: Replaces the simulator's policy host.
+        host: Makes a policy host from the policy and the journal so far; None: the policy runs in this process.
+        terms: Further arguments of the simulation.
     """
     events: list[Event] = []
 
@@ -167,7 +167,7 @@ def searched(
 
 @pytest.fixture(scope="session")
 def node_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example in JavaScript, its packages installed in a copy."""
+    """A copy of the JavaScript example with its packages installed."""
     require_system_package("nodejs", "node")
     npm = require_system_package("npm", "npm")
     folder = tmp_path_factory.mktemp("node") / "node_policy"

@@ -1,4 +1,4 @@
-"""Policy processes that start others: these end with them."""
+"""Tests that the child processes of a policy process end with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ time.sleep(float(sys.argv[3]))
 
 
 class Children:
-    """Waits for children to say that they are there, and for their ends."""
+    """A server to which child processes connect, which shows that they have started and when they end."""
 
     def __init__(self) -> None:
         self.came: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
@@ -51,14 +51,14 @@ class Children:
         self.came.put_nowait(reader)
 
     async def one_has_ended(self) -> None:
-        """Its connection is closed, which only its end does."""
+        """Wait until one child has ended: its connection is closed only then."""
         async with asyncio.timeout(HANG_SECONDS):
             reader = await self.came.get()
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
 
     def leader(self, seconds: float) -> SpawnedPolicy:
-        """A process that starts a child, which leaves for no SIGTERM, and ends itself after so many seconds."""
+        """Return a source of a process that starts a child which ignores SIGTERM, and ends after `seconds`."""
         command = (sys.executable, "-c", LEADER, CHILD, str(self.port), str(seconds))
         connection = CommandLauncher(command, ConnectionRegistry(), lambda: "127.0.0.1:1")
         return SpawnedPolicy(connection, None, "", self.folders)
@@ -108,10 +108,10 @@ with socket.socket(fileno=int(sys.argv[-1])) as line:
 
 
 class Talks(OwnPolicyLauncher):
-    """A process that says these bytes, and waits for the end of its line.
+    """A launcher of a process that sends the bytes `said` and waits until its connection is closed.
 
     Args:
-        said: As hexadecimal digits.
+        said: The bytes, as hexadecimal digits.
     """
 
     def __init__(self, said: str) -> None:

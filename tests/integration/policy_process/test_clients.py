@@ -1,4 +1,4 @@
-"""The client in JavaScript: it submits an experiment, watches it to its end, and acts on its jobs."""
+"""Tests of the JavaScript client: it submits an experiment, watches it up to its end, and acts on its jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_the_example_does_what_it_says(
         command = ("node", str(CLIENT / "client.js"), "--server", address, *arguments)
         return await asyncio.create_subprocess_exec(*command, env=environment, stdout=pipe, stderr=pipe)
 
-    file = tmp_path / "experiment.yaml"  # Slow enough for somebody to act in the middle.
+    file = tmp_path / "experiment.yaml"  # Slow enough to act on jobs while it runs.
     file.write_text((CLIENT / "experiment.yaml").read_text().replace("sleep 0.2", "sleep 0.6"))
     submitting = await node("submit", str(file))
     assert submitting.stdout is not None
@@ -38,7 +38,7 @@ async def test_the_example_does_what_it_says(
     async with asyncio.timeout(HANG_SECONDS):
         while not any(job.position for job in await client.jobs(name)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
-    await client.pause_job(name, "4")  # It will not have ended, however long the next process takes to be up.
+    await client.pause_job(name, "4")  # The job cannot have ended, however long the next process takes to start.
     acting = await node("terminate", name, "4")
     said = await acting.communicate()
     assert (acting.returncode, said[0][:6]) == (0, b"job 4 "), said

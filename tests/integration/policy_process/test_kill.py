@@ -1,4 +1,4 @@
-"""A policy's process that is killed again and again decides what the built-in policy decides."""
+"""Tests that a policy whose process is killed repeatedly makes the same decisions as the built-in policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TERMS: Mapping[str, Any] = {
 
 
 def workload() -> CurveWorkload:
-    """Curves of which some fall behind."""
+    """Return a workload of curves of different heights."""
     return CurveWorkload(
         lambda given, position: float(given["x"]) * (1 - math.exp(-position / 5)),
         [{"x": random.Random(number).random()} for number in range(30)],
@@ -55,9 +55,9 @@ def test_ten_kills_change_nothing(monkeypatch: pytest.MonkeyPatch, how: str) -> 
     def disturb(call: UpCall) -> None:
         if call.number in struck:
             struck.remove(call.number)
-            while source.pid is None or source.pid in killed:  # It has yet to be started again.
+            while source.pid is None or source.pid in killed:  # The process has not been started again yet.
                 time.sleep(0.001)
-            time.sleep(rng.uniform(0.0, 0.003))  # Before its work, in the middle of it, or after it.
+            time.sleep(rng.uniform(0.0, 0.003))  # Before, during or after its work.
             killed.append(source.pid)
             os.kill(source.pid, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Policies in processes of their own, in a real cluster."""
+"""Tests of policy processes in a real cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Mine(BanditPolicy):
 
 
 def policy_of(cluster: Restartable, name: str) -> RemotePolicy:
-    """What the scheduler has of an experiment's policy."""
+    """Return the scheduler's object for an experiment's policy."""
     found = cluster.live.hosts[StreamId(name)]
     assert isinstance(found, RemotePolicy)
     return found
@@ -56,7 +56,7 @@ async def ended(client: AsyncClient, name: str) -> Experiment:
 
 
 async def dialled_in(cluster: Restartable) -> None:
-    """A process waits for experiments of remote:far."""
+    """Wait until a process offers the policy remote:far."""
     assert cluster.scheduler is not None
     async with asyncio.timeout(HANG_SECONDS):
         while not cluster.scheduler._registry.has_waiting("far"):  # noqa: ASYNC110 - another process
@@ -85,7 +85,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
             await ended(client, first.id)
             await ended(client, second.id)
         capfd.readouterr()
-        # Nobody serves it any more, and a replay says what it needs.
+        # No process serves the policy any more, and a replay reports what it needs.
         monkeypatch.setattr(replay_server, "LIMITS", Limits(answer=HANG_SECONDS, absence=scaled(0.5)))
         with pytest.raises(Unavailable, match="hopyard policy serve module:Class --name far --server 127"):
             await replay(first.id, None, cluster.address, None, False)
@@ -136,9 +136,9 @@ async def test_a_command_is_started_in_the_code_and_started_again_when_it_is_kil
         assert story.count("the process of the policy disconnected") == 2
         assert re.findall(r"a process of the policy connected(, and got \d+ up-calls again)?", story)[0] == ""
         assert len(re.findall(r"a process of the policy connected, and got \d+ up-calls again", story)) == 2
-        # What was started is not there any more.
+        # The started processes have ended.
         async with asyncio.timeout(HANG_SECONDS):
-            while source._process is not None:  # noqa: ASYNC110 - it ends beside
+            while source._process is not None:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.05)
 
 

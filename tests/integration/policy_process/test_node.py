@@ -1,4 +1,4 @@
-"""The bandit in JavaScript decides what the built-in one decides."""
+"""Test that the bandit policy in JavaScript makes the same decisions as the built-in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that serves a policy ends on a signal, whichever thread the kernel interrupts."""
+"""Tests that a process that serves a policy ends on a signal, whichever of its threads receives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies that experiments of these tests name as `module:Class`."""
+"""Policies that the experiments of these tests name as `module:Class`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFini
 
 
 class Arrival(Policy):
-    """Decides by the order in which reports arrive: who comes first to a position sets the bar for the others."""
+    """Decides by the order in which reports arrive: the first value at a position is the minimum for all others."""
 
     margin = 0.0
 
@@ -29,7 +29,7 @@ class Arrival(Policy):
 
 
 class Halves(Arrival):
-    """A job goes on beyond 2 if it is in the better half of those that have reported there."""
+    """Continues a job beyond position 2 if it is in the better half of the jobs that have reported there."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`hopyard replay` and `hopyard events` on an experiment that a cluster has run."""
+"""Tests of `hopyard replay`, `hopyard events`, `hopyard rungs` and `hopyard tree` on experiments of a real cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POLICY = "policy: 'tests.integration.replay.policies:Arrival'"
 
 @dataclass
 class Outcome:
-    """What a command printed."""
+    """The output of a command."""
 
     out: str
     err: str
@@ -41,14 +41,14 @@ class Outcome:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Standard output as the one JSON document that it is."""
+        """Return the standard output, parsed as one JSON document."""
         found = json.loads(self.out)
         assert isinstance(found, dict)
         return found
 
 
 class Commands:
-    """The commands, in this event loop: the cluster runs in it too."""
+    """Runs the commands in the test's event loop, in which the cluster runs too."""
 
     def __init__(self, address: str, capfd: pytest.CaptureFixture[str]) -> None:
         self.address = address
@@ -82,19 +82,19 @@ class Commands:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = pytest_asyncio.fixture(loop_scope="module", scope="module")
-"""Made once for all tests of this module, which only look at it."""
+"""A fixture decorator for values that all tests of this module share and only read."""
 
 
 @together
 async def address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A scheduler with one node of two slots."""
+    """The address of a scheduler with one node of two slots."""
     async with running(tmp_path_factory.mktemp("cluster")) as found:
         yield found
 
 
 @together
 async def client(address: str) -> AsyncIterator[AsyncClient]:
-    """A client of it."""
+    """A client of the scheduler at `address`."""
     async with AsyncClient(server=address) as found:
         yield found
 
@@ -106,7 +106,7 @@ def commands(address: str, capfd: pytest.CaptureFixture[str]) -> Commands:
 
 @together
 async def raced(client: AsyncClient, tmp_path_factory: pytest.TempPathFactory) -> Experiment:
-    """An experiment whose outcome depended on who came first."""
+    """A completed experiment whose outcome depended on the order of arrival of its reports."""
     created = await client.create(experiment(tmp_path_factory.mktemp("raced"), jobs=6, length=5, more=POLICY))
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED
@@ -142,7 +142,7 @@ async def test_until_shows_the_state_in_between(raced: Experiment, commands: Com
     assert f"after event {up}," in table.out
     assert f"{slot}: job 2" in table.out
     whole = (await commands.replay(raced.id, "1h", as_json=True)).document
-    assert whole["events"] >= len(events)  # The store may still have something to say.
+    assert whole["events"] >= len(events)  # The store may still send messages.
 
 
 async def test_a_changed_policy_shows_its_first_other_decision(
@@ -218,7 +218,7 @@ async def test_events_follow_an_experiment_to_its_end(client: AsyncClient, comma
 
 @together
 async def halved(client: AsyncClient, tmp_path_factory: pytest.TempPathFactory) -> Experiment:
-    """An experiment with a rung."""
+    """An ended experiment with a rung."""
     policy = POLICY.replace("Arrival", "Halves")
     created = await client.create(experiment(tmp_path_factory.mktemp("halved"), jobs=6, length=5, more=policy))
     return await client.wait(created.id, timeout=HANG_SECONDS)
@@ -297,7 +297,7 @@ async def test_rungs_says_what_a_policy_raised_and_that_it_is_another_one(
 
 @together
 async def shared(client: AsyncClient, tmp_path_factory: pytest.TempPathFactory) -> Experiment:
-    """An experiment whose trials share what they have in common."""
+    """An ended experiment whose trials share the common parts of their training."""
     created = await client.create(
         experiment(tmp_path_factory.mktemp("shared"), jobs=3, length=6, more="policy: stage_tree")
     )
@@ -315,7 +315,7 @@ async def test_tree_shows_what_trials_have_in_common(
     assert document["totals"]["done"] == document["totals"]["unique"] == trained
     assert sorted(job for stage in stages for job in stage["ends"]) == ["1", "2", "3"]
     assert {stage["by"] for stage in stages} <= {job.id for job in await client.jobs(shared.id)}
-    # The store may still have something to say.
+    # The store may still send messages.
     said = (await commands.tree(shared.id, str(document["event"]))).out.splitlines()
     assert said[0].startswith(f"after event {document['event']},")
     assert len(said) == 4 + len(stages)

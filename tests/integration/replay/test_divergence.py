@@ -1,4 +1,4 @@
-"""A scheduler that starts with other policy code: it pauses the experiment, shows the difference, and goes on when resumed."""
+"""Tests of a scheduler that restarts with changed policy code: it pauses the experiment and shows the difference until resumed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
             if len(await client.statistics(created.id)) > 6:
                 break
         await cluster.halt()
-        # Now even the first at a position is terminated.
+        # With this margin even the first job at a position is terminated.
         module.write_text(MODULE.format(margin=-1.0))
         sys.modules.pop(where, None)
         await cluster.start()

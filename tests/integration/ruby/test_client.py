@@ -1,4 +1,4 @@
-"""The example in Ruby keeps the protocol of training programs, against the conformance program and under a real agent."""
+"""Tests of the Ruby example: it follows the protocol of training programs in the conformance program and on a real agent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PACKAGES = (
 
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
-    """A copy of the example with its stubs; without the packages for that the test is skipped, or fails in CI."""
+    """A copy of the example with generated stubs; without the required packages the test is skipped, or fails in CI."""
     for package, wanted in _PACKAGES:
         require_system_package(package, wanted)
     folder = tmp_path / "example"
@@ -70,7 +70,7 @@ async def test_its_jobs_are_suspended_and_resumed_by_an_agent(example: Path, tmp
         jobs = await client.jobs(created.id)
         assert ended.state is ExperimentState.COMPLETED
         assert {(job.state, job.position, job.failures) for job in jobs} == {(JobState.COMPLETED, 6, 0)}
-        # In each of three rounds the two slots keep two jobs from the one before, at most; the two others are resumed.
+        # In each of three rounds the two slots retain at most two jobs of the earlier round; the two others are resumed.
         assert sum(job.attempt for job in jobs) >= 4 + 2 * 2
         for job in jobs:
             found = [report.report.metrics["value"] for report in await client.statistics(created.id, job.id)]

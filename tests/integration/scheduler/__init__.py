@@ -1,1 +1,1 @@
-"""The scheduler over real gRPC, a real database and real runners."""
+"""Tests of the scheduler over real gRPC, with a real database and real runners."""

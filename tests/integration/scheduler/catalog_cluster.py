@@ -1,4 +1,4 @@
-"""A scheduler that asks its nodes often what they hold, and agents that a test starts and stops."""
+"""A cluster whose scheduler often asks its nodes for their partitions, with agents that a test starts and stops."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.timing import HANG_SECONDS
 
 
 class Cluster:
-    """The services, in this process's event loop.
+    """The services of a cluster, in the test's event loop.
 
     Args:
-        folder: What they write.
-        lease_seconds: A node that left is away after so long. Runs of one that was only held up for so long are lost too.
-            Agents give ten signs of life in this time at least.
+        folder: The data folder of all services.
+        lease_seconds: A node without a message for so long is lost, and so are its runs. Agents send at least ten heartbeats in
+            this time.
     """
 
     def __init__(self, folder: Path, lease_seconds: float = 20.0) -> None:
@@ -36,12 +36,12 @@ class Cluster:
         self.agents: dict[str, NodeAgent] = {}
 
     async def start(self) -> None:
-        """Starts all but agents."""
+        """Start all services except agents."""
         self.addresses = await self.appstat.start(), await self.hpgen.start()
         await self.start_scheduler()
 
     async def start_scheduler(self, port: int | None = None) -> None:
-        """Starts a scheduler."""
+        """Start a scheduler; `port` None: at a free port."""
         appstat, hpgen = self.addresses
         self.scheduler = SchedulerService(
             appstat=appstat,
@@ -55,13 +55,13 @@ class Cluster:
         self.client = AsyncClient(self.address)
 
     async def stop_scheduler(self) -> int:
-        """Stops it; answers its port."""
+        """Stop the scheduler and return its port."""
         await self.client.close()
         await self.scheduler.stop(1)
         return int(self.address.rpartition(":")[2])
 
     async def join(self, *nodes: str, data_quota: int | None = None) -> None:
-        """Starts agents with one slot each, and waits until they are there."""
+        """Start agents with one slot each, and wait until their nodes are UP."""
         for node in nodes:
             settings = AgentSettings(
                 node=node,
@@ -78,22 +78,22 @@ class Cluster:
                 await asyncio.sleep(0.02)
 
     async def leave(self, node: str) -> None:
-        """Stops an agent."""
+        """Stop an agent."""
         await self.agents.pop(node).stop()
 
     async def until(self, name: str, holds: Callable[[dict[str, ReplicaState]], bool]) -> dict[str, ReplicaState]:
-        """Waits until a data set's replicas stand so: states by "partition@node"."""
+        """Wait until the replica states of a data set, by "partition@node", satisfy `holds`; return them."""
         states: dict[str, ReplicaState] = {}
         try:
             async with asyncio.timeout(HANG_SECONDS):
-                while not holds(states := standing(await self.client.data_set(name))):  # noqa: ASYNC110 - nobody tells a client
+                while not holds(states := standing(await self.client.data_set(name))):  # noqa: ASYNC110 - no event to wait for
                     await asyncio.sleep(0.02)
         except TimeoutError as error:
             raise AssertionError(f"they stand {states}") from error
         return states
 
     async def stop(self) -> None:
-        """Stops all."""
+        """Stop all services and agents."""
         for node in list(self.agents):
             await self.leave(node)
         await self.stop_scheduler()
@@ -102,10 +102,10 @@ class Cluster:
 
 
 def standing(data: DataSet) -> dict[str, ReplicaState]:
-    """How replicas stand, by "partition@node"."""
+    """Return the states of a data set's replicas by "partition@node"."""
     return {f"{one.name}@{replica.node}": replica.state for one in data.partitions for replica in one.replicas}
 
 
 def partition(name: str, **paths: Path) -> DataPartition:
-    """A partition at these paths, by node."""
+    """Return a partition with replicas at these paths, by node."""
     return DataPartition(name, replicas=tuple(DataReplica(node, str(path)) for node, path in paths.items()))

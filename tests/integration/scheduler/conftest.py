@@ -1,4 +1,4 @@
-"""A whole cluster in this process's event loop; only the runners are processes of their own."""
+"""Fixtures: a whole cluster in the test's event loop, in which only the runners are separate processes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Stubs:
 
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[str]:
-    """A scheduler with one node of two slots; answers its address."""
+    """Context manager of a scheduler with one node of two slots; yields its address."""
     appstat = AppStatService(data=folder / "appstat")
     hpgen = HpgenService()
     scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start())
@@ -95,7 +95,7 @@ async def running(folder: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
-    """A scheduler with one node of two slots."""
+    """The address of a scheduler with one node of two slots."""
     async with running(tmp_path) as found:
         yield found
 
@@ -110,14 +110,14 @@ async def _joined(scheduler: str) -> None:
 
 @pytest.fixture
 async def client(address: str) -> AsyncIterator[AsyncClient]:
-    """A client of it."""
+    """A client of the scheduler at `address`."""
     async with AsyncClient(server=address) as found:
         yield found
 
 
 @pytest.fixture
 async def stubs(address: str) -> AsyncIterator[Stubs]:
-    """Bare stubs of it."""
+    """Stubs of the services of the scheduler at `address`."""
     async with channel(address) as opened:
         yield Stubs(
             experiment_pb2_grpc.ExperimentServiceStub(opened),
@@ -136,10 +136,10 @@ def experiment(
     free: int | None = None,
     slow: float = 1.0,
 ) -> Path:
-    """An experiment file with its trainer.
+    """Write an experiment file and its trainer into `folder`, and return the file.
 
-    From position `free` on its iterations take `slow` seconds each, scaled to the host, until `let_go`: what must be seen or
-    done while it trains can then take its time.
+    From position `free` on, each iteration takes `slow` seconds, scaled to the speed of the host, until the test calls `let_go`.
+    Until then a test can observe and change the running experiment.
     """
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(TRAINER)
@@ -151,5 +151,5 @@ def experiment(
 
 
 def let_go(file: Path) -> None:
-    """What must be seen while an experiment trains has been seen."""
+    """Let the experiment train at full speed from now on."""
     (file.parent / "gate").touch()

@@ -1,4 +1,4 @@
-"""Generators that learn, and one that waits."""
+"""Generators for tests: one that learns, and one whose end the test controls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.timing import HANG_SECONDS
 
 
 class Learning(Generator):
-    """Proposes by what it was told so far, in its order, and takes its time, so that calls wait behind one another."""
+    """Proposes by all reports so far and their order, slowly, so that calls queue up."""
 
     _told: tuple[int, ...] = ()
 
@@ -37,7 +37,7 @@ class Learning(Generator):
 
 
 class GatedGrid(GridGenerator):
-    """Says that there are no more points when it may."""
+    """A grid that reports its end only once the test sets `may_end`."""
 
     may_end = threading.Event()
 

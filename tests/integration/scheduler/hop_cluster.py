@@ -1,4 +1,4 @@
-"""Models that hop between two nodes, each of which holds one partition to train on and one to evaluate on."""
+"""A policy and a program for models that hop between two nodes; each node has one training and one evaluation partition."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TRAINER = model_hopper.trainer(
 
 
 class Hopping(Policy):
-    """Epochs of two units, one on each node, and an evaluation of two parts after each."""
+    """Trains epochs of two units, one on each node, and evaluates each job in two parts after each epoch."""
 
     ship_every = 0
 
@@ -85,7 +85,7 @@ class Hopping(Policy):
         return True
 
     def demand(self, cluster: Cluster) -> int:
-        return len(self._train)  # It waits for a node whose partition it needs.
+        return len(self._train)  # A job waits for a node whose partition it needs.
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         if run.mode is RunMode.EVALUATE and run.reason is RunEndReason.UNTIL:

@@ -1,4 +1,4 @@
-"""Policies that do what policies must not."""
+"""Policies for tests: some behave unusually, others do what a policy must not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hopyard_policies.median import MedianPolicy
 
 
 class Wrong(Policy):
-    """Creates its jobs, then gives one wrong command."""
+    """Creates its jobs, then gives the wrong command that `what` names."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -33,7 +33,7 @@ class Wrong(Policy):
 
 
 class Yielding(DefaultPolicy):
-    """Leaves slots to others as soon as its share shrinks: the newest jobs first."""
+    """Suspends its newest jobs as soon as its share shrinks."""
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
         live = [job for job in cluster.live_jobs() if job.state is not JobState.SUSPENDING]
@@ -42,21 +42,21 @@ class Yielding(DefaultPolicy):
 
 
 class Single(DefaultPolicy):
-    """Can use one slot only."""
+    """Has a demand of at most one slot."""
 
     def demand(self, cluster: Cluster) -> int:
         return min(super().demand(cluster), 1)
 
 
 class Spare(DefaultPolicy):
-    """Claims two slots, whatever it uses."""
+    """Has a demand of two slots, whatever it uses."""
 
     def demand(self, cluster: Cluster) -> int:
         return 2
 
 
 class Units(Policy):
-    """Trains in units of some positions, none of which may lose its slot in the middle."""
+    """Trains in units of `unit` positions; a run cannot be preempted within a unit."""
 
     def __init__(self, unit: int) -> None:
         self._unit = unit
@@ -73,11 +73,12 @@ class Units(Policy):
 
 
 class Thinks(Policy):
-    """Trains all its jobs; at their second position it hangs, in Python or outside, until it may go on.
+    """Trains all its jobs, and does not return from the up-call for a second position until the test allows it.
 
     Args:
-        how: `loop` or `wait`.
-        where: A folder. There it makes a file with the name `how` when it hangs, and goes on once there is `behaves`.
+        how: `loop`: busy in Python; `wait`: asleep.
+        where: A folder. The policy creates the file `how` there when it begins to hang, and returns once the file `behaves`
+            exists.
     """
 
     def __init__(self, how: str, where: str) -> None:
@@ -105,7 +106,7 @@ class Thinks(Policy):
 
 
 class Unmakeable(Policy):
-    """Takes for ever to be made."""
+    """Never completes its construction."""
 
     def __init__(self) -> None:
         threading.Event().wait()
@@ -122,13 +123,13 @@ class Crashes(DefaultPolicy):
 
 
 class OwnMedian(MedianPolicy):
-    """A policy that does not come with Hopyard, whatever it inherits."""
+    """A policy that does not come with Hopyard, though it inherits from one that does."""
 
 
 class Many(DefaultPolicy):
-    """Has thousands of jobs made with its first answer, and never more."""
+    """Creates all jobs with its first answer, and no job later."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Creates what the experiment may have."""
+        """Create as many jobs as the experiment allows."""
         for _ in range(cluster.experiment.jobs_left):
             cluster.create_job()

@@ -1,4 +1,4 @@
-"""Policies that ask for predictions."""
+"""Policies that request predictions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hopyard_policies.default import DefaultPolicy
 
 
 class Forecast(DefaultPolicy):
-    """Asks at each iteration, trains on meanwhile, and labels the job with what is expected of it; -1: that failed."""
+    """Requests a prediction at each iteration, continues training, and labels the job with the result (-1: no prediction)."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         if not event.at_until:
@@ -20,10 +20,10 @@ class Forecast(DefaultPolicy):
 
 
 class Patient(Policy):
-    """Trains `step` units, and goes on when it has heard what is expected of the job.
+    """Trains a job for `step` units, then parks it until its prediction arrives.
 
     Args:
-        step: They.
+        step: Units between two predictions.
     """
 
     def __init__(self, step: int = 1) -> None:
@@ -50,7 +50,7 @@ class Patient(Policy):
 
 
 def expected(prediction: PredictionReady) -> float:
-    """The last expected value; -1: the prediction failed."""
+    """Return the mean at the last predicted position; -1: the prediction failed."""
     if prediction.result is None:
         assert prediction.error
         return -1.0

@@ -1,4 +1,4 @@
-"""A policy that asks a solver."""
+"""A policy that uses a solver."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hopyard_policies.default import DefaultPolicy
 
 
 class Asking(DefaultPolicy):
-    """Asks first, and trains its jobs when all is answered.
+    """Asks a solver first, and trains its jobs once it has all answers.
 
     Args:
-        kind: Which solver.
-        payloads: What it asks, one after the other.
-        seconds: How long the solver may take over each.
+        kind: Name of the solver.
+        payloads: The problems, one question each.
+        seconds: The time limit of each question.
     """
 
     def __init__(self, kind: str, payloads: list[Any], seconds: float = 60.0) -> None:

@@ -1,4 +1,4 @@
-"""What people and clocks want acts at once, however many jobs wait for their configurations."""
+"""Tests that commands of users and time limits take effect at once, even if many jobs wait for their configurations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MANY = """
 policy: {name: 'tests.integration.scheduler.policies:Many'}
 generator: {name: 'tests.integration.scheduler.generators:Learning'}
 """
-JOBS = 5_000  # Their configurations take more than two minutes.
+JOBS = 5_000  # Generating their configurations takes more than two minutes.
 
 
 async def over(client: AsyncClient, found: Experiment) -> Experiment:
-    """The experiment, when it has ended."""
+    """Wait until the experiment has ended and return it."""
     async with asyncio.timeout(HANG_SECONDS):
         while not (found := await client.get(found)).state.ended:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
@@ -30,7 +30,7 @@ async def test_stop_acts_while_thousands_of_jobs_wait_for_the_generator(client: 
     await client.stop(found)
     stopped = await over(client, found)
     assert (stopped.state, stopped.reason) == (ExperimentState.STOPPED, "stopped by a person")
-    # Nor does another one wait for what the generator of this one had been asked.
+    # Another experiment does not wait for the requests to the first one's generator either.
     other = await over(client, await client.create(experiment(tmp_path / "f", jobs=1)))
     assert other.state is ExperimentState.COMPLETED
 

@@ -1,4 +1,4 @@
-"""The bandit policy in a real cluster."""
+"""Test of the bandit policy in a real cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_what_falls_behind_ends_at_a_boundary(
         reports = [statistic.report for statistic in await client.statistics(created.id, job.id)]
         assert job.best_value is not None
         if job in dropped:
-            # Judged at the boundary, and no later: it has not trained a unit more.
+            # The decision takes effect at the boundary: the job has trained no unit more.
             assert len(reports) in (2, 4, 6)
             assert job.best_value * 1.5 <= best
         else:

@@ -1,4 +1,4 @@
-"""The partition catalog, with a scheduler and agents that really read files."""
+"""Tests of the partition catalog with a scheduler and agents that read real files."""
 
 from __future__ import annotations
 
@@ -113,12 +113,12 @@ async def test_what_cannot_be_registered_says_why(
 async def test_a_registration_waits_for_nodes_that_are_on_their_way(
     cluster: Cluster, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a cluster has only just begun: nobody has heard of its agents yet."""
+    """Start with a scheduler to which no agent has connected yet, as in a cluster that is just starting."""
     monkeypatch.setattr(catalog, "ARRIVAL_SECONDS", HANG_SECONDS)
     for node in ("a", "b"):
         await cluster.leave(node)
     async with asyncio.timeout(HANG_SECONDS):
-        while cluster.scheduler._sessions.connected():  # noqa: ASYNC110 - it hears of it a little later
+        while cluster.scheduler._sessions.connected():  # noqa: ASYNC110 - the scheduler detects it later
             await asyncio.sleep(0.02)
     url = DataPartition("train/0", url=f"file://{files}/two.npz")
     tasks = [
@@ -144,7 +144,7 @@ async def test_availability_follows_nodes_and_files(cluster: Cluster, files: Pat
     (files / "copy.npz").write_bytes((files / "two.npz").read_bytes())
 
     async with asyncio.timeout(HANG_SECONDS):
-        while "not what was registered" not in shown:  # Nobody tells a client of it.
+        while "not what was registered" not in shown:  # Clients receive no message of this.
             await asyncio.sleep(0.02)
             shown = (await cluster.client.data_set("fashion")).partitions[0].replicas[1].detail
     (files / "copy.npz").write_bytes((files / "one.npz").read_bytes())

@@ -1,4 +1,4 @@
-"""The scheduler as a process: what it takes, and how it ends."""
+"""Tests of the scheduler as a process: its options, and how it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments on partitioned data: jobs go to where their partitions are, wait for what is missing, and go on."""
+"""Tests of experiments on partitioned data: jobs run where their partitions are, wait for missing ones, and continue."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 async def waits(cluster: Cluster, found: Experiment, words: str) -> None:
-    """Until the experiment says why it waits with these words."""
+    """Wait until the experiment's reason contains `words`."""
     reason = ""
     try:
         async with asyncio.timeout(HANG_SECONDS):

@@ -1,4 +1,4 @@
-"""Models that hop between agents: directly, evaluated by parts, their data read once a process, and one node lost."""
+"""Tests of models that hop directly between agents: evaluation in parts, one read of the data per process, a lost node."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def client(nodes: Nodes) -> AsyncIterator[AsyncClient]:
 
 
 async def started(client: AsyncClient, folder: Path, *, jobs: int, units: int, pace: float = 0.0) -> Experiment:
-    """Two partitions of 30 and 10 examples to evaluate on, whose means are 1 and 3."""
+    """Create an experiment with two evaluation partitions of 30 and 10 examples, whose means are 1 and 3."""
     code, paths = folder / "code", dict[str, dict[str, str]]()
     code.mkdir()
     (code / "train.py").write_text(PROGRAM)
@@ -111,7 +111,7 @@ async def test_models_hop_directly_and_are_evaluated_by_parts(
     jobs = await client.jobs(created)
     assert [(job.state, job.position) for job in jobs] == [(JobState.COMPLETED, 5)] * 3
 
-    # Parts count once, by their examples: (30 x 1 + 10 x 3) / 40, at the end of each epoch.
+    # Parts are weighted by their examples, each once: (30 x 1 + 10 x 3) / 40, at the end of each epoch.
     assert sorted({(job, position, score) for job, position, score in seen}) == [
         (job.id, position, 1.5) for job in jobs for position in (2, 4)
     ]
@@ -120,7 +120,7 @@ async def test_models_hop_directly_and_are_evaluated_by_parts(
         assert (job.best_value, job.best_position, job.last_value) == (1.5, 2, 1.5)
     assert found.best_value == 1.5
 
-    # Every model changed nodes within each epoch, from agent to agent; the store got the results alone.
+    # Each model changed nodes within each epoch, directly between agents; the store received only the results.
     size = jobs[0].snapshots[0].size_bytes
     assert [(len(job.snapshots), job.snapshots[0].stored) for job in jobs] == [(1, True)] * 3
     assert found.hops.direct >= 3 * 4

@@ -1,4 +1,4 @@
-"""Experiments that share slots by their weights, live: who is above its share is suspended, and loses nothing."""
+"""Tests of experiments that share slots by weight: runs above the share are suspended without loss."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def client(pieces: Pieces, tmp_path: Path) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture
 def grace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Policies have so many seconds to shrink to a smaller share."""
+    """Gives policies as many seconds as the parameter says to shrink to a smaller share."""
 
     def with_grace(spec: ExperimentSpec) -> Settings:
         return replace(settings_of(spec), grace=request.param)
@@ -86,7 +86,7 @@ def grace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def file(folder: Path, weight: float, policy: str = "{name: default}", **terms: float) -> Path:
-    """An experiment's file; its jobs take a second for each iteration until `let_go`, however long others take to be there."""
+    """Write an experiment file; its jobs take a second for each iteration until `let_go`."""
     more = f"weight: {weight}\npolicy: {policy}"
     made = experiment(folder, more=more, **terms)  # type: ignore[arg-type]
     (folder / "train.py").write_text(TRAINER.format(gate=str(folder / "gate"), slow=scaled(1.0)))
@@ -94,18 +94,18 @@ def file(folder: Path, weight: float, policy: str = "{name: default}", **terms: 
 
 
 async def until(client: AsyncClient, found: Experiment, holds: Callable[[Experiment, list[Job]], bool]) -> list[Job]:
-    """Waits until an experiment and its jobs are as wanted; answers the jobs."""
+    """Wait until an experiment and its jobs satisfy `holds`; return the jobs."""
     async with asyncio.timeout(HANG_SECONDS):
         while True:
             present, jobs = await client.get(found.id), list(await client.jobs(found.id))
             if holds(present, jobs):
                 return jobs
             assert not present.state.ended, f"{present.state} before that: {present.reason}"
-            await asyncio.sleep(0.02)  # it is other processes that train
+            await asyncio.sleep(0.02)  # Other processes train.
 
 
 def running(count: int) -> Callable[[Experiment, list[Job]], bool]:
-    """Holds just so many slots, all of them training."""
+    """Return a condition: the experiment has a share of `count` slots and trains on all of them."""
 
     def holds(present: Experiment, jobs: list[Job]) -> bool:
         training = sum(job.state is JobState.RUNNING for job in jobs)
@@ -115,9 +115,9 @@ def running(count: int) -> Callable[[Experiment, list[Job]], bool]:
 
 
 def waiting(count: int, state: JobState, reason: str) -> Callable[[Experiment, list[Job]], bool]:
-    """Holds just so many slots, and jobs in a state wait for one, with a reason that begins so.
+    """Return a condition: like `running(count)`, and the reasons of all jobs in `state` begin with `reason`.
 
-    Between these they may wait for their policy, which may take its time over a share that has changed.
+    At least one job must be in `state`. After a change of the share, jobs may first wait for their policy.
     """
 
     def holds(present: Experiment, jobs: list[Job]) -> bool:
@@ -128,9 +128,10 @@ def waiting(count: int, state: JobState, reason: str) -> Callable[[Experiment, l
 
 
 async def stretches(client: AsyncClient, found: Experiment) -> Mapping[str, list[tuple[int, int]]]:
-    """The first and the last position of each attempt of each job; every position was reported once and continues the count.
+    """Return the first and the last position of each attempt of each job, by job.
 
-    The trainer counts its iterations and remembers where it was loaded, so a job that lost or repeated anything shows it.
+    Check that each position was reported once, and that no job lost or repeated an iteration: the trainer reports its count of
+    iterations and the position from which it was loaded.
     """
     result = {}
     for job in await client.jobs(found.id):

@@ -1,4 +1,4 @@
-"""Garbage is found and deleted while experiments run; what they need, and what finished ones have, stays."""
+"""Tests of garbage collection while experiments run: it deletes only what no running or finished experiment needs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.timing import HANG_SECONDS, scaled
 
 
 class Pieces:
-    """Services, an agent with one slot, and AppStat's stub."""
+    """Services, an agent with one slot, and a stub of AppStat."""
 
     def __init__(self, data: Path, max_blob_bytes: int = 1 << 30) -> None:
         self.data = data
@@ -67,7 +67,7 @@ class Pieces:
         await self.agent.start()
 
     def local(self) -> list[str]:
-        """Snapshots on the agent's disk, without those that a thread is deleting: these have hidden names."""
+        """Return the snapshots on the agent's disk, without those that a thread is deleting: these have hidden names."""
         return sorted(path.name for path in (self.data / "agent" / "snapshots").glob("[!.]*"))
 
     def stored(self) -> list[str]:
@@ -131,7 +131,7 @@ def counts(got: Garbage) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 async def trained(client: AsyncClient, name: str) -> int:
-    """Units that an experiment's jobs have trained."""
+    """Return the units that an experiment's jobs have trained."""
     return sum(job.position for job in await client.jobs(name))
 
 
@@ -142,7 +142,7 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     more = "snapshot: {keep_latest: 2, keep_best: 2}"
     file = experiment(tmp_path / "e", jobs=2, length=60, more=more, free=6, slow=0.5)
     created = await client.create(file)
-    await until(lambda: len(pieces.stored()) > 2)  # Its code, and what it keeps of job 1.
+    await until(lambda: len(pieces.stored()) > 2)  # Its code, and the snapshots of job 1 that it retains.
 
     own = await put(pieces, b"left by a crash", created.id)
     lost = await put(pieces, b"of nobody who is known", "gone-abcdef")
@@ -163,14 +163,14 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     }
 
     looked = counts(await client.collect_garbage(dry_run=True, older_than=0))
-    # Beside it snapshots that the running experiment has just let go.
+    # In addition, snapshots that the running experiment no longer needs.
     count, size = looked.pop((garbage_collection.UNHELD, "store"))
     assert count >= 1
     assert size >= 15
     assert looked == expected
     assert all(path.exists() for path in (orphan, upload, copy, packing))
     assert {own, lost, code, foreign} <= set(pieces.stored())
-    young = await client.collect_garbage(dry_run=False)  # What was put just now may be about to be used.
+    young = await client.collect_garbage(dry_run=False)  # A new blob may be about to be used.
     assert {own, lost, code, foreign} <= set(pieces.stored())
     assert (garbage_collection.UNOWNED, "store") in counts(young)
     assert not orphan.exists()
@@ -185,7 +185,7 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
     assert not upload.exists()
     assert not packing.exists()
     assert (await client.get(created.id)).state is ExperimentState.RUNNING
-    # Again and again, while snapshots come and go. What was put just now stays: the scheduler may not have heard of it yet.
+    # Repeatedly, while snapshots are added and deleted. New blobs stay: the scheduler may not know them yet.
     since = await trained(client, created.id)
     while await trained(client, created.id) < since + 4:
         await client.collect_garbage(older_than=scaled(0.2))
@@ -243,7 +243,7 @@ async def test_a_finished_experiments_only_copy_outlives_a_restart_of_the_schedu
     (snapshot,) = (await client.jobs(created.id))[0].snapshots
     assert not snapshot.stored
     stranger = old(tmp_path / "agent" / "snapshots" / ("ab" * 32), b"nobody's")
-    # A node that has runs at its hello may still have to say which snapshots they took, so its others are left alone.
+    # A node that has runs at its hello may still report snapshots of them, so its other snapshots are not deleted.
     await until(lambda: pieces.agent is not None and not pieces.agent._runs.all())
     assert pieces.scheduler is not None
     await pieces.scheduler.stop(1)
@@ -267,7 +267,7 @@ async def test_copies_that_made_room_are_fetched_again_by_the_next_run(
     async def suspended() -> bool:
         return (await client.jobs(created.id))[0].state is JobState.SUSPENDED
 
-    # Before that, a snapshot more may come at any moment.
+    # Before that, another snapshot may arrive at any moment.
     await until(suspended)
     await until(lambda: pieces.local() == [])
 
@@ -297,7 +297,7 @@ async def test_an_experiment_above_its_quota_says_so_and_ends_with_its_result(
     assert ended.warning.endswith("more than snapshot.quota; all of them are still needed, so none is deleted")
     kept = [(job.id, one.position) for job in await client.jobs(created.id) for one in job.snapshots]
     assert kept == [(ended.best_job, ended.best_position)]
-    await until(lambda: len(pieces.stored()) == 2)  # That and the code.
+    await until(lambda: len(pieces.stored()) == 2)  # That snapshot and the code.
 
 
 async def restart(pieces: Pieces, store_quota: int | None = None) -> None:
@@ -307,12 +307,12 @@ async def restart(pieces: Pieces, store_quota: int | None = None) -> None:
 
 
 def taking(seconds: float) -> str:
-    """The trainer, each of whose iterations is to count as if it took so long, whatever the slot makes of it."""
+    """Return the trainer's code, changed to report that each iteration took `seconds`, whatever it really took."""
     return TRAINER.replace("(self.position + 1)}", f'(self.position + 1), "seconds": {seconds}}}')
 
 
 def as_if(message: common_pb2.Report) -> Report:
-    """A report, with the time that its trainer wants counted."""
+    """Convert a report, with the time that its trainer reports as a metric."""
     report = report_from_proto(message)
     return replace(report, seconds=report.metrics.get("seconds", report.seconds))
 
@@ -320,7 +320,7 @@ def as_if(message: common_pb2.Report) -> Report:
 async def test_experiments_that_are_over_make_room_for_all_and_the_quota_is_remembered(
     pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both have kept three snapshots of each of two jobs. An iteration of one of them counts as ten times as long."""
+    """Show this with two experiments with three snapshots of each of two jobs; iterations of the first count as ten times as long."""
     monkeypatch.setattr(converters, "report_from_proto", as_if)
     await pieces.start_agent()
     more = "snapshot: {keep_latest: 3, keep_best: 0}"

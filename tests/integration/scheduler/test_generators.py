@@ -1,4 +1,4 @@
-"""A generator that learns, through all services."""
+"""Tests of a generator that learns, through all services."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _loss(configuration: Mapping[str, Any]) -> float:
 
 
 def _one_after_another(generator: Generator) -> list[Configuration]:
-    """What a generator proposes when each job ends before the next is asked for."""
+    """Return the proposals of a generator if each job ends before the next configuration is requested."""
     generator.metric = ObjectiveMetric("loss", "min")
     found = list[Configuration]()
     for ordinal in range(JOBS):

@@ -1,4 +1,4 @@
-"""Experiments with the same `share` key, live: one policy and one share, each with its own jobs, generator and end."""
+"""Tests of experiments with the same `share` key: one policy and one share, but separate jobs, generators and ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["pieces"]
 
 
 def grouped(folder: Path, *, more: str = "", **terms: float) -> Path:
-    """The file of an experiment of group g."""
+    """Write the file of an experiment of group g."""
     return experiment(folder, more=f"share: g\n{more}", **terms)  # type: ignore[arg-type]
 
 
@@ -40,7 +40,7 @@ async def test_a_second_experiment_joins_and_each_ends_by_its_own_terms(client: 
     async with asyncio.timeout(HANG_SECONDS):
         while not (waiting := await client.jobs(first.id, JobState.PENDING)):
             pass
-    # So the first experiment cannot end before the second. A running job could complete before the pause reaches it.
+    # So the first experiment cannot end before the second. A running job could complete before the pause takes effect.
     await client.pause_job(first, waiting[0].id)
     let_go(file)
     ended = await client.wait(second.id, timeout=HANG_SECONDS)
@@ -78,7 +78,7 @@ async def test_who_does_not_agree_may_not_join(client: AsyncClient, tmp_path: Pa
     await client.stop(first.id)
     await client.wait(first.id, timeout=HANG_SECONDS)
     alone = await client.create(grouped(tmp_path / "c", more="policy: {name: default, barrier: true}"))
-    assert alone.group == alone.id  # A group that is over is no group any more.
+    assert alone.group == alone.id  # A group whose experiments have ended exists no longer.
     await client.wait(alone.id, timeout=HANG_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Successive halving in a real cluster: who is promoted goes on from where it was, also long after the search had ended."""
+"""Tests of successive halving in a real cluster: a promoted job continues from its position, even after the search had ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASHA = "policy: {name: asha, eta: 2, brackets: [0]}\ngenerator: {name: random, s
 
 
 async def positions(client: AsyncClient, name: str) -> dict[str, list[int]]:
-    """Of each job the positions of its reports, in the order in which they came."""
+    """Return the positions of each job's reports, in the order in which they arrived."""
     return {
         job.id: [statistic.report.position for statistic in await client.statistics(name, job.id)]
         for job in await client.jobs(name)
@@ -58,7 +58,7 @@ async def test_promoted_jobs_go_on_and_an_extended_search_wakes_who_waits(
 
 
 def judged(events: Sequence[Event]) -> list[tuple[int, dict[str, float], set[str]]]:
-    """Who stands on which rung, with what, and who was promoted, as an independent reading of the journal has it."""
+    """Return position, values and promoted jobs of each rung, as an independent checker derives them from the journal."""
     bracket = Bracket((1, 2, 4), eta=2, width=12)
     Judge([bracket], "accuracy").follow(events)
     return [
@@ -70,7 +70,7 @@ def judged(events: Sequence[Event]) -> list[tuple[int, dict[str, float], set[str
 async def shown(
     name: str, address: str, limit: Until | None
 ) -> tuple[int, list[tuple[int, dict[str, float], set[str]]]]:
-    """What `hopyard rungs` shows, and after which event."""
+    """Return the number of the event, and the rungs after it, that `hopyard rungs` shows."""
     found = await moment(name, limit, "hopyard rungs", address, None, quiet=True)
     rungs = standing_of(found.driven, found.at)
     assert rungs is not None
@@ -99,7 +99,7 @@ async def test_a_search_is_looked_at_and_extended_while_it_trains_and_who_is_pro
         if rungs and rungs[0][1] and not extended:
             await client.extend(created.id, jobs=4)
             extended = True
-        await asyncio.sleep(0.05)  # It is other processes that train.
+        await asyncio.sleep(0.05)  # Other processes train.
     async with opened(address, None, created.id, "a test") as source:
         events = [event async for _, event in source.read()]
     assert len(live) > 1
@@ -109,7 +109,7 @@ async def test_a_search_is_looked_at_and_extended_while_it_trains_and_who_is_pro
         assert rungs == judged(events[:number]), number
     middle = sorted(live)[len(live) // 2]
     assert await shown(created.id, address, Until(event=middle)) == (middle, live[middle])
-    # Runs that went on beyond a rung in memory.
+    # Runs that continued beyond a rung without a snapshot.
     said = [event for event in events if isinstance(event, RunMessage)]
     stayed = {(one.job, one.body.position) for one in said if isinstance(one.body, Amended) and one.body.accepted}
     saved = {(one.job, one.body.snapshot.position) for one in said if isinstance(one.body, SnapshotTaken)}

@@ -1,4 +1,4 @@
-"""One experiment's troubles are its own."""
+"""Tests that an error in one experiment does not affect others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What model hopper parallelism moves: each model once a unit, from agent to agent, and the results to the store."""
+"""Test of the transfers of model hopper parallelism: models between agents, and only the results to the store."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ async def test_each_unit_moves_its_model_once_and_the_store_gets_the_results(tmp
     assert ended.state is ExperimentState.COMPLETED
     assert all(len(visits) == EPOCHS * len(NODES) for visits in histories(units).values())
     check_apart(units, lost=())
-    # A model is made where it is trained first, and one that is trained twice on a node stays there.
+    # A model is constructed where it is trained first, and one that is trained twice on a node stays there.
     stayed = [unit for unit in units if not unit.fetched]
     assert stayed == [unit for unit in units if unit.node == _before(unit, units)]
     hops = ended.hops
-    assert (hops.fetched, hops.stored) == (0, MODELS)  # Nothing took the way through the store.
+    assert (hops.fetched, hops.stored) == (0, MODELS)  # No model was transferred through the store.
     model = NUMBERS * 8
     formula = EPOCHS * model * len(NODES) * MODELS + model * MODELS
     assert hops.direct_bytes + hops.stored_bytes + len(stayed) * model == pytest.approx(formula, rel=0.02)
@@ -90,6 +90,6 @@ async def test_each_unit_moves_its_model_once_and_the_store_gets_the_results(tmp
 
 
 def _before(unit: Unit, units: list[Unit]) -> str:
-    """Where a model was before its unit; before its first one it was nowhere, which is to say where that is."""
+    """Return the node of a model before its unit; for its first unit, the node of that unit."""
     found = [one.node for one in units if one.key.job == unit.key.job and one.key.attempt == unit.key.attempt - 1]
     return found[0] if found else unit.node

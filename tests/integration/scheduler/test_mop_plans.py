@@ -1,4 +1,4 @@
-"""The policy mop in a whole cluster: pilots, plans of a solver, and fewer slots than hold the data."""
+"""Tests of the policy mop in a whole cluster: pilots, plans of a solver, and fewer slots than nodes with data."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ unit: units
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """Two nodes of one slot, each with two of the four partitions to train on; one to evaluate on."""
+    """Two nodes of one slot, each with two of the four training partitions; one of them has the evaluation partition."""
     made = Cluster(tmp_path)
     await made.start()
     try:
@@ -97,7 +97,7 @@ async def trained(cluster: Cluster, folder: Path, policy: str, *, pace: float, j
     ended = await cluster.client.wait(created.id, timeout=HANG_SECONDS)
     assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
     for job in await cluster.client.jobs(created.id):
-        # Each epoch has seen each of the partitions once.
+        # Each epoch visited each partition once.
         found = [(s.report.position, s.report.metrics) for s in await cluster.client.statistics(created.id, job.id)]
         values = {position: metrics["value"] for position, metrics in found if "value" in metrics}
         assert (values[4], values[8]) == (111100.0, 222200.0)
@@ -112,7 +112,7 @@ async def journal(cluster: Cluster, name: str) -> list[Event]:
 async def test_times_are_found_out_by_pilots_and_a_plan_is_made_with_them(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(milp_plans, "LEAST", 60.0)  # Whatever else the computer does, a plan is found.
+    monkeypatch.setattr(milp_plans, "LEAST", 60.0)  # A plan is found even on a busy host.
     ended = await trained(
         cluster, tmp_path / "e", "{name: mop, scheduler: milp, pilot: true}", pace=0.003, jobs=3, resources="{}"
     )
@@ -136,7 +136,7 @@ async def test_times_are_found_out_by_pilots_and_a_plan_is_made_with_them(
         if isinstance(event, RunMessage) and isinstance(event.body, Reports) and (event.job, event.attempt) in profiled
     ]
     assert len(told) == 4
-    assert all(seconds >= 0.3 for seconds in told)  # 100 examples at 3 ms, asleep for so long at least.
+    assert all(seconds >= 0.3 for seconds in told)  # 100 examples at 3 ms each, spent asleep.
     answers = [event for event in events if isinstance(event, Answered) and event.ticket.startswith("policy/")]
     assert answers
     assert [answer.error for answer in answers] == [""] * len(answers)

@@ -1,4 +1,4 @@
-"""Model hopper parallelism under tuners with real agents: epochs stay whole, whoever is promoted, ended or copied."""
+"""Tests of model hopper parallelism under tuners with real agents: epochs stay whole when jobs are promoted, ended or copied."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Visiting(Trainer):
         self.total, self.squares, self.trained = json.loads((folder / "state.json").read_text())
 '''
 VALUES = (1.0, 3.0)
-"""What the two partitions to train on hold."""
+"""The values in the two training partitions."""
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def searched(cluster: Cluster, folder: Path, policy: Mapping[str, Any], jo
 
 
 async def whole_epochs(cluster: Cluster, found: Experiment) -> None:
-    """In the state of every job, and by the journal, each partition was visited once in each epoch."""
+    """Check that each job visited each partition once in each epoch, by its state and by the journal."""
     reports = [one.report for one in await cluster.client.statistics(found) if one.report.part]
     for report in reports:
         epochs = report.position / len(VALUES)

@@ -1,4 +1,4 @@
-"""An experiment that is open for requests, over gRPC."""
+"""Tests of an experiment that accepts requests, over gRPC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STUDY = "policy: stage_tree"
 
 
 def study(folder: Path, idle: str, more: str = STUDY) -> Path:
-    """An experiment file without jobs of its own."""
+    """Write an experiment file without jobs of its own and return it."""
     file = experiment(folder, length=20, more=more)
     file.write_text(file.read_text().replace("jobs: 3", f"jobs: 0, idle: {idle}"))
     return file
@@ -38,8 +38,8 @@ async def test_it_stays_open_without_a_slot_until_it_is_closed(client: AsyncClie
     again = await client.request(created.id, {"x": 0.5, "pace": 0.0}, 2)
     async with asyncio.timeout(
         HANG_SECONDS
-    ):  # The policy may take its time, and statistics are there a little after the state.
-        while len(curve := await client.curve(created.id, again.id)) < 2:  # noqa: ASYNC110 - nobody tells us
+    ):  # The policy may be slow, and statistics are readable a little after the state.
+        while len(curve := await client.curve(created.id, again.id)) < 2:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.02)
     assert [point.value for point in curve] == [0.5, 1.0]
     await client.close_experiment(created.id)

@@ -1,4 +1,4 @@
-"""A search whose time was over goes on when it gets more: with the jobs that had to stop, from where they stood."""
+"""Test of a search whose time limit was reached: after an extension its suspended jobs continue from their positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stop
     client: AsyncClient, address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seconds = scaled(1.5)
-    # Who goes beyond the first rung, at 4, trains slowly: when the time is over, somebody is between two rungs.
+    # Jobs beyond the first rung, at 4, train slowly: when the time is over, some job is between two rungs.
     file = experiment(tmp_path / "e", jobs=8, length=64, more=ASHA, free=5)
     file.write_text(file.read_text().replace("stop: {", f"stop: {{max_time: {seconds:g}s, "))
     loaded = tmp_path / "loaded"
@@ -34,7 +34,7 @@ async def test_an_extension_in_time_wakes_the_jobs_that_the_end_of_the_time_stop
     created = await client.create(file)
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
     while not any(job.state is JobState.SUSPENDED and job.position % 4 for job in await client.jobs(ended)):
-        await client.extend(ended, seconds=seconds)  # It had no time to train so far.
+        await client.extend(ended, seconds=seconds)  # No such job had time to train so far.
         ended = await client.wait(created.id, timeout=HANG_SECONDS)
         assert ended.reason.endswith("s is over")
     stopped = {job.id: job for job in await client.jobs(ended) if job.state is JobState.SUSPENDED and job.position % 4}

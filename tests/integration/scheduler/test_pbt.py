@@ -1,4 +1,4 @@
-"""Population based training in a real cluster."""
+"""Test of population based training in a real cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEED = 11
 
 
 def walked(lineage: list[Job]) -> list[float]:
-    """The walk of a job, off the cluster: its ancestors' parts, each with its own steps, on the first one's chance."""
+    """Compute the random walk of a job without a cluster: each ancestor's part with its own step, all with the first one's seed."""
     rng = random.Random(configuration_seed(SEED, lineage[0].hyperparameters))
     ends = [job.fork_position for job in lineage[1:]] + [lineage[-1].position]
     found, x = list[float](), 0.0

@@ -1,4 +1,4 @@
-"""What people do to an experiment that runs, and to one job of it, through the whole cluster."""
+"""Tests of commands of users to a running experiment and to one of its jobs, through the whole cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_paused_job_stays_where_it_is_and_its_experiment_goes_on(
 
 
 async def trains(client: AsyncClient, found: Experiment, wanted: Collection[str]) -> None:
-    """Until exactly these jobs have a slot."""
+    """Wait until exactly the jobs in `wanted` have a slot."""
 
     async def enough(_: Change) -> bool:
         return {job.id for job in await client.jobs(found) if job.slots} == set(wanted)
@@ -84,7 +84,7 @@ async def test_terms_are_set_while_it_runs_and_taken_away_again(
     free = (await stubs.experiments.UpdateExperiment(request)).experiment
     assert not free.metric.HasField("target")
     await client.update(found, target=1e9)
-    await stubs.experiments.UpdateExperiment(request)  # It was taken already, so it takes nothing away.
+    await stubs.experiments.UpdateExperiment(request)  # This request was already carried out, so it is not repeated.
     assert (await client.get(found)).metric.target == 1e9
     await seen(client.watch(found), reports("1"))
     ended = await client.update(found, target=1e-12)

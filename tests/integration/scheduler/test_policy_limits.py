@@ -1,4 +1,4 @@
-"""Policies that take too long harm nobody else, and go on when they are told to behave."""
+"""Tests of policies that exceed their time limit: others are not affected, and the experiment continues once they answer."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ OTHER = "resources: {slots: 1}"
 LEASE = scaled(3.0)
 GENERATOR_LIMIT = scaled(2.0)
 NEVER = 2 * HANG_SECONDS
-"""A limit that no policy may reach: whatever waited for a policy would wait until the test is over."""
+"""A limit that no policy may reach: anything that waits for a policy would wait until the test ends."""
 
 
 class Cluster(Restartable):
-    """One whose schedulers have each another limit."""
+    """A cluster each of whose schedulers is started with a time limit for policies."""
 
     async def begin(self, policy_seconds: float, lease_seconds: float = LEASE) -> None:
         await self.start(lease_seconds=lease_seconds, heartbeat_seconds=LEASE / 10, policy_seconds=policy_seconds)
@@ -49,14 +49,14 @@ class Cluster(Restartable):
         return [event for event in await self.events(name) if isinstance(event, PolicyFailed)]
 
     def process_of(self, name: str) -> int | None:
-        """The process of an experiment's policy, if one runs."""
+        """Return the process id of an experiment's policy; None: no process runs."""
         host = self.live.hosts[StreamId(name)]
         assert isinstance(host, RemotePolicy)
         assert isinstance(host._source, SpawnedPolicy)
         return host._source.pid
 
     def be_patient(self) -> None:
-        """From now on policies may take any time."""
+        """Remove the time limit of the policies of all experiments."""
         for host in self.live.hosts.values():
             if isinstance(host, RemotePolicy):
                 host._limits = replace(host._limits, answer=NEVER)
@@ -69,10 +69,10 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 class Behaviour:
-    """What policies that hang do, and what they are told to do, in files.
+    """The files by which policies report that they hang, and by which the test lets them continue.
 
     Args:
-        folder: Where the files are.
+        folder: The folder of the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,19 +80,19 @@ class Behaviour:
         folder.mkdir()
 
     def policy(self, how: str) -> str:
-        """Of an experiment's file."""
+        """Return the policy section of an experiment file."""
         return THINKS.format(how=how, where=self.folder)
 
     def hangs(self, *how: str) -> bool:
-        """Whether policies of these kinds have come to where they hang."""
+        """Return whether policies of all these kinds have begun to hang."""
         return all((self.folder / one).exists() for one in how)
 
     def set(self) -> None:
-        """From now on they do not hang."""
+        """Let policies continue from now on."""
         (self.folder / "behaves").touch()
 
     def clear(self) -> None:
-        """From now on they hang."""
+        """Make policies hang from now on."""
         (self.folder / "behaves").unlink()
 
 
@@ -112,7 +112,7 @@ async def paused(client: AsyncClient, name: str) -> Experiment:
 
 
 async def hung(client: AsyncClient, name: str, how: str, behaves: Behaviour) -> Experiment:
-    """Until an experiment is paused since its policy thinks for ever. A busy computer may take too long over an earlier answer."""
+    """Wait until an experiment is paused because its policy hangs; resume it if an earlier answer took too long on a busy host."""
     shown = await paused(client, name)
     while not behaves.hangs(how):
         await client.resume(name)
@@ -135,7 +135,8 @@ async def test_others_train_on_while_policies_think(cluster: Cluster, tmp_path: 
                 assert (await client.get(waits.id)).state is ExperimentState.RUNNING
             await asyncio.sleep(0.05)
         assert core.awaits_answer(StreamId(loops.id))
-        assert core.awaits_answer(StreamId(waits.id))  # So the other trained from its beginning to its end meanwhile.
+        # So the other one trained from beginning to end while this one waited.
+        assert core.awaits_answer(StreamId(waits.id))
         assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
         assert [job.attempt for job in await client.jobs(other.id)] == [1, 1, 1]
         behaves.set()
@@ -161,7 +162,7 @@ async def test_policies_that_think_too_long_are_paused_and_go_on_when_they_behav
             assert {failed.unheard for failed in await cluster.failures(name)} == {True}
             assert not any(isinstance(event, NodeLost) for event in await cluster.events(name))
         async with asyncio.timeout(HANG_SECONDS):
-            while (await client.nodes())[0].silent_seconds > LEASE / 2:  # noqa: ASYNC110 - until the agent is heard again
+            while (await client.nodes())[0].silent_seconds > LEASE / 2:  # noqa: ASYNC110 - until the session is back
                 await asyncio.sleep(0.02)
 
         cluster.be_patient()
@@ -226,7 +227,7 @@ async def test_a_policy_that_hangs_in_a_recovery_is_paused_and_the_others_come_u
         other = await client.create(experiment(tmp_path / "other", jobs=1, length=60, pace=0.02, more=OTHER))
         async with asyncio.timeout(
             HANG_SECONDS
-        ):  # What is written with the journal: the up-call at which it hangs is in it.
+        ):  # The up-call at which the policy hangs is also written with the journal.
             while len(await client.statistics(hangs.id)) < 4:  # noqa: ASYNC110 - another process trains
                 await asyncio.sleep(0.02)
         await cluster.halt()
@@ -236,9 +237,9 @@ async def test_a_policy_that_hangs_in_a_recovery_is_paused_and_the_others_come_u
         assert f"took longer than {limit:g} s on up-call " in shown.reason
         assert shown.reason.endswith(" IterationFinish, restored from the journal")
         assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
-        await client.resume(hangs.id)  # It is made again, hangs again, and says so again.
+        await client.resume(hangs.id)  # The policy is constructed again, hangs again, and the reason says so again.
         async with asyncio.timeout(HANG_SECONDS):
-            while len(await cluster.failures(hangs.id)) < 2:  # noqa: ASYNC110 - nobody tells us
+            while len(await cluster.failures(hangs.id)) < 2:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.02)
         assert (await paused(client, hangs.id)).reason == shown.reason
         cluster.be_patient()

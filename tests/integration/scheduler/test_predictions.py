@@ -1,4 +1,4 @@
-"""Predictions in a whole cluster: a policy asks, the node that trains the job answers."""
+"""Tests of predictions in a whole cluster: a policy requests one, and the node that trains the job answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictors whose code ends its process, or never comes back: made in a process that is not the scheduler's."""
+"""Tests of predictors whose code ends its process or never returns: the scheduler constructs them in another process."""
 
 from __future__ import annotations
 
@@ -36,11 +36,14 @@ async def test_one_that_ends_its_process_is_told_with_its_last_words() -> None:
 
 
 async def ended_for_its_time(name: str, note: Path) -> None:
-    """Until a predictor was ended that had begun to be made: a busy computer may take longer than its time to start it at all."""
+    """Check that the construction of a predictor is ended after its time limit.
+
+    The limit grows until the predictor has started, since that takes long on a busy host.
+    """
     for seconds in (1, 5, 25, 125):
         with pytest.raises(InvalidInput, match=f"{name} took longer than {seconds} s to be made"):
             await probe(f"{MODULE}:{name}", {"note": str(note)}, seconds)
-        if note.exists():  # noqa: ASYNC240 - a moment
+        if note.exists():  # noqa: ASYNC240 - quick
             return
     raise AssertionError(f"{name} was never begun")
 

@@ -1,4 +1,4 @@
-"""A scheduler that is gone and another that takes its place: agents train on, nothing is lost or doubled, one writes."""
+"""Tests of the replacement of a scheduler: agents continue training, no record is lost or duplicated, and only one writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.timing import HANG_SECONDS
 
 
 class Pieces:
-    """Services that live longer than a scheduler."""
+    """Services that run longer than a scheduler."""
 
     def __init__(self, data: Path) -> None:
         self.appstat = AppStatService(data=data / "appstat")
@@ -38,7 +38,7 @@ class Pieces:
         self.started: list[SchedulerService] = []
 
     async def scheduler(self, port: int | None = None) -> SchedulerService:
-        """Another scheduler on the same AppStat."""
+        """Start another scheduler on the same AppStat."""
         made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port or free_port())
         self.started.append(made)
         await made.start()
@@ -60,12 +60,12 @@ async def pieces(tmp_path: Path) -> AsyncIterator[Pieces]:
 
 
 async def _trained_on(agent: NodeAgent) -> None:
-    """Until the agent holds reports that nobody has acknowledged: training goes on while the scheduler is away."""
+    """Wait until the agent has ten unacknowledged reports, while the scheduler is stopped."""
     async with channel(agent.address) as opened, asyncio.timeout(HANG_SECONDS):
         stub: node_agent_pb2_grpc.NodeAgentServiceAsyncStub = node_agent_pb2_grpc.NodeAgentServiceStub(opened)
         status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
         while status.connected or status.unacknowledged < 10:
-            await asyncio.sleep(0.02)  # it is another process that trains
+            await asyncio.sleep(0.02)  # Another process trains.
             status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
 
 
@@ -133,7 +133,7 @@ async def test_a_reservation_outlives_the_scheduler_and_ends_with_its_release(pi
 
 
 async def _when_idle(stub: r_grpc.ResourceManagerServiceAsyncStub, request: r.ReserveIdleMachineRequest) -> str:
-    """The slot that is reserved as soon as one is idle while the other one trains."""
+    """Reserve a slot as soon as one is idle while a job has the other one; return its id."""
     async with asyncio.timeout(HANG_SECONDS):
         while not any(slot.job for slot in (await stub.ListSlots(r.ListSlotsRequest())).slots):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
@@ -203,7 +203,7 @@ async def test_a_journal_that_cannot_be_read_fails_its_experiment_and_no_start(
 async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_which_it_got_them(
     pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generator_client, "_AT_ONCE", 7)  # So that they come in several messages.
+    monkeypatch.setattr(generator_client, "_AT_ONCE", 7)  # So that they arrive in several messages.
     scheduler = await pieces.scheduler()
     port = int(pieces.hpgen.address.split(":")[1])
     slots = tuple(SlotSettings(id=f"n/{number}", cpus=1) for number in range(3))

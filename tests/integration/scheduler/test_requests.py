@@ -1,4 +1,4 @@
-"""Clients ask a running experiment for configurations trained to positions."""
+"""Tests of clients that request configurations, trained up to given positions, from a running experiment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STAGE_TREE = "policy: {name: stage_tree, save_every: 1}"
 
 
 async def until(client: AsyncClient, name: str, comes: Callable[[dict[str, Job]], bool]) -> dict[str, Job]:
-    """Waits until something is so of the jobs; answers them."""
+    """Wait until the jobs satisfy `comes`; return them by id."""
     async for _ in client.watch(name):
         jobs = {job.id: job for job in await client.jobs(name)}
         if comes(jobs):
@@ -34,20 +34,20 @@ async def test_what_is_known_is_answered_at_once_and_the_rest_trained_from_there
     created = await client.create(file)
     name = created.id
     known = (await until(client, name, lambda jobs: "1" in jobs and jobs["1"].position >= 6))["1"].hyperparameters
-    # The same further than it is known by then waits for its run; another x is trained by its own.
+    # The known configuration at a later position waits for its run; another x is trained by its own run.
     same, other = await client.request_all(name, [(known, 5), ({**known, "x": 0.25}, 3)])
     again = await client.request(name, known, 20, request_id="again")
     jobs = await until(
         client, name, lambda jobs: all(job.state is JobState.COMPLETED for job in jobs.values() if job.id != "1")
     )
     assert [(jobs[job.id].position, jobs[job.id].attempt) for job in (same, other, again)] == [(5, 0), (3, 1), (20, 0)]
-    async with asyncio.timeout(HANG_SECONDS):  # Statistics are there a little after the state.
+    async with asyncio.timeout(HANG_SECONDS):  # Statistics are readable a little after the state.
         while len(await client.statistics(name, other.id)) < 3:  # noqa: ASYNC110 - another process writes
             await asyncio.sleep(0.02)
     curve = [s.report.metrics["accuracy"] for s in await client.statistics(name, other.id)]
     assert curve == pytest.approx([0.25, 0.5, 0.75])
     assert jobs["1"].state is JobState.RUNNING
-    # The id names the request.
+    # The id identifies the request.
     repeated = await client.request(name, known, 20, request_id="again")
     assert (repeated.id, repeated.state) == (again.id, JobState.COMPLETED)
     with pytest.raises(Conflict, match="'again' asked for job"):

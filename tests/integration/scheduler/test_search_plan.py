@@ -1,4 +1,4 @@
-"""The search plan: what experiments under `stage_tree` have trained stands in AppStat, by what it is."""
+"""Tests of the search plan: AppStat stores what experiments under `stage_tree` have trained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEP = "{{multi_step: {{milestones: [{at}], values: [1, {value}]}}}}"
 
 
 def shared(folder: Path, steps: Sequence[tuple[int, int]], policy: str = "stage_tree") -> Path:
-    """An experiment file whose trials have x = 1, and from a position on another value."""
+    """Write an experiment file whose trials have x = 1, and another value from a given position on."""
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(TRAINER)
     file = folder / f"{policy}-{len(steps)}-{steps[0][1]}.yaml"
@@ -40,7 +40,7 @@ def shared(folder: Path, steps: Sequence[tuple[int, int]], policy: str = "stage_
 
 
 async def run(client: AsyncClient, file: Path) -> Experiment:
-    """An experiment, from its beginning to its end; with the note that it began with."""
+    """Run an experiment up to its end; return it with the note of its creation."""
     created = await client.create(file)
     ended = await client.wait(created.id, timeout=HANG_SECONDS)
     assert ended.state is ExperimentState.COMPLETED, ended.reason
@@ -60,7 +60,7 @@ async def plan(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.SearchPlan
 
 
 async def root_of(client: AsyncClient, experiment: str, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub) -> str:
-    """The root of an experiment's plan, as its journal has it."""
+    """Return the root of an experiment's search plan, as its journal records it."""
     from hopyard_engine.core.events import StreamCreated
     from hopyard_engine.journal.codec import event_of
     from hopyard_scheduler.runtime.journal import stored
@@ -107,7 +107,7 @@ async def test_a_policy_that_shares_nothing_has_no_plan(
 async def test_a_second_experiment_trains_only_what_is_new(
     client: AsyncClient, appstat: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path
 ) -> None:
-    """Its answers for old configurations come without a run; its curves and best are whole."""
+    """Show that known configurations are answered without a run, with complete curves and best values."""
     first = await run(client, shared(tmp_path / "e", [(3, 2), (3, 3)]))
     second = await run(client, shared(tmp_path / "e", [(3, 3), (3, 2), (3, 4)]))
     jobs = await client.jobs(second.id)
@@ -142,7 +142,7 @@ async def test_other_code_or_another_seed_never_matches(
         last, first = first, experiment
         assert f"nothing that {last.id} trains or has trained is shared: " in experiment.note
         assert why in experiment.note
-    assert not (await run(client, other)).note  # As the last one was.
+    assert not (await run(client, other)).note  # Like the experiment before.
 
 
 async def test_who_joins_a_group_with_a_file_more_beside_its_code_is_told(client: AsyncClient, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_who_joins_a_group_with_a_file_more_beside_its_code_is_told(client
     text = file.read_text().replace("space: {", "space: {pace: 5.0, ")
     file.write_text(text + "share: together\nresources: {slots: 1}\n")
     first = await client.create(file)
-    await client.pause(first.id)  # A group that is there for as long as this takes.
+    await client.pause(first.id)  # A group that exists for as long as this takes.
     second = await client.create(file)
     assert not second.note
     (tmp_path / "e" / "mine.txt").write_text("what the first one printed")

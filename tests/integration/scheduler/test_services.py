@@ -1,4 +1,4 @@
-"""What people and programs can do through the scheduler's services."""
+"""Tests of what users and programs can do through the scheduler's services."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_one_request_id_is_for_one_experiment(
     text = experiment(tmp_path / "e", jobs=2, length=5000, pace=0.05).read_text()
     request = e.CreateExperimentRequest(spec=text, request_id="one")
     first = (await stubs.experiments.CreateExperiment(request)).experiment.id
-    # Once it is over it is not in the scheduler's hands any more, and still nobody else's.
+    # After its end the scheduler no longer has the experiment in memory, but the request id still belongs to it.
     await stubs.experiments.StopExperiment(e.StopExperimentRequest(experiment=first))
     if found := change.get("spec"):
         field = found.partition(":")[0]
@@ -163,7 +163,7 @@ async def test_a_search_over_every_kind_of_parameter_is_extended(
     jobs = await client.jobs(created.id)
     assert len(jobs) == 4
     assert {job.id: job.hyperparameters for job in jobs if job.id in told} == told
-    if policy != "asha":  # It promotes the best only.
+    if policy != "asha":  # This policy promotes only the best job.
         assert {(job.state, job.position) for job in jobs} == {(JobState.COMPLETED, 6)}
 
 

@@ -1,4 +1,4 @@
-"""Solvers in a whole cluster: a policy asks, a process beside the scheduler answers, whatever becomes of it."""
+"""Tests of solvers in a whole cluster: a policy asks, and a process of the scheduler answers, even after failures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def processes() -> list[int]:
 
 
 def asked(folder: Path) -> list[int]:
-    """The processes of `Waiting` that have been asked."""
+    """Return the ids of the processes in which `Waiting` received a question."""
     return [int(file.stem) for file in folder.glob("*.asked")]
 
 

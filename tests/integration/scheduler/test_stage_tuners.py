@@ -1,4 +1,4 @@
-"""Tuners on a stage tree in a real cluster: no state is trained twice, and every trial has the curve that it has alone."""
+"""Tests of tuners on a stage tree in a real cluster: no state is trained twice, and each trial has its own complete curve."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MEMBERS = {"rate": {"uniform": [0.1, 1.0]}, "gain": 1}
 
 
 def rates(lineage: list[Job], until: int) -> list[float]:
-    """What was in force at each position: its ancestors' values up to where the next one was forked, then its own."""
+    """Return rate * gain at each position: the ancestors' values up to their forks, then the job's own."""
     ends = [job.fork_position for job in lineage[1:]] + [until]
     found = list[float]()
     for job, end in zip(lineage, ends, strict=True):
@@ -69,7 +69,7 @@ def rates(lineage: list[Job], until: int) -> list[float]:
 
 
 def lineage(jobs: Mapping[str, Job], name: str) -> list[Job]:
-    """A job and those whose states it went on from, the first one first."""
+    """Return a job and its ancestors, from whose snapshots it continued, the oldest first."""
     found = [jobs[name]]
     while found[0].parent:
         found.insert(0, jobs[found[0].parent])

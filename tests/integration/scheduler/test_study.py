@@ -1,4 +1,4 @@
-"""Studies on a real cluster: the tuners of examples/tuners, threads, and taking one up again."""
+"""Tests of studies on a real cluster: the tuners of examples/tuners, threads, and a study that is opened again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPACE = {"x": {"uniform": [0.0, 1.0]}}
 
 @pytest.fixture
 async def tuned(client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncStudy]:
-    """A study of the examples' trainer."""
+    """A study of the trainer of examples/tuners."""
     monkeypatch.syspath_prepend(str(FOLDER))
     running = import_module("running")
     async with await AsyncStudy(client).create(folder=FOLDER, **running.terms(running.SPACE, 27)) as study:
@@ -36,7 +36,7 @@ async def tuned(client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
 
 
 def counting(folder: Path) -> dict[str, Any]:
-    """A study of the counting trainer."""
+    """Return the arguments of a study of the counting trainer."""
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(TRAINER)
     metric = {"name": "accuracy", "mode": "max"}
@@ -50,7 +50,7 @@ def counting(folder: Path) -> dict[str, Any]:
 
 
 def alone(configuration: Mapping[str, Any], length: int) -> list[float]:
-    """What the examples' trainer gives without a cluster."""
+    """Return the losses that the examples' trainer reports without a cluster."""
     spec = importlib.util.spec_from_file_location("tuners_train", FOLDER / "train.py")
     assert spec is not None
     assert spec.loader is not None
@@ -61,7 +61,7 @@ def alone(configuration: Mapping[str, Any], length: int) -> list[float]:
 
 
 async def longest(client: AsyncClient, study: AsyncStudy) -> int:
-    """Epochs of a study's configurations if each is trained once, as far as it was asked for."""
+    """Return the number of epochs if each configuration is trained once up to its last requested position."""
     found: dict[str, int] = {}
     for job in await client.jobs(study.experiment):
         name = str(sorted(job.hyperparameters.items()))
@@ -91,7 +91,7 @@ def test_the_tuner_on_optuna_runs_as_a_command() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     best, cost = done.stdout.splitlines()
-    # What Optuna proposes depends on the order in which the trials end: in 150 random orders the worst best was 0.0033.
+    # Optuna's proposals depend on the order in which the trials end: in 150 random orders the worst best was 0.0033.
     assert float(best.split()[2]) < 1e-2
     assert cost == "24 evaluations of 216 epochs, of which 216 were trained"
 

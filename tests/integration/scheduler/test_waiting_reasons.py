@@ -1,4 +1,4 @@
-"""Why jobs and experiments wait, as clients see it: of the moment, in lists and in watches."""
+"""Tests of the reasons why jobs and experiments wait, as clients see them in lists and in watches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["pieces"]
 
 
 async def seen(changes: AsyncIterator[Change], wanted: Callable[[Change], bool]) -> None:
-    """Until a watch has brought a change."""
+    """Wait until a watch yields a change that satisfies `wanted`."""
     last: Change | None = None
     async with asyncio.timeout(HANG_SECONDS):
         async for change in changes:
@@ -30,21 +30,21 @@ async def seen(changes: AsyncIterator[Change], wanted: Callable[[Change], bool])
 
 
 def says(job: str, reason: str) -> Callable[[Change], bool]:
-    """A job's reason begins so."""
+    """Return a condition: the change is of this job and its reason begins with `reason`."""
     return lambda change: isinstance(change, Job) and change.id == job and change.reason.startswith(reason)
 
 
 async def reasons(client: AsyncClient, found: Experiment, *jobs: str) -> dict[str, str]:
-    """Why jobs wait."""
+    """Return the reasons why these jobs wait."""
     return {job.id: job.reason for job in await client.jobs(found) if job.id in jobs}
 
 
 async def until(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
-    """Until a question has this answer. Between two reasons a job may wait for its policy for a moment."""
+    """Call `ask` until it returns `wanted`. Between two reasons a job may wait for its policy for a moment."""
     answer: object = None
     try:
         async with asyncio.timeout(HANG_SECONDS):
-            while (answer := await ask()) != wanted:  # noqa: ASYNC110 - nobody tells us
+            while (answer := await ask()) != wanted:  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(0.02)
     except TimeoutError as error:
         raise AssertionError(f"it is {answer!r}, not {wanted!r}") from error
@@ -66,7 +66,7 @@ async def test_reasons_follow_the_cluster_without_the_jobs_doing(pieces: Pieces,
                 busy = "waits for a slot: 1 of 1 in its share are busy"
                 await seen(changes, says("2", busy))
                 await until(lambda: reasons(client, found, "2"), {"2": busy})
-                # Nothing happens to jobs 2 and 3 when another experiment comes; what they wait for is another thing now.
+                # The state of jobs 2 and 3 does not change when another experiment is created; only the reason why they wait does.
                 other = await client.create(experiment(tmp_path / "o", jobs=2, length=2000, pace=0.1, more="weight: 9"))
                 starved = f"waits for a slot: its share is 0 of 1: weight 1 against {other.id} (weight 9: 1)"
                 await seen(changes, says("3", starved))

@@ -1,4 +1,4 @@
-"""A watch tells everything up to the end, however far the scheduler is ahead of its journal."""
+"""Tests that a watch yields all changes up to the end, even if the scheduler is ahead of its journal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_last_states_come_before_the_end(client: AsyncClient, tmp_path
         else:
             assert last.state is ExperimentState.FAILED
             assert last.reason.endswith(": import of train.py:Missing: train.py defines no Missing")
-            # None is tried twice, nor is one begun that would fail alike.
+            # No job is tried twice, and none is started that would fail in the same manner.
             assert {job.failures for job in jobs.values() if job.state is JobState.FAILED} == {1}
             assert {job.attempt for job in jobs.values()} <= {0, 1}
 

@@ -1,4 +1,4 @@
-"""A policy that sends each job to one partition after the other, and then evaluates it on all that is to evaluate on."""
+"""A policy that trains each job on one partition after another, and then evaluates it on all evaluation partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopyard.policy import (
 
 
 class Visitor(Policy):
-    """A position is a visit to a partition."""
+    """Trains with one position per visit to a partition."""
 
     needs_data = True
 

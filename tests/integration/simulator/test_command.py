@@ -1,4 +1,4 @@
-"""`hopyard simulate` as people and programs call it."""
+"""Tests of `hopyard simulate` as users and programs call it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_who_predicted_is_told(traces: str, capsys: pytest.CaptureFixture[str]) 
     asking = (traces, "--policy", "pop", "--set", "evaluation_boundary=2")
     assert document(capsys, *asking)["predictor"] == "pooled"
     assert document(capsys, *asking, "--predictor", "grid")["predictor"] == "grid"
-    assert document(capsys, traces, "--predictor", "grid")["predictor"] is None  # the policy asks for nothing
+    assert document(capsys, traces, "--predictor", "grid")["predictor"] is None  # The policy requests no predictions.
 
 
 def test_options_reach_the_simulation(traces: str, capsys: pytest.CaptureFixture[str]) -> None:

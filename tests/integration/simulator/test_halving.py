@@ -1,4 +1,4 @@
-"""Successive halving on large simulated clusters, with the real core."""
+"""Tests of successive halving on large simulated clusters, with the real engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = 16
 
 
 def searched(policy: type, *, slots: int, jobs: int, length: int = R, **more: Any) -> Result:
-    """Configurations whose rank no position changes, by chance that is always the same."""
+    """Return the result of a simulated search; the rank of the configurations is the same at all positions."""
 
     def curve(job: Mapping[str, Any], position: int) -> float:
         return float(job["x"]) * position / (position + 2)
@@ -24,7 +24,7 @@ def searched(policy: type, *, slots: int, jobs: int, length: int = R, **more: An
 
 
 def busy_while_n_lasts(result: Result) -> tuple[float, float]:
-    """When the last configuration began, and which part of the slots' time until then had a run."""
+    """Return when the last configuration started, and the fraction of the slots' time until then that had a run."""
     began: dict[str, float] = {}
     assert result.runs is not None
     for run in sorted(result.runs, key=lambda run: run.start):
@@ -36,7 +36,7 @@ def busy_while_n_lasts(result: Result) -> tuple[float, float]:
 
 @pytest.mark.nightly
 def test_500_slots_are_busy_and_the_first_is_at_R_after_its_own_training_time() -> None:
-    """With the defaults of the paper: three brackets, of which the first has five rungs below 256."""
+    """Show this with the defaults of the paper: three brackets, of which the first has five rungs below 256."""
     result = searched(AshaPolicy, slots=500, jobs=2500, length=256)
     assert result.jobs_started == 2500
     assert result.first_at_R == 256
@@ -47,7 +47,7 @@ def test_500_slots_are_busy_and_the_first_is_at_R_after_its_own_training_time() 
 
 @pytest.mark.parametrize("policy", [AshaPolicy, AsyncHyperbandPolicy, ShaPolicy, HyperbandPolicy])
 def test_stragglers_and_drops_leave_no_slot_idle(policy: type) -> None:
-    """Lost runs are queued again: every configuration reports, and at least as many come to R as were meant to."""
+    """Show that lost runs are queued again: every configuration reports, and enough configurations complete."""
     result = searched(policy, slots=60, jobs=500, faults=Faults(straggling=1.0, drop=0.01))
     assert result.jobs_started == 500
     assert busy_while_n_lasts(result)[1] >= 0.99
@@ -55,7 +55,7 @@ def test_stragglers_and_drops_leave_no_slot_idle(policy: type) -> None:
 
 
 def test_resumed_jobs_train_nothing_twice() -> None:
-    """Each configuration is trained as far as it came, once."""
+    """Show that each configuration is trained once up to its last position."""
     result = searched(AshaPolicy, slots=7, jobs=100)
     assert result.curves is not None
     assert result.iterations == sum(len(curve) for curve in result.curves.values())

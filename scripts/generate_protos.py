@@ -54,9 +54,9 @@ def generate(protos: Path, target: Path) -> None:
 
 
 def bounded(stub: str) -> str:
-    """Return a stub file in which each type variable with two allowed types has their union as its bound instead, to the same effect.
+    """Return a stub file in which each type variable with two allowed types is bound by their union instead, with the same effect.
 
-    mypy checks a class once for each combination of allowed types, so the time would double with each further method of a service.
+    mypy checks a class once for each combination of allowed types, so its time would double with each further method of a service.
     """
     return _TWO_ALLOWED.sub(r"\1    bound=typing.Union[\2, \3],\n", stub)
 

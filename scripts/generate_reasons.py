@@ -67,7 +67,7 @@ def _argument(sentence: Sentence, name: str, kind: str) -> str:
 
 
 def _shown(template: str) -> str:
-    """Return a template in the form for readers: without formats, with alternatives and counts spelled out."""
+    """Return a template as the page shows it: without formats, and with alternatives and plural forms written out."""
     text = re.sub(r"\{(\w+):\?([^}|]*)\|([^}]*)\}", r"\2/\3", template)
     text = re.sub(r"\{(\w+):([^}|]*)\|([^}]*)\}", r"{\1} \2/\3", text)
     text = re.sub(r"\{(\w+)(!r)?(:[^}]*)?\}", r"{\1}", text)

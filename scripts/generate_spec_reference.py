@@ -58,11 +58,11 @@ Exactly one of `trainer`, `command` and `log` defines the program.
 
 
 class ReferenceError(Exception):
-    """The page cannot be generated; the message says what is missing, and where."""
+    """Raised when the page cannot be generated; the message says what is missing, and where."""
 
 
 class Examples:
-    """The experiment files from which the page's examples are taken. All are loaded and validated."""
+    """The experiment files that contain the page's examples. The constructor loads and validates all of them."""
 
     def __init__(self, folder: Path) -> None:
         self.texts = {name: (folder / f"{name}.yaml").read_text() for name in _MODES}
@@ -89,7 +89,7 @@ class Examples:
         """Return the first hyperparameter in the files that has a kind and uses an option, as it is written there.
 
         Args:
-            kind: The kind.
+            kind: The kind, such as `uniform`.
             option: The option; None: any hyperparameter of the kind.
 
         Raises:
@@ -162,10 +162,10 @@ def _type(hint: object, field: FieldInfo) -> str:
 
 
 def _words(hint: object) -> str:
-    """Return a type in the terms of somebody who writes YAML.
+    """Return the description of a type for readers who write YAML.
 
     Raises:
-        ReferenceError: The type has no such name.
+        ReferenceError: No description is defined for the type.
     """
     if (alias := next((name for name, value in vars(fields).items() if value == hint), None)) in _alias_docs():
         return _alias_docs()[str(alias)]
@@ -174,7 +174,7 @@ def _words(hint: object) -> str:
         inner = _words(arguments[0])
         return f"text, or {inner}" if fields.NameOrMapping in arguments[1:] else inner
     if origin in (typing.Union, types.UnionType):
-        # The column of the default shows that a field may be none.
+        # None is omitted here: the column of the default shows it.
         return " or ".join(_words(argument) for argument in arguments if argument is not type(None))
     if origin is typing.Literal:
         return "one of " + ", ".join(f"`{argument}`" for argument in arguments)
@@ -190,7 +190,7 @@ def _words(hint: object) -> str:
 
 
 def _alias_docs() -> dict[str, str]:
-    """Return what `hopyard.spec.fields` says about each of its type aliases: the text after the assignment, without its full stop."""
+    """Return the docstring of each type alias of `hopyard.spec.fields`, by name, without full stop and with a small first letter."""
     body = ast.parse(inspect.getsource(fields)).body
     docs = dict[str, str]()
     for pair in itertools.pairwise(body):
@@ -258,7 +258,7 @@ def _form(key: str) -> str:
     """Return what the docstring of `hopyard.space` says about the written form with this key.
 
     Raises:
-        ReferenceError: It says nothing about it.
+        ReferenceError: The docstring does not describe the key.
     """
     bullets = re.findall(r"^- (`\{.*?)(?=^- |^$)", inspect.getdoc(space) or "", re.DOTALL | re.MULTILINE)
     for bullet in bullets:

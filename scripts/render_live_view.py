@@ -1,8 +1,8 @@
-"""Draw a picture of the live view to docs/images/live.svg, from an invented search that looks like a real one.
+"""Draw a picture of the live view to docs/images/live.svg, from a synthetic search that looks like a real one.
 
     python scripts/render_live_view.py [FILE.svg]
 
-The view is a pure function of its model, so the code that draws on a terminal draws the picture, too.
+The view is a pure function of its model, so the picture is drawn by the same code as the view in a terminal.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def sample() -> LiveModel:
 
 
 def _fate(number: int, reach: float, rng: random.Random) -> tuple[JobState, int]:
-    """Return the state and position of a job: good ones continue, poor ones end early, and the last ones have not started."""
+    """Return the state and position of a job, by its best possible value `reach`: good jobs continue, poor ones have ended early."""
     if number > 28:
         return JobState.PENDING, 0
     if number in (19, 23, 26, 27):
@@ -96,7 +96,7 @@ def _value(reach: float, at: int, rng: random.Random) -> float:
 
 
 def main() -> None:
-    """Write the picture."""
+    """Write the picture to the file of the command line."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "images" / "live.svg"
     console = Console(
         record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True, color_system="truecolor"

@@ -165,7 +165,7 @@ def classes(found: Mapping[str, Module]) -> dict[str, list[str]]:
 
 
 def text_comparisons(found: Mapping[str, Module]) -> list[str]:
-    """Return the places where code compares the text of a reason or an error with another text, each with the expression."""
+    """Return the places where code compares the text of a reason or an error with a constant, each with the expression."""
     places = []
     for name, module in found.items():
         for node in ast.walk(module.tree):
@@ -189,7 +189,7 @@ def _is_reason(node: ast.AST) -> bool:
 
 
 def figures(root: Path = ROOT) -> dict[str, list[str] | int | float]:
-    """Return all figures: a number, or the list of the items that are counted."""
+    """Return all figures by name: each is a number, or the list of the items that are counted."""
     found = modules(root)
     graph = imports(found)
     importers: defaultdict[str, set[str]] = defaultdict(set)

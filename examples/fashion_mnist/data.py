@@ -18,7 +18,7 @@ UNSIGNED_BYTES = 8  # the only type these files use
 
 
 class DataMissing(Exception):
-    """The files are not on this computer; the message names the package to install."""
+    """Raised when the files are not on this computer; the message names the package to install."""
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -44,12 +44,12 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def load(part: str, first: int, last: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Images and labels number `first` to `last` - 1.
+    """Return the images and labels from number `first` up to, but not including, `last`.
 
     Args:
         part: "train" (60,000 images) or "t10k" (10,000 more).
-        first: from 0.
-        last: the first one that is not wanted.
+        first: Number of the first image; numbers start at 0.
+        last: Number after the last image.
 
     Returns:
         Images of shape (n, 1, 14, 14): the mean of each 2 x 2 pixels, shifted and scaled to a mean near 0 and a standard

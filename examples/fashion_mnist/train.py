@@ -61,8 +61,8 @@ class FashionTrainer(TorchTrainer):
         # Stepped once per epoch; its state is part of the snapshot.
         return ExponentialLR(optimizer, hyperparameters["decay"])
 
-    # The search compares configurations on images that none was trained on. The package's 10,000 test images are left
-    # alone: they are for the one configuration that is found.
+    # The search compares configurations on images that none was trained on. The package's 10,000 test images remain
+    # unused: they are for the one configuration that the search finds.
     def train_dataset(self) -> Batch:
         return images("train", 0, 5000)
 

@@ -19,7 +19,7 @@ Data = tuple[Floats, NDArray[np.int64]]
 
 
 class Network:
-    """The model that hops: two layers of weights, with methods to save and load them."""
+    """A network with two layers of weights, and methods to save and load it for model hops."""
 
     def __init__(self, hidden: int) -> None:
         self.layers = [np.random.normal(0, 0.1, (65, hidden)), np.random.normal(0, 0.1, (hidden + 1, 10))]

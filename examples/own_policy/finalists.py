@@ -6,11 +6,11 @@ from hopyard.policy import Cluster, ExperimentChange, JobState, JobView, Policy,
 
 
 class Finalists(Policy):
-    """Each job trains for `trial` units and is suspended. After `seconds` the best jobs train to their ends.
+    """Trains each job for `trial` units and suspends it. After `seconds`, trains the best jobs to their ends.
 
     Args:
         seconds: The time in which new jobs are created for trials; running trials are then completed.
-        trial: Units of a trial.
+        trial: The number of units of a trial.
         finalists: The number of jobs that train to their ends; all others are terminated.
     """
 

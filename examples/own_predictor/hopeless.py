@@ -5,11 +5,11 @@ from hopyard_policies.default import DefaultPolicy
 
 
 class EndsHopeless(DefaultPolicy):
-    """Asks about each job at its boundaries while it trains, and terminates it if its probability is too small.
+    """Asks for a prediction of each job at its boundaries, while it continues to train, and terminates jobs that are hopeless.
 
     Args:
-        every: Distance of the boundaries, at least 1, in the experiment's unit.
-        chance: A job continues if it beats the best value so far at its end with at least this probability.
+        every: The distance of the boundaries, at least 1, in the experiment's unit.
+        chance: A job continues if it will exceed the best value so far at its end with at least this probability.
     """
 
     def __init__(self, every: int = 5, chance: float = 0.05) -> None:

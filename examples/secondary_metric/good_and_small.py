@@ -35,7 +35,7 @@ class GoodAndSmall(PopPolicy):
         return max(self.accuracy, best.value - self.loss if best is not None else 0.0)
 
     def is_poor(self, cluster: Cluster, job: JobView) -> bool:
-        """Return whether POP calls the job poor, or it has no sparsity after half of its training."""
+        """Return whether POP considers the job poor, or it has no sparsity after half of its training."""
         late = 2 * job.position >= job.max_position
         dense = not any(point.metrics.get("sparsity", 0.0) > 0 for point in cluster.curve(job.id))
         return super().is_poor(cluster, job) or (late and dense)

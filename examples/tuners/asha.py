@@ -15,7 +15,11 @@ from hopyard.study import AsyncStudy, Evaluation
 async def asha(
     study: AsyncStudy, new: Iterable[Mapping[str, Any]], least: int, most: int, eta: int = 3, width: int = 4
 ) -> Evaluation:
-    """Run `width` evaluations at a time: a promotion from the highest rung that has one, else a new configuration."""
+    """Keep at most `width` evaluations running, and return the best one on the highest rung.
+
+    A free place gets the best evaluation of the highest rung that has one to promote, or else a new configuration. Rungs are at
+    `least`, eta * least, and so on up to `most`.
+    """
     positions = [least]
     while positions[-1] * eta <= most:
         positions.append(positions[-1] * eta)
@@ -41,7 +45,7 @@ async def asha(
 
 
 async def tuner(study: AsyncStudy) -> Evaluation:
-    """Run 27 configurations with rungs at 1, 3, 9 and 27."""
+    """Run 27 configurations with rungs at positions 1, 3, 9 and 27."""
     rng = random.Random(1)
     return await asha(study, [study.space.sample(rng) for _ in range(27)], least=1, most=27)
 

@@ -1,4 +1,4 @@
-"""Median stopping: ends a trial whose best value is worse than the median of the others' averages so far (Vizier, 2017)."""
+"""Median stopping: stops a trial whose best value is worse than the median of the others' averages so far (Vizier, 2017)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopyard.study import AsyncStudy, Evaluation
 async def by_median(
     study: AsyncStudy, configurations: list[Mapping[str, Any]], most: int, every: int = 3, width: int = 4
 ) -> Evaluation:
-    """Train each configuration in steps of `every`, at most `width` at a time; return the best one that reached the end."""
+    """Train each configuration in steps of `every`, at most `width` at a time; return the best one that reached `most`."""
     sign = 1.0 if study.metric.mode == "max" else -1.0
     ended: list[Evaluation] = []
     room = asyncio.Semaphore(width)
@@ -40,7 +40,7 @@ async def by_median(
 
 
 async def tuner(study: AsyncStudy) -> Evaluation:
-    """Run 12 configurations to 27, and check them every 3 epochs."""
+    """Run 12 configurations to position 27, and check them every 3 epochs."""
     rng = random.Random(1)
     return await by_median(study, [study.space.sample(rng) for _ in range(12)], most=27)
 

@@ -13,7 +13,7 @@ from hopyard.study import AsyncStudy, Evaluation
 
 
 async def with_optuna(study: AsyncStudy, trials: int, position: int, width: int = 4, seed: int = 1) -> Evaluation:
-    """Run this number of trials, each trained to a position, and return the best one."""
+    """Run `trials` trials, each to a position and at most `width` at a time, and return the best one."""
     maximize = study.metric.mode == "max"
     sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
     proposing = optuna.create_study(direction="maximize" if maximize else "minimize", sampler=sampler)

@@ -22,7 +22,7 @@ SPACE: Mapping[str, Any] = {"lr": {"sequence": {"multi_step": STEPS}}, "momentum
 
 
 def with_lr(configuration: Mapping[str, Any], interval: int, lr: float) -> dict[str, Any]:
-    """Return a copy that trains with another learning rate from an interval on."""
+    """Return a copy of a configuration with another learning rate from an interval on, limited to LEAST .. MOST."""
     found = copy.deepcopy(dict(configuration))
     values = found["lr"]["sequence"]["multi_step"]["values"]
     values[interval:] = [min(max(lr, LEAST), MOST)] * (INTERVALS - interval)
@@ -30,7 +30,10 @@ def with_lr(configuration: Mapping[str, Any], interval: int, lr: float) -> dict[
 
 
 async def pbt(study: AsyncStudy, population: int, seed: int = 1) -> Evaluation:
-    """After each interval, replace the worst quarter by copies of the best quarter with 0.8 or 1.2 times its learning rate."""
+    """Train a population, and return its best evaluation.
+
+    After each interval, copies of the best quarter with 0.8 or 1.2 times the learning rate replace the worst quarter.
+    """
     rng = random.Random(seed)
     drawn = [study.space.sample(rng) for _ in range(population)]
     members = [with_lr(each, 0, LEAST * (MOST / LEAST) ** rng.random()) for each in drawn]

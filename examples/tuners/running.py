@@ -1,4 +1,4 @@
-"""Run a tuner of this folder on its own cluster and print the result."""
+"""Run a tuner of this folder on a temporary cluster, and print the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPACE: Final = {"lr": {"loguniform": [0.01, 4.0]}, "momentum": {"uniform": [0.0,
 
 
 def terms(space: Mapping[str, Any], length: int) -> dict[str, Any]:
-    """Return a study of this folder's trainer over a space, with this number of epochs."""
+    """Return the specification of a study of this folder's trainer over a space, with a number of epochs."""
     return {
         "trainer": "train.py:Descent",
         "metric": {"name": "loss", "mode": "min"},
@@ -26,7 +26,7 @@ def terms(space: Mapping[str, Any], length: int) -> dict[str, Any]:
 
 
 async def tuned(tuner: Callable[[AsyncStudy], Awaitable[Evaluation]], space: Mapping[str, Any], length: int) -> None:
-    """Create a study, run the tuner on it, and print the result and the cost."""
+    """Create a study on a temporary cluster, run the tuner on it, and print the best evaluation and the numbers of epochs."""
     with tempfile.TemporaryDirectory() as data:
         async with (
             AsyncClient.local(data, slots=2) as client,
@@ -43,5 +43,5 @@ async def tuned(tuner: Callable[[AsyncStudy], Awaitable[Evaluation]], space: Map
 def run(
     tuner: Callable[[AsyncStudy], Awaitable[Evaluation]], space: Mapping[str, Any] = SPACE, length: int = 27
 ) -> None:
-    """Run a tuner; the main function of each file in this folder."""
+    """Run a tuner over a space, with `length` epochs at most; each file of this folder calls it."""
     asyncio.run(tuned(tuner, space, length))

@@ -1,4 +1,4 @@
-"""Successive halving: all configurations a little, the best third three times as long, ... (algorithm 1 of the ASHA paper)."""
+"""Successive halving: train all configurations a little, the best third three times as long, ... (algorithm 1 of the ASHA paper)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hopyard.study import AsyncStudy, Evaluation
 async def sha(
     study: AsyncStudy, configurations: Sequence[Mapping[str, Any]], least: int, most: int, eta: int = 3
 ) -> Evaluation:
-    """Run one bracket: n configurations to `least`, the best n // eta to eta * least, ... as far as `most` allows.
+    """Run one bracket, and return the best evaluation on its last rung.
 
-    If n is at least eta to the power of the number of promotions, one configuration reaches the last rung.
+    All n configurations train to `least`, the best n // eta to eta * least, and so on as far as `most` allows. If n is at least eta
+    to the power of the number of promotions, one configuration reaches the last rung.
     """
     rung, position, number = list(configurations), least, len(configurations)
     while True:
@@ -28,7 +29,7 @@ async def sha(
 
 
 async def tuner(study: AsyncStudy) -> Evaluation:
-    """Run 27 configurations at 1, 9 at 3, 3 at 9 and 1 at 27."""
+    """Run 27 configurations at position 1, 9 at 3, 3 at 9 and 1 at 27."""
     rng = random.Random(1)
     return await sha(study, [study.space.sample(rng) for _ in range(27)], least=1, most=27)
 

@@ -1,4 +1,4 @@
-"""Gradient descent on a bowl that is steep in one direction and flat in another. Some milliseconds per epoch."""
+"""Gradient descent on a function that is steep in one direction and flat in another. An epoch takes some milliseconds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STEEPNESS = (1.0, 0.3, 0.02)
 
 
 class Descent(Trainer):
-    """Its loss falls slowly with a small learning rate, and diverges with a large one."""
+    """A trainer whose loss decreases slowly with a small learning rate, and diverges with a large one."""
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
-        """Start at a point on the rim, without speed."""
+        """Start at a fixed point with velocity 0."""
         self.at, self.speed = [1.0] * len(STEEPNESS), [0.0] * len(STEEPNESS)
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: Set[str]) -> None:
@@ -24,7 +24,7 @@ class Descent(Trainer):
         self.lr, self.momentum = float(hyperparameters["lr"]), float(hyperparameters["momentum"])
 
     def train(self) -> dict[str, float]:
-        """Make three steps."""
+        """Make three steps, and return the loss."""
         for _ in range(3):
             self.speed = [
                 self.momentum * v - self.lr * c * x for v, c, x in zip(self.speed, STEEPNESS, self.at, strict=True)
@@ -33,9 +33,9 @@ class Descent(Trainer):
         return {"loss": sum(c * x * x for c, x in zip(STEEPNESS, self.at, strict=True))}
 
     def save(self, directory: Path) -> None:
-        """Save position and speed."""
+        """Save position and velocity."""
         (directory / "state.json").write_text(json.dumps([self.at, self.speed]))
 
     def load(self, directory: Path) -> None:
-        """Restore position and speed."""
+        """Restore position and velocity."""
         self.at, self.speed = json.loads((directory / "state.json").read_text())

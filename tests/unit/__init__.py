@@ -1,1 +1,1 @@
-"""Tests without servers, sleeps or sockets."""
+"""Unit tests: each tests one part of Hopyard, without a cluster."""

@@ -1,4 +1,4 @@
-"""What the conformance program shows of a conversation."""
+"""Tests of the printed conversation of the conformance program: times, shortened lines, and misplaced snapshots."""
 
 from __future__ import annotations
 

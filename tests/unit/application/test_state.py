@@ -1,4 +1,4 @@
-"""What an agent does for processes that do not pack their state themselves."""
+"""Tests of the snapshots that an agent packs and restores for processes that do not pack their state themselves."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from hopyard_appstat.migrate import migrate
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    """A store on a real SQLite file, running."""
+    """A running store on a new SQLite file."""
     database = open_database(database_url(None, tmp_path))
     migrate(database.writer)
     opened = Store(database, wall_clock=lambda: 1000.0)

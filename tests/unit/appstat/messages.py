@@ -1,4 +1,4 @@
-"""Messages for the tests of AppStat's database."""
+"""Builders of AppStat messages for the tests of its database."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _FIELDS: Final = {
 
 
 def projection(row: Row) -> pb.Projection:
-    """The projection of a row."""
+    """Return the projection that contains a row."""
     return pb.Projection(**{_FIELDS[type(row)]: row})  # type: ignore[arg-type]
 
 
 def record(stream: str, position: int, at: float = 1.5, payload: bytes = b"") -> pb.JournalRecord:
-    """A record of a stream."""
+    """Return a journal record of a stream."""
     return pb.JournalRecord(
         stream=stream, position=position, at=at, kind="Kind", payload=payload, version=2, checksum="c0ffee"
     )
 
 
 def append(epoch: int, records: Iterable[pb.JournalRecord] = (), rows: Iterable[Row] = ()) -> Append:
-    """An append of records and projections."""
+    """Return an append of records and of the projections of rows."""
     return append_of(pb.AppendJournalRequest(epoch=epoch, records=records, projections=map(projection, rows)))
 
 
 def all_of(kind: type[M], rows: Iterable[database.Row]) -> list[M]:
-    """The messages of rows."""
+    """Return the messages of one kind that database rows contain."""
     return [database.message_of(kind, row) for row in rows]
 
 
 def experiment(name: str, state: str = "RUNNING", created_at: float = 0.0, ended_at: float = 0.0) -> pb.ExperimentRow:
-    """The row of an experiment with an id."""
+    """Return the row of an experiment; `name` is its id."""
     return pb.ExperimentRow(id=name, name="digits", state=state, created_at=created_at, ended_at=ended_at)
 
 
 def job(experiment: str, name: str, ordinal: int = 1, state: str = "RUNNING") -> pb.JobRow:
-    """The row of a job with an id."""
+    """Return the row of a job; `name` is its id."""
     return pb.JobRow(experiment=experiment, id=name, ordinal=ordinal, state=state)
 
 
@@ -68,6 +68,6 @@ def statistic(
     at: float = 2.5,
     part: str = "",
 ) -> pb.Statistic:
-    """A statistic with one metric, `acc`."""
+    """Return a statistic with one metric, `acc`."""
     report = common_pb2.Report(position=position, metrics={"acc": value}, seconds=seconds, at=at, part=part)
     return pb.Statistic(experiment=experiment, job=job, attempt=attempt, report=report)

@@ -1,4 +1,4 @@
-"""Blobs without owners, wanted lately or not: what a sweep deletes and what a deletion leaves alone."""
+"""Tests of blob ownership: which blobs a sweep deletes, and which ones a deletion keeps."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def put(owned: OwnedBlobs, data: bytes, owner: str) -> str:
 
 
 def orphan(tmp_path: Path, data: bytes, written_at: float) -> Path:
-    """Bytes that were adopted by a process that was killed before it noted their owner."""
+    """Write a blob without an owner, as a process killed before it records the owner leaves it. Return its path."""
     sha256 = hashlib.sha256(data).hexdigest()
     path = tmp_path / "store" / sha256[:2] / sha256
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,8 @@ async def test_an_owner_s_blobs_are_told_and_nobody_owns_more_by_that(owned: Own
 async def test_what_was_wanted_lately_is_not_deleted(owned: OwnedBlobs, blobs: BlobStore, clock: Clock) -> None:
     first, second = await put(owned, b"one", "bundle"), await put(owned, b"two", "bundle")
     clock.now += 700
-    assert await owned.has([first], "bundle") == [first]  # Somebody is about to use it.
+    # The question marks the blob as wanted: a process is about to use it.
+    assert await owned.has([first], "bundle") == [first]
     clock.now += 10
     assert await owned.delete([first, second], "bundle", 600) == [second]
     assert (await blobs.size(first), await blobs.size(second)) == (3, None)

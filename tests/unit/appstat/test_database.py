@@ -1,4 +1,4 @@
-"""The WAL is folded beside the writer."""
+"""Tests of the checkpoint of SQLite's write-ahead log, which runs next to the writer."""
 
 from __future__ import annotations
 

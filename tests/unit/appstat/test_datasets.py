@@ -1,4 +1,4 @@
-"""The partition catalog's rows."""
+"""Tests of the partition catalog in the database: data sets, partitions and replicas."""
 
 from __future__ import annotations
 

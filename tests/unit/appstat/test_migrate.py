@@ -35,7 +35,7 @@ def test_an_empty_database_and_the_migrations_get_the_models(
     database: Database, make: Callable[[Engine], None]
 ) -> None:
     make(database.writer)
-    make(database.writer)  # at every start
+    make(database.writer)  # every start of AppStat does this
     migrate(database.writer)
     with database.writer.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})

@@ -1,4 +1,4 @@
-"""Measured scaling profiles in the database."""
+"""Tests of the measured scaling profiles in the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search plan in the database."""
+"""Tests of the search plan in the database: nodes, results and snapshots."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def saved(position: int, owner: str = "e1", sha: str = "") -> PlanSnapshot:
 
 
 class Journal:
-    """Appends projections, each batch with a record."""
+    """Appends projections to AppStat, each batch with one record of the stream `e1`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -132,7 +132,8 @@ async def test_a_node_has_the_snapshots_that_their_owners_own(store: Store) -> N
     assert await snapshots(store, "b") == [saved(50)]
     await store.disown_blobs("e1", (saved(40).sha256,))
     assert await snapshots(store, "a") == []
-    await journal.append(trial("e1", "1", FIRST.path, (saved(30),)))  # The others stay.
+    # The snapshots of other trials remain.
+    await journal.append(trial("e1", "1", FIRST.path, (saved(30),)))
     assert await snapshots(store, "b") == [saved(50)]
 
 

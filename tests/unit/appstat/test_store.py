@@ -65,7 +65,7 @@ async def test_an_older_epoch_is_fenced_off(store: Store) -> None:
     assert second > first
     with pytest.raises(StaleEpoch, match=f"epoch {first} is over: epoch {second} \\(of 'second'\\) is the newest"):
         await store.append(append(first, records("cluster", 2)))
-    with pytest.raises(StaleEpoch):  # also for what is there already
+    with pytest.raises(StaleEpoch):  # also for a record that exists already
         await store.append(append(first, records("cluster", 1)))
     with pytest.raises(Conflict, match="was never begun"):
         await store.append(append(second + 1, records("cluster", 2)))
@@ -87,7 +87,8 @@ async def test_the_same_append_again_changes_nothing(store: Store) -> None:
     await store.append(first)
     assert len(await journal(store, "e1")) == 3
     page = await store.query_experiments("", PageRequest.of(0, "", "x"))
-    assert [row["state"] for row in page.items] == ["DONE"]  # an old projection does not come back
+    # The repeated append does not restore the old row.
+    assert [row["state"] for row in page.items] == ["DONE"]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ async def test_an_operation_that_the_database_refuses_leaves_its_neighbours_alon
     results = await gather(
         (
             store.append(append(epoch, records("e1", 1))),
-            store.own_blobs("owner", {"0" * 64: 2**70}),  # no 64-bit integer
+            store.own_blobs("owner", {"0" * 64: 2**70}),  # not a 64-bit integer
             store.append(append(epoch, records("e3", 1))),
         )
     )
@@ -319,7 +320,7 @@ async def test_a_stop_ends_watches_and_refuses_writes(store: Store) -> None:
     await store.close()
     with pytest.raises(Unavailable, match="watch again"):
         await waiting
-    await last  # it waited already, so it is committed
+    await last  # it was in the queue before the stop, so it is committed
     with pytest.raises(Unavailable, match="stopping"):
         await store.append(append(epoch, records("e1", 2)))
 

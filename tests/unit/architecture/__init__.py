@@ -1,1 +1,1 @@
-"""The architecture, held by machine."""
+"""Tests of the architecture: imports, public names, generated code, docstrings and figures of structure."""

@@ -1,4 +1,4 @@
-"""The core and its vocabulary by allow-list: import-linter's contracts name what is known, this names all the rest."""
+"""Tests that the core and its vocabulary import only the modules of an allow-list; contracts of import-linter forbid single modules."""
 
 import ast
 import sys
@@ -15,12 +15,12 @@ CORE = ROOT / PACKAGES["hopyard_engine"] / "core"
 VOCABULARY = ROOT / PACKAGES["hopyard"] / "policy" / "vocabulary"
 ALLOWED_OWN = ("hopyard_engine.core", "hopyard.policy.vocabulary")
 
-# Built-ins that do I/O or whose results differ from process to process.
+# Built-in functions that do I/O or whose results differ from process to process.
 IMPURE_BUILTINS = {"__import__", "breakpoint", "eval", "exec", "hash", "id", "input", "open", "print"}
 
 
 def impurities(source: str, where: str) -> Iterator[str]:
-    """Yield each import and each built-in that a deterministic module must not use."""
+    """Yield each import and each call of a built-in function that a deterministic module must not use."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Import | ast.ImportFrom | ast.Call):
             continue

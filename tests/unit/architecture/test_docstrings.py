@@ -1,4 +1,4 @@
-"""Docstrings name only parameters, attributes and errors that exist."""
+"""Tests that docstrings name only parameters, attributes and errors that exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 
 
 def entries(docstring: str, section: str) -> list[str]:
-    """The names that a section of a docstring lists."""
+    """Return the names that a section of a docstring lists."""
     return [
         name.lstrip("*")
         for title, body in _SECTION.findall(docstring)
@@ -44,7 +44,7 @@ def parameters(found: ast.AST) -> set[str]:
 
 
 def fields(found: ast.ClassDef) -> set[str]:
-    """The names that instances of a class may have as attributes: as its body and its methods define them."""
+    """Return the names of the attributes that instances of a class may have, as its body and methods define them."""
     names = set[str]()
     for one in ast.walk(found):
         match one:
@@ -64,7 +64,7 @@ def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
 
 
 def constructor(found: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> set[str]:
-    """The parameters of a class: those of its constructor, else of its first base that has one, else its fields."""
+    """Return the parameters of a class: those of its own constructor, else its fields and the parameters of its bases."""
     own = [one for one in found.body if getattr(one, "name", "") in ("__init__", "__new__")]
     if own:
         return set[str]().union(*map(parameters, own))

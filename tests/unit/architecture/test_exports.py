@@ -1,4 +1,4 @@
-"""The public names of `hopyard` are few and frozen; whoever changes them changes this file too."""
+"""Tests of the public names of `hopyard`. A change of these names must change this file too."""
 
 import inspect
 from importlib.metadata import entry_points, version

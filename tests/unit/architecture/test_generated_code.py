@@ -1,4 +1,4 @@
-"""The committed stubs are what the contracts generate, and the contracts keep buf's rules."""
+"""Tests that the committed stubs equal the generated ones, and that the contracts follow buf's rules."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def test_committed_stubs_equal_a_regeneration() -> None:
 
 
 def test_no_type_variable_of_a_stub_is_a_choice_of_types() -> None:
-    """Which would double a type checker's time with each further method of a service."""
+    """Check that type variables have bounds: choices would double a type checker's time with each further method of a service."""
     stubs = "".join(path.read_text() for path in (STUBS / "hopyard" / "v1").glob("*_pb2_grpc.pyi"))
     assert 0 < stubs.count("_extensions.TypeVar(") == stubs.count(",\n    bound=")
 
@@ -103,7 +103,7 @@ def test_a_change_that_breaks_what_was_released_is_seen(
 
 
 def test_a_release_takes_over_additions_and_refuses_what_breaks(tmp_path: Path) -> None:
-    buf("--version")  # Skips where there is none.
+    buf("--version")  # Skips the test where buf is not installed.
     for name in ("protos", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "buf.yaml", tmp_path)
@@ -132,7 +132,7 @@ def test_a_release_takes_over_additions_and_refuses_what_breaks(tmp_path: Path) 
 
 
 def test_all_contracts_are_proto3() -> None:
-    """C++ users have protoc 3.21, which knows no editions."""
+    """Check the syntax of each contract: C++ users have protoc 3.21, which does not know editions."""
     protos = sorted((ROOT / "protos" / "hopyard" / "v1").glob("*.proto"))
     assert protos
     assert [path.name for path in protos if 'syntax = "proto3";' not in path.read_text()] == []

@@ -1,4 +1,4 @@
-"""import-linter holds the one-way dependencies, and each of its contracts catches a violation of it."""
+"""Tests that import-linter enforces the one-way dependencies, and that each of its contracts catches a violation."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.architecture.tree import CONTRACTS, PACKAGES, ROOT, copy_tree, lint_imports
 
-# Contract -> (module that gets the import, the import). Several lines show each side of a contract.
+# (id of the contract, module that receives the import, the import). Several lines show the sides of one contract.
 VIOLATIONS = [
     ("layers", "hopyard_curves.seeded", "import hopyard_policies"),
     ("layers", "hopyard.seeded", "import hopyard_curves"),
@@ -65,7 +65,7 @@ VIOLATIONS = [
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree, into which violations are seeded."""
+    """A copy of the source tree, in which tests create violations."""
     root = tmp_path_factory.mktemp("tree")
     copy_tree(root)
     return root
@@ -73,7 +73,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def seeded(root: Path, module: str, statement: str) -> Iterator[None]:
-    """Add an import to a module of the copy, which is made when it does not exist, and take it back."""
+    """Add an import to a module of the copy within the context; a module that does not exist is created, and removed afterwards."""
     package, *rest = module.split(".")
     path = (root / PACKAGES[package]).joinpath(*rest).with_suffix(".py")
     before = path.read_text() if path.exists() else None
@@ -128,7 +128,7 @@ HEAVY = ("torch", "sklearn", "sqlalchemy", "alembic", "obstore", "psutil")
     ids=["hopyard", "sdk", "cli", "agent and training process"],
 )
 def test_imports_stay_light(imports: tuple[str, ...], absent: tuple[str, ...]) -> None:
-    """What a training script, the command line, and what is started on nodes load at import time."""
+    """Check what a training script, the command line, and the processes on nodes load at import time."""
     script = f"import sys, {', '.join(imports)}; print(*(name for name in {absent!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

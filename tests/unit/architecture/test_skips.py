@@ -1,4 +1,4 @@
-"""A test that needs a system package is skipped by name, and fails in CI."""
+"""Tests that a test that needs a missing system package is skipped with the name of the package, and fails in CI."""
 
 from pathlib import Path
 

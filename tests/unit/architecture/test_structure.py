@@ -1,4 +1,4 @@
-"""Bounds on the figures of scripts/structure.py. Lower a bound when a change improves its figure."""
+"""Upper bounds on the figures of scripts/structure.py. Lower a bound when a change improves its figure."""
 
 import re
 import sys
@@ -39,7 +39,7 @@ NO_REASONS = {
     "hopyard_appstat.database.writer 'full' in text": "the message of a database driver, which has no code",
     "hopyard_appstat.database.writer 'No space left' in text": "the message of a database driver, which has no code",
 }
-"""Comparisons of texts that are no reasons of the engine, and what they are. A reason is compared by its code."""
+"""Comparisons of texts that are not reasons of the engine, with what they compare. A reason must be compared by its code."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Wire types stop at the servicer, also where no contract of import-linter can name the modules."""
+"""Tests that no module of a service imports both wire types and a storage library, including modules that no contract names."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.unit.architecture.tree import PACKAGES, ROOT, imports_any
 pytestmark = pytest.mark.quick
 
 WIRE = ("hopyard.v1", "google.protobuf")
-# A module that imports one of these keeps state: what it is typed with is what the database is bound to.
+# A module that imports one of these stores state; its types must be those of the domain.
 STORAGE = ("sqlalchemy", "alembic", "obstore", "sqlite3")
 
 
@@ -19,7 +19,7 @@ def services() -> list[Path]:
 
 
 def mixes(source: str) -> bool:
-    """Whether a source speaks to a store and in wire types."""
+    """Return whether a source imports both a storage library and wire types."""
     return bool(imports_any(source, STORAGE) and imports_any(source, WIRE))
 
 

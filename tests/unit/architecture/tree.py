@@ -1,4 +1,4 @@
-"""The source tree as the architecture tests see it, and import-linter run on it or on a copy."""
+"""The source tree for the architecture tests, and calls of import-linter on it or on a copy."""
 
 import ast
 import os
@@ -14,24 +14,24 @@ ROOT = Path(__file__).resolve().parents[3]
 with (ROOT / "pyproject.toml").open("rb") as _file:
     PROJECT = tomllib.load(_file)
 
-# Folder of each package, below the root: {"hopyard": "sdk/python/hopyard", ...}.
+# Folder of each package, relative to the root: {"hopyard": "sdk/python/hopyard", ...}.
 PACKAGES = {Path(path).name: path for path in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
 CONTRACTS = {contract["id"]: contract["name"] for contract in PROJECT["tool"]["importlinter"]["contracts"]}
 
 
 def copy_tree(target: Path) -> None:
-    """Copy every package and the configuration, so that violations can be seeded without touching the tree."""
+    """Copy every package and the configuration to a folder, so that tests can create violations without a change of the tree."""
     for path in PACKAGES.values():
         shutil.copytree(ROOT / path, target / path, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", target)
 
 
 def lint_imports(root: Path, contracts: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run import-linter on a tree.
+    """Run import-linter on a tree, and return the finished process.
 
     Args:
-        root: The tree: this one, or a copy of it.
-        contracts: Ids of the contracts to check; all without any.
+        root: Root of the tree: the repository, or a copy of it.
+        contracts: Ids of the contracts to check; empty: all.
     """
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-logo", "--no-cache"]
     command += [f"--contract={contract}" for contract in contracts]
@@ -41,9 +41,9 @@ def lint_imports(root: Path, contracts: Sequence[str] = ()) -> subprocess.Comple
 
 
 def imported_modules(source: str) -> dict[str, int]:
-    """Every absolute name that a source imports, wherever in it, with the line.
+    """Return every absolute name that a source imports, anywhere in it, with the number of the line.
 
-    `from a import b` counts as both `a` and `a.b`, because b may be a module.
+    `from a import b` gives both `a` and `a.b`, because b may be a module.
     """
     names: dict[str, int] = {}
     for node in ast.walk(ast.parse(source)):
@@ -55,5 +55,5 @@ def imported_modules(source: str) -> dict[str, int]:
 
 
 def imports_any(source: str, packages: Sequence[str]) -> list[str]:
-    """The names a source imports from any of the packages."""
+    """Return the names that a source imports from any of the packages."""
     return [name for name in imported_modules(source) if any(f"{name}.".startswith(f"{root}.") for root in packages)]

@@ -1,4 +1,4 @@
-"""The figures of the benchmarks of ASHA are what they say."""
+"""Tests of the figures that the benchmarks of ASHA compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_rivals_are_measured_by_what_they_have_trained() -> None:
         ("100", 0, 1, 10.0, 11.0),
         ("100", 0, 2, 11.5, 12.5),
         ("100", 0, 3, 12.7, 14.0),
-        ("100", 1, 2, 14.5, 15.0),  # another run: what lies between is no gap
+        ("100", 1, 2, 14.5, 15.0),  # another run: the time between runs is not counted
         ("200", 1, 1, 10.0, 12.0),
     ]
     found = figures("hopyard", trained, given, 8.0, 20.0)
@@ -43,7 +43,8 @@ def test_the_first_at_R_comes_after_all_rungs_from_scratch_and_after_R_if_resume
     assert RUNGS[-1] <= by["resumed", "ASHA"]["first"] < sum(RUNGS) <= by["scratch", "ASHA"]["first"] < 400.0
     assert (by["resumed", "SHA"]["first"], by["resumed", "SHA"]["never"]) == (400.0, 1)
     first = by["resumed", "ASHA"]["first"]
-    late = Search("resumed", 0.0, 0.0, "ASHA", 0, 25, first - 5.0)  # Its runs have 30 s to end.
+    # The search stops before its first job reaches R; its runs then have 30 s to end.
+    late = Search("resumed", 0.0, 0.0, "ASHA", 0, 25, first - 5.0)
     assert run(late) == (0, None)
 
 

@@ -1,4 +1,4 @@
-"""The benchmark of elastic jobs says what it is for: fewer slot hours than wide gangs, and sooner over than narrow ones."""
+"""Tests of the benchmark of elastic jobs: they use fewer slot hours than wide gangs, and end sooner than narrow ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lander's trainer, whose world cannot be saved, goes on bit for bit all the same."""
+"""Tests that the lander's trainer resumes bit for bit, although the state of its environment cannot be saved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[3] / "benchmarks" / "traces" / "lunarlander"
 
 @pytest.fixture(autouse=True)
 def process_as_it_was() -> Iterator[None]:
-    """The trainer settles things for the whole process, which other tests are in as well."""
+    """Restores the process's number of PyTorch threads, which the trainer changes."""
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -27,6 +27,6 @@ def process_as_it_was() -> Iterator[None]:
 
 def test_a_suspended_agent_goes_on_bit_for_bit() -> None:
     space = load_spec((FOLDER / "experiment.yaml").read_text()).space
-    # The buffer wraps, learning has begun, and the second report falls into an episode.
+    # With these values the replay buffer wraps, learning has begun, and the second report is in the middle of an episode.
     given = space.sample_at(3, 0) | {"warmup": 500, "buffer_size": 2000, "train_every": 6}
     verify_resume(runpy.run_path(str(FOLDER / "lander.py"))["LanderTrainer"], given, until=2, seed=4)

@@ -1,4 +1,4 @@
-"""What benchmarks/live_policies.py computes from journals and curves."""
+"""Tests of what benchmarks/live_policies.py computes from journals and learning curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded traces are what their README says, and what the experiment files beside them declare."""
+"""Tests that the recorded traces agree with their README and with the experiment files of their folders."""
 
 from __future__ import annotations
 

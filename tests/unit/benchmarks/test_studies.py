@@ -1,4 +1,4 @@
-"""The benchmark of studies that overlap: its spaces are what it says, and it counts what it says."""
+"""Tests of the benchmark of overlapping studies: its spaces and its counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_merge_rate_of_two_studies_by_hand() -> None:
         return {"lr": studies._changing(0.1, 0.01, at), "batch_size": 32}
 
     found = studies.merge([[trial(4), trial(12)], [trial(12), trial(20)]])
-    # One trains all 24; 4 parts at 4, and 12 at 12 from the one that goes on up to 20.
+    # One trial trains all 24 units. The one that changes at 4 shares its first 4 units, and the one that changes at 12 its first 12.
     assert (found.total, found.unique) == (4 * 24, 24 + 20 + 12)
     assert found.rate == 96 / 56
 

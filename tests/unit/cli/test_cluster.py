@@ -1,4 +1,4 @@
-"""When a service is given up."""
+"""Tests of the local cluster and of `hopyard gc`: crashes of services, numbers of slots, snapshot quotas and evictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell offers at the tab key: called as bash calls it, and its bounds."""
+"""Tests of shell completion: what bash receives for a word, time limits, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXPERIMENTS = [
 
 
 def bash(line: str, folder: Path, **environment: str) -> list[str]:
-    """What bash is offered for the last word of a line, by the command itself."""
+    """Return what bash receives as completions of the last word of a line, from the real command."""
     words = line.split(" ")
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.argv = ['hopyard']; from hopyard.cli.main import main; main()"],
@@ -106,7 +106,7 @@ def _context(**params: Any) -> typer.Context:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster with two experiments, which may take as long as the host needs to answer."""
+    """Provides a cluster with two experiments; its answers have no short time limit, so that slow hosts pass."""
     monkeypatch.setattr(completion, "SECONDS", HANG_SECONDS)
 
     async def experiments(self: AsyncClient) -> list[Experiment]:

@@ -1,4 +1,4 @@
-"""A cluster that is opened for the moment is used when it is complete."""
+"""Tests that a temporary cluster is used only when all its nodes are up."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`hopyard doctor`: each look on hosts as they may be, and the command's words and exit code."""
+"""Tests of `hopyard doctor`: each check on simulated hosts, and the text and exit code of the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as a terminal gets them."""
+"""Tests of error messages on a terminal."""
 
 from __future__ import annotations
 

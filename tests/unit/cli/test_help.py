@@ -1,4 +1,4 @@
-"""Every command: a line in the help that fits, an example, and `--json` where it answers something."""
+"""Tests of the help of every command: its line, its example, and its option `--json`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hopyard.cli.plugin_commands import PANELS
 
 SERVICES = ("scheduler", "agent", "appstat", "hpgen")
 SILENT = {"run", "logs", "up", "policy serve", *SERVICES}
-"""Commands that stream, or serve."""
+"""Commands without `--json`: they stream their output, or serve."""
 
 
 def commands() -> dict[str, TyperCommand]:
-    """All commands, those of services loaded in earnest."""
+    """Return all commands by name; the commands of services are loaded, not only announced."""
     from importlib.metadata import entry_points
 
     group = build([])
@@ -48,7 +48,7 @@ def test_the_help_has_a_line_for_each(
 
 
 def leaves() -> dict[str, TyperCommand]:
-    """All commands, those of groups under their full names."""
+    """Return all commands without subcommands by full name, such as `data split`."""
     found = {}
     for name, command in commands().items():
         below = command.commands if isinstance(command, TyperGroup) else {"": command}

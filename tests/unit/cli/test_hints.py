@@ -1,4 +1,4 @@
-"""What a person is told to do next."""
+"""Tests of the hints on the next command to use."""
 
 from __future__ import annotations
 

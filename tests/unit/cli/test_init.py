@@ -1,4 +1,4 @@
-"""`hopyard init`: what is seen in a script, what is suggested, and that the file loads as it is."""
+"""Tests of `hopyard init`: what it finds in a script, what it suggests, and that the written file loads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ typer.run(other)
 
 
 def written(tmp_path: Path, code: str | None, *arguments: str, name: str = "train.py") -> tuple[ExperimentSpec, str]:
-    """What `hopyard init` makes of a script, and the file's text."""
+    """Run `hopyard init` on a script with this code (None: without a script). Return the loaded specification and the file's text."""
     script = tmp_path / name
     if code is not None:
         script.write_text(code)
@@ -193,7 +193,8 @@ def test_every_setting_has_a_word_and_stands_there_with_its_default(tmp_path: Pa
     for model in (ExperimentSpec, MetricSpec, StopSpec, SnapshotSpec, ResourcesSpec, JobResources):
         for name, field in model.model_fields.items():
             if name in ("trainer", "command"):
-                continue  # One of them says what trains; the others are told beside it.
+                # One of these fields says what trains; the file names the other ones in a comment.
+                continue
             assert re.search(rf"^ *#?{name}:", text, re.MULTILINE), name
             assert (field.description or "?")[:30] in text, name
     with_defaults = re.sub(r"^( *)#(\w+:)", r"\1\2", text, flags=re.MULTILINE)

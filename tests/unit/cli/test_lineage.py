@@ -1,4 +1,4 @@
-"""Who trained a forked job from where to where."""
+"""Tests of the lineage of a forked job: which jobs trained it, from which position to which."""
 
 from __future__ import annotations
 

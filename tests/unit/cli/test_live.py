@@ -1,4 +1,4 @@
-"""The live view without a terminal: the model, and what is drawn of it."""
+"""Tests of the live view without a terminal: its model, and the lines drawn from it."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_long_curves_stay_bounded_and_keep_the_newest(length: int) -> None:
 
 
 def test_time_left_goes_by_how_long_jobs_really_are() -> None:
-    # 30 units in 20 s; the ended job took 10, so 5 + 10 + 10 units are to come.
+    # 30 units took 20 s. The ended job had 10 units, so job 2 needs 5 more, job 3 none, and the jobs to come 10.
     half = model(job("1", JobState.COMPLETED, 10), job("2", position=5), job("3", position=15))
     assert half.time_left(100.0) == pytest.approx(20.0 / 30 * (5 + 0 + 10))
     assert model(job("1", JobState.PENDING, 0)).time_left(100.0) is None
@@ -251,8 +251,10 @@ def test_the_commonest_reasons_why_jobs_wait_stand_in_the_header() -> None:
     made = model(job("1", best=0.5), *jobs, waiting("5", "starts on a/0: its process prepares", JobState.STARTING))
     lines = [line.rstrip() for line in drawn(made, 110, 20)]
     assert lines[3:5] == [f"○ 2 jobs  {busy}", "· 1 job  waits for the generator's answer"]
-    assert not any(busy in line for line in drawn(made, 110, 12))  # The jobs themselves need the room.
-    assert busy not in plain_line(made, 100.0)  # Something trains.
+    # Below 20 lines, the table of jobs needs the space of the reasons.
+    assert not any(busy in line for line in drawn(made, 110, 12))
+    # The plain line omits the reason because a job trains.
+    assert busy not in plain_line(made, 100.0)
     assert plain_line(model(*jobs), 100.0).endswith(f"reports/s  {busy}")
     assert plain_line(model(*jobs, reason="paused by a person"), 100.0).endswith("reports/s  paused by a person")
     asked = {"reason": "waits for the policy", "reason_code": ReasonCode.WAITS_FOR_POLICY}

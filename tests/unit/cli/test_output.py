@@ -1,4 +1,4 @@
-"""JSON of anything, errors in one line, arguments, and what is imported when."""
+"""Tests of the output of commands: JSON, errors on one line, arguments, and modules imported at start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `hopyard data` reads from its options, and prints."""
+"""Tests of `hopyard data`: its options and its output."""
 
 from __future__ import annotations
 

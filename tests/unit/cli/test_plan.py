@@ -1,4 +1,4 @@
-"""`hopyard plan`: what searches would train, together and alone; among them the spaces of the Hippo paper."""
+"""Tests of `hopyard plan`: what searches would train together and alone, with the spaces of the Hippo paper among them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _planned(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
 @pytest.mark.parametrize(
     ("name", "trials", "total", "unique"),
     [
-        # If only identical functions merged, and not equal values, these would be 10140, 980 and 66000.
+        # If equal functions merged but not equal values, the last numbers would be 10140, 980 and 66000.
         ("resnet56", 120, 14400, 10128),
         ("mobilenetv2", 20, 2400, 978),
         ("bert", 4, 108000, 66000),
@@ -65,7 +65,7 @@ def test_several_files_share_what_they_have_in_common(tmp_path: Path, capsys: py
     foreign.write_text(SPACE + "seed: 5\n")
     alone = _planned(capsys, one)
     assert (alone["trials"], alone["total_steps"], alone["unique_steps"]) == (4, 40, 28)
-    # With momentum 0.9 the other one adds a way from 3 on; with 0.7 it is all new.
+    # With momentum 0.9, the other file adds one branch from position 3 on; with 0.7, all its training is new.
     both = _planned(capsys, one, other)
     assert (both["total_steps"], both["unique_steps"]) == (80, 28 + 7 + 17)
     assert [part["unique_steps"] for part in both["files"]] == [28, 34]

@@ -1,4 +1,4 @@
-"""`hopyard plot` on files, and what it refuses before it looks for a cluster."""
+"""Tests of `hopyard plot` on files, and of the requests that it refuses before it connects to a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hopyard plugins`: what there is, whose it is, what it takes, and what is wrong with one that cannot be loaded."""
+"""Tests of `hopyard plugins`: the plugins with their distributions and parameters, and the errors of plugins that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A distribution of somebody else's with a good policy, a broken one and one that is none."""
+    """A distribution of a third party with a valid policy, a policy that cannot be loaded, and an entry that is not a policy."""
     (tmp_path / "theirs.py").write_text(
         '"""Theirs."""\n'
         "from hopyard.policy import Policy\n"

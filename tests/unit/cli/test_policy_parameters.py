@@ -1,4 +1,4 @@
-"""What is wrong with a policy's parameters is said before anything is started, with its place in the file."""
+"""Tests that invalid policy parameters are reported before anything starts, with their line in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `hopyard results`, `export` and `import` refuse before they look for a cluster."""
+"""Tests of the requests that `hopyard results`, `export` and `import` refuse before they connect to a cluster."""
 
 from __future__ import annotations
 

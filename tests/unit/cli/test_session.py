@@ -1,4 +1,4 @@
-"""What ends a watched session."""
+"""Tests of the end of a watched session when the local cluster fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.cli.test_live import experiment
 
 
 class Client:
-    """Tells of nothing."""
+    """A client whose watch never yields a change."""
 
     async def statistics(self, _: Experiment) -> list[object]:
         return []
@@ -31,7 +31,7 @@ class Client:
 
 
 class Dying:
-    """A cluster of one's own, one of whose processes has ended."""
+    """A local cluster, one of whose processes has ended."""
 
     slots = 1
 

@@ -1,4 +1,4 @@
-"""Results as tables for people."""
+"""Tests of the tables of results in the terminal."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_equal_reasons_are_told_once_and_what_the_state_says_not_at_all() -> Non
     lost = Job("e1", "12", JobState.SUSPENDED, "its run was lost: node n is silent")
     lines = shown(tables.jobs_table(EXPERIMENT, [lost, *quiet, *failed]))
     assert lines[-2:] == ["! 1, 2, 3, 4, 5 and 2 more  KeyError: 'lr'", "‖ 12  its run was lost: node n is silent"]
-    # When every job failed alike, the command's closing line says how.
+    # When all jobs failed for the same reason, the command's last line shows it.
     assert "KeyError" not in "".join(shown(tables.summary(EXPERIMENT, failed)))
 
 
@@ -199,7 +199,8 @@ def test_waiting_jobs_say_why_below_the_table_and_beside_them_in_a_wide_terminal
     assert len(lines) == 6
     long = Job("e1", "6", JobState.PENDING, WAITS, {f"parameter{n}": n for n in range(9)})
     lines = shown(tables.jobs_table(live, [long], width=120), 120)
-    assert lines[-1] == f"○ 6  {WAITS}"  # No room beside it.
+    # The table leaves no space for a column of reasons.
+    assert lines[-1] == f"○ 6  {WAITS}"
 
 
 def test_many_reasons_are_cut() -> None:

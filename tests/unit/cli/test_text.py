@@ -1,4 +1,4 @@
-"""Numbers, lines and plots for people."""
+"""Tests of numbers, lines and plots as text."""
 
 from __future__ import annotations
 

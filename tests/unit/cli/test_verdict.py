@@ -1,4 +1,4 @@
-"""What is said of how an experiment went, beside its end."""
+"""Tests of the remarks on an experiment that are printed in addition to the reason of its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file that experiments travel in: read back as it was written, or refused as a whole."""
+"""Tests of the archive file of exported experiments: it is read back exactly, or refused as a whole."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(path: Path) -> dict[str, bytes]:
 
 
 def rewritten(path: Path, **changes: Any) -> Path:
-    """The same with another manifest."""
+    """Write a copy of an archive with changed fields of the manifest, and return its path."""
     other = path.with_suffix(".other")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(other, "w") as new:
         for name in old.namelist():

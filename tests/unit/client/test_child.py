@@ -1,4 +1,4 @@
-"""A service that loses its parent stops once, in order."""
+"""Tests that a service whose parent process ends stops once, in the regular order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.exit(run_service(main, name="svc"))
 
 
 def service(folder: Path, parent: int) -> list[str]:
-    """The command line of a service that lives as long as a process."""
+    """Return the command line of a service that ends when the process `parent` ends."""
     (folder / "svc_that_waits.py").write_text(textwrap.dedent(SERVICE))
     return [sys.executable, "-m", "hopyard.client.local_cluster.die_with_parent", str(parent), "svc_that_waits"]
 
@@ -73,6 +73,6 @@ time.sleep(600)
     assert parent.stdout is not None
     assert parent.stdout.readline() == "up\n"
     parent.send_signal(signal.SIGKILL)
-    out, log = parent.communicate(timeout=150)  # ends when the child has ended, which holds both pipes
+    out, log = parent.communicate(timeout=150)  # returns when the child has ended, which has both pipes open
     assert out == "stopping\nstopped in order\n"
     assert "cancelled" not in log

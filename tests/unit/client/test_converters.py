@@ -1,4 +1,4 @@
-"""From the wire to the client's values."""
+"""Tests of the conversion from wire messages to the client's values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which snapshot of a job is downloaded, and what is said of a job that has none."""
+"""Tests of the choice of the snapshot to download, and of the errors for jobs that have none."""
 
 from __future__ import annotations
 

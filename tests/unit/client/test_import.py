@@ -1,4 +1,4 @@
-"""An import that is cancelled leaves no open file."""
+"""Test that a cancelled import leaves no open file."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ async def test_an_import_that_is_cancelled_as_its_file_is_opened_closes_it(
     with ArchiveWriter(path) as archive:
         archive.finish({})
     monkeypatch.setattr(export_import, "ArchiveReader", Noted)
-    client: Any = None  # It comes later.
+    client: Any = None  # the reader does not use it in this test
     reading = asyncio.create_task(export_import.read(client, client, path, None))
     await asyncio.sleep(0)
-    assert opened.wait(
-        HANG_SECONDS
-    )  # The event loop does nothing meanwhile: nobody can have taken over the file from a thread.
+    # The event loop does not run during this wait, so no task can have received the file from the thread.
+    assert opened.wait(HANG_SECONDS)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading

@@ -1,4 +1,4 @@
-"""One cluster for a data directory."""
+"""Tests of the lock by which a data directory has one cluster at most."""
 
 from __future__ import annotations
 

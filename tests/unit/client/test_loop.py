@@ -1,4 +1,4 @@
-"""Clients without an event loop of their own."""
+"""Tests of the synchronous clients, which share one event loop in a thread."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ with Client(sys.argv[1]) as one, Client(sys.argv[1]) as other:
 
 
 class Empty(experiment_pb2_grpc.ExperimentServiceServicer):
-    """A cluster without experiments."""
+    """Serves a cluster without experiments."""
 
     async def ListExperiments(self, request: pb.ListExperimentsRequest, context: object) -> pb.ListExperimentsResponse:
         return pb.ListExperimentsResponse()
 
 
 async def said_by(program: str) -> tuple[str, str]:
-    """What a program says that speaks with an empty cluster, and what it complains of."""
+    """Run a Python program that calls an empty cluster. Return its standard output and its standard error."""
     server = Server("test")
     servicer = Empty()  # type: ignore[abstract]  # the others are not called
     server.add(experiment_pb2_grpc.add_ExperimentServiceServicer_to_server, servicer, "hopyard.v1.ExperimentService")
@@ -129,7 +129,7 @@ with Client(sys.argv[1]) as client, Study(client) as study:
 
 @pytest.mark.merge
 async def test_a_process_that_was_forked_off_is_told_that_it_cannot_ask() -> None:
-    said, _ = await said_by(FORK)  # gRPC itself complains of the fork.
+    said, _ = await said_by(FORK)  # gRPC itself warns of the fork on standard error
     assert said.splitlines() == 3 * [
         "process 2 was forked from process 1, which already uses gRPC, so it cannot call a cluster"
     ]

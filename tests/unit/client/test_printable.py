@@ -1,4 +1,4 @@
-"""Text of programs on a terminal."""
+"""Tests of program text on a terminal: control characters are escaped."""
 
 from __future__ import annotations
 

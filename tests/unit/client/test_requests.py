@@ -1,4 +1,4 @@
-"""What cannot be asked for is said before a cluster is."""
+"""Tests that the client refuses invalid requests before it calls a cluster."""
 
 from __future__ import annotations
 

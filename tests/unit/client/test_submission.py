@@ -1,4 +1,4 @@
-"""What `create` accepts, and what it says about the rest."""
+"""Tests of the arguments of `create`: what it accepts, and its errors for anything else."""
 
 from __future__ import annotations
 

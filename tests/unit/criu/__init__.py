@@ -1,1 +1,1 @@
-"""Snapshots of processes, as far as no process is dumped for it."""
+"""Tests of process snapshots that need no dump of a process."""

@@ -1,4 +1,4 @@
-"""A process's snapshot as one file: there and back, and what is damaged."""
+"""Tests of the packed file of a process snapshot: packing, unpacking, and damaged files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> tuple[Path, SnapshotFileInfo]:
-    """One with a bit of everything."""
+    """A packed process snapshot with one file of each kind: image, code, link, output and pipe."""
     images, folder = tmp_path / "images", tmp_path / "folder"
     images.mkdir()
     (images / "pages-1.img").write_bytes(os.urandom(300_000) + bytes(3_000_000))

@@ -1,4 +1,4 @@
-"""What an image needs of the computer that it is restored on: found when it is taken, and named when it is not there."""
+"""Tests of what an image requires of the node that restores it: recorded at the dump, and named when it is missing."""
 
 from __future__ import annotations
 

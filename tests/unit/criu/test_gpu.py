@@ -1,4 +1,4 @@
-"""The order in which GPUs are let go and taken again, with a driver that only writes down what it is asked for."""
+"""Tests of the order in which GPUs are released and acquired again, with a driver that only records its calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 
 class Recorder:
-    """A driver: each process's calls in order, and calls that fail."""
+    """Simulates a GPU driver: records the calls of each process in order, and fails the calls in `failing`."""
 
     def __init__(self, *failing: str) -> None:
         self.calls: list[str] = []

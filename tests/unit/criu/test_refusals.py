@@ -1,4 +1,4 @@
-"""What cannot be dumped is refused by name, before anything is touched; and room for images."""
+"""Tests that a dump that is not possible is refused with its reason before it changes anything, and of the space for images."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 
 @pytest.mark.merge
 def test_open_connections_need_a_newer_criu() -> None:
-    # A process of its own: other tests leave in this one what no CRIU can dump.
+    # A separate process: other tests may leave in this one things that no CRIU can dump.
     with subprocess.Popen(
         [sys.executable, "-c", CONNECTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -1,4 +1,4 @@
-"""Where images lie: in memory while there is room in the budget, else on the disk."""
+"""Tests of the folder of an image: in memory while the budget has space, else on the disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEGABYTE = 1_000_000
 
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A memory with 10 MB free."""
+    """A folder that stands for a file system in memory, with 10 MB free."""
     folder = tmp_path / "memory"
     folder.mkdir()
     (tmp_path / "disk").mkdir()
@@ -37,10 +37,10 @@ def places(rooms: ImageFolders, size: int) -> list[str]:
     ("budget", "held", "size", "expected"),
     [
         (100 * MEGABYTE, 0, 8 * MEGABYTE, ["memory", "disk"]),
-        # A tenth more than expected would not fit.
+        # A reserve of a tenth more than the expected size would not fit.
         (100 * MEGABYTE, 0, 9 * MEGABYTE, ["disk"]),
         (6 * MEGABYTE, 0, 8 * MEGABYTE, ["disk"]),
-        # What others hold of the budget.
+        # Other images use a part of the budget.
         (9 * MEGABYTE, 3 * MEGABYTE, 5 * MEGABYTE, ["memory", "disk"]),
         (9 * MEGABYTE, 4 * MEGABYTE, 5 * MEGABYTE, ["disk"]),
         (0, 0, 1, ["disk"]),

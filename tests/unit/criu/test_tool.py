@@ -1,4 +1,4 @@
-"""Which CRIU is used, and what is made of what it says."""
+"""Tests of the choice of the CRIU executable, and of the interpretation of its version and errors."""
 
 from __future__ import annotations
 

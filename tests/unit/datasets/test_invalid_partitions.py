@@ -1,4 +1,4 @@
-"""What is no partition, and manifests that are damaged."""
+"""Tests of the errors for files that are not partitions, and for damaged manifests."""
 
 from __future__ import annotations
 

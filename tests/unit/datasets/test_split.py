@@ -1,4 +1,4 @@
-"""Partitions: each example in exactly one, the same for the same seed, as large as asked."""
+"""Tests of `split`: each example is in exactly one partition, equal seeds give equal partitions, and sizes are as requested."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_npz_is_cut_with_all_its_arrays_in_step(npz: Path, tmp_path: Path) ->
     assert read_manifest((tmp_path / "out" / FILE).read_text(), "here") == made
     assert manifest_at(f"file://{tmp_path}/out/") == made
     again = split(npz, tmp_path / "again", SplitPlan(3, 7, (1.0, 1.0, 2.0), 0.2, 2))
-    assert again == made  # Also their hashes.
+    assert again == made  # equal hashes, too
     assert split(npz, tmp_path / "other", SplitPlan(3, 8, (1.0, 1.0, 2.0), 0.2, 2)) != made
     with pytest.raises(AlreadyExists, match="it holds eval-0"):
         split(npz, tmp_path / "out", SplitPlan(2))

@@ -1,4 +1,4 @@
-"""The loader of the Fashion-MNIST example: what it reads, and what it says when there is nothing to read."""
+"""Tests of the loader of the Fashion-MNIST example: the files that it reads, and its error when they are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tuners of examples/tuners, against what they must ask for by hand: a study answers from a table."""
+"""Tests of the tuners of examples/tuners: their requests to a study that answers from a table, against requests computed by hand."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _as_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tuner(name: str) -> Any:
-    """A module of the folder."""
+    """Import a module of the folder examples/tuners."""
     found = import_module(name)
     assert Path(str(found.__file__)).parent == FOLDER
     return found
 
 
 class Table(AsyncStudy):
-    """Answers at once, from a function of the configuration's name and the position; notes what it was asked."""
+    """Simulates a study: answers at once from a function of the configuration's name and the position; records requests in `asked`."""
 
     def __init__(self, value: Callable[[str, int], float], mode: Literal["max", "min"] = "max") -> None:
         super().__init__("127.0.0.1:1")
@@ -68,7 +68,7 @@ def named(names: str) -> list[dict[str, str]]:
 
 
 async def test_sha_keeps_the_best_third_of_each_rung() -> None:
-    # At 1 the best three are i, h, g; at 3 the order has turned.
+    # At position 1 the best three are i, h and g; at 3 the order is reversed.
     study = Table(lambda name, at: ord(name) if at < 3 else -ord(name))
     best = await tuner("sha").sha(study, named("abcdefghi"), least=1, most=9)
     assert study.asked == [*((name, 1) for name in "abcdefghi"), ("i", 3), ("h", 3), ("g", 3), ("g", 9)]
@@ -78,7 +78,7 @@ async def test_sha_keeps_the_best_third_of_each_rung() -> None:
 async def test_sha_rounds_down_and_stops_where_nobody_is_left_or_most_is_reached() -> None:
     study = Table(lambda name, at: ord(name), "min")
     await tuner("sha").sha(study, named("abcdefg"), least=2, most=20)
-    assert study.asked[7:] == [("a", 6), ("b", 6)]  # 7 // 3 is 2, and 2 // 3 is none.
+    assert study.asked[7:] == [("a", 6), ("b", 6)]  # 7 // 3 is 2; 2 // 3 is 0
     study.asked.clear()
     await tuner("sha").sha(study, named("abcd"), least=1, most=5, eta=2)
     assert [position for _, position in study.asked] == [1, 1, 1, 1, 2, 2, 4]
@@ -94,8 +94,7 @@ def test_hyperbands_brackets_are_those_of_its_papers_table() -> None:
 async def test_asha_promotes_at_once_who_is_among_the_best_of_those_there_are() -> None:
     study = Table(lambda name, at: ord(name), "min")
     best = await tuner("asha").asha(study, named("dcba"), least=1, most=4, eta=2, width=1)
-    # Of (d, c) one goes on: c. Of (d, c, b) one: b, and at 2 of (c, b) one, b again. Of four two: b and a, and at 2 of three
-    # (c, b, a) one, a.
+    # Rung 1: of (d, c) c is promoted; of (d, c, b) b; of all four b and a. Rung 2: of (c, b) b is promoted; of (c, b, a) a.
     expected = [("d", 1), ("c", 1), ("c", 2), ("b", 1), ("b", 2), ("b", 4), ("a", 1), ("a", 2), ("a", 4)]
     assert study.asked == expected
     assert (best.configuration["name"], best.position) == ("a", 4)
@@ -104,7 +103,7 @@ async def test_asha_promotes_at_once_who_is_among_the_best_of_those_there_are() 
 async def test_median_ends_who_never_was_as_good_as_the_others_were_on_average() -> None:
     study = Table(lambda name, at: {"a": at, "b": 0.0, "c": 10.0 if at == 1 else 0.0}[name])
     best = await tuner("median").by_median(study, named("abc"), most=4, every=2, width=1)
-    # a averages 1.5 by 2; b's best, 0, is worse. c's best, 10, is not worse than the median of a's and b's averages.
+    # The average of a up to 2 is 1.5; b's best, 0, is worse. c's best, 10, is not worse than the median of a's and b's averages.
     assert study.asked == [("a", 2), ("a", 4), ("b", 2), ("c", 2), ("c", 4)]
     assert best.configuration["name"] == "a"
 
@@ -118,5 +117,5 @@ async def test_copies_of_pbt_begin_as_their_parents() -> None:
     parent = pbt.with_lr(study.space.sample(random.Random(0)), 0, 0.5)
     child = pbt.with_lr(parent, 2, 9.0)
     assert parent["lr"]["sequence"]["multi_step"]["values"] == [0.5] * 4
-    assert child["lr"]["sequence"]["multi_step"]["values"] == [0.5, 0.5, 4.0, 4.0]  # Within its space.
+    assert child["lr"]["sequence"]["multi_step"]["values"] == [0.5, 0.5, 4.0, 4.0]  # clipped to its space
     assert not study.space.problems(child)

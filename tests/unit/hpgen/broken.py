@@ -1,4 +1,4 @@
-"""Generators that break their promises, each in one way."""
+"""Generators for the conformance suite's own tests: each one breaks the generator contract in one way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopyard_hpgen.generators.random import RandomGenerator
 
 
 class Wrapped(Generator):
-    """A random search to break."""
+    """Proposes random configurations; a subclass breaks one part of the contract."""
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
         super().__init__(space, seed, **parameters)
@@ -72,7 +72,7 @@ class SharesState(Wrapped):
 
 
 class HandsOutItsMemory(Wrapped):
-    """Proposes the same dict again and again, whatever was done to it."""
+    """Returns the same dict object again and again, so that a caller's changes appear in later proposals."""
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
         if ordinal == 0:
@@ -87,7 +87,7 @@ class OverstatesItsSize(Wrapped):
 
 
 class LearnsInSecret(Wrapped):
-    """Claims that reports play no part, and lets them."""
+    """Declares that the order of reports does not matter, but uses the last report."""
 
     report_order_matters: ClassVar[bool] = False
 
@@ -108,7 +108,7 @@ class StumblesOverNan(Wrapped):
 
 
 class ReadsInSecret(LearnsInSecret):
-    """Claims that it reads nothing, and does."""
+    """Declares that it reads no reports, but uses them."""
 
     @property
     def reads(self) -> Reads:

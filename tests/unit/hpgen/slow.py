@@ -1,4 +1,4 @@
-"""A generator that takes its time, as long as the test wants."""
+"""Generators that do not return, for the tests of time limits."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ class Slow(Wrapped):
 
 
 class Hangs(Wrapped):
-    """Takes for ever over the second job, in Python, or over a final result, outside."""
+    """Does not return from the second `create` (in Python code) or from `report_final` (in a lock) until `behaves` is set."""
 
     behaves = threading.Event()
 
@@ -35,14 +35,14 @@ class Hangs(Wrapped):
 
 
 class Leaves(Wrapped):
-    """Ends the process, if it may."""
+    """Tries to end the process in `create`."""
 
     def create(self, job: str, ordinal: int) -> Configuration | None:
         sys.exit("enough")
 
 
 class Unmakeable(Wrapped):
-    """Takes for ever to be made."""
+    """Does not return from its constructor until `Hangs.behaves` is set."""
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
         Hangs.behaves.wait()

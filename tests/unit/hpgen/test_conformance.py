@@ -1,4 +1,4 @@
-"""The conformance suite passes the built-in generators and rejects broken ones."""
+"""Tests that the conformance suite passes the built-in generators and rejects broken ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestSobol(GeneratorConformance):
 
 @pytest.mark.quick
 class TestUnbroken(GeneratorConformance):
-    """What the broken ones are made from is sound."""
+    """The conformance suite on the base class of the broken generators, which breaks nothing."""
 
     @pytest.fixture
     def make_generator(self) -> MakeGenerator:

@@ -1,4 +1,4 @@
-"""Between the wire and the domain."""
+"""Tests of the conversion between wire messages and the generators' types."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def test_a_job_ends_in_one_of_three_ways() -> None:
     with pytest.raises(InvalidInput, match="job a: outcome: needs COMPLETED, TERMINATED or FAILED, found RUNNING"):
         result_from_proto(told)
     told.outcome = common_pb2.JOB_STATE_UNSPECIFIED
-    assert result_from_proto(told) == Result({})  # As an older scheduler says it.
+    assert result_from_proto(told) == Result({})  # an older scheduler sends no outcome
 
 
 def test_exhaustion_is_told_from_an_empty_configuration() -> None:

@@ -1,4 +1,4 @@
-"""The generator in the documentation, and its test, are what they say."""
+"""Tests that the generator in the documentation and its test work."""
 
 from __future__ import annotations
 

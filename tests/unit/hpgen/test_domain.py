@@ -1,4 +1,4 @@
-"""One experiment's generator: idempotent calls, recovery, broken promises."""
+"""Tests of the generator of one experiment: idempotent calls, recovery, and broken contracts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.quick
 
 
 class Recorder(Generator):
-    """Proposes by what it was told, and writes down every call."""
+    """Records every call; each proposal depends on the number of calls so far."""
 
     def __init__(self, *args: Any, **parameters: Any) -> None:
         super().__init__(*args, **parameters)

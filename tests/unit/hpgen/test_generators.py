@@ -1,4 +1,4 @@
-"""Random and grid search."""
+"""Tests of random and grid search."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_random_search_exhausts_a_finite_space(seed: int) -> None:
 
 @pytest.mark.merge
 def test_random_search_finds_what_is_hardly_ever_drawn() -> None:
-    # A draw is 1 or 2 with probability one half and more; the last few of 3000 would take very long to draw.
+    # At least half of all draws are 1 or 2, so the last few of the 3000 values would take very long to draw.
     space = Space.from_dict({"n": {"logint": [1, 3000], "count": 2}})
     found = proposals(RandomGenerator(space, 1), 3001)
     assert found[-1] is None

@@ -1,4 +1,4 @@
-"""Many experiments in one service."""
+"""Tests of the host of generators: many experiments in one service."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ LIMIT = scaled(0.3)
 
 @pytest.fixture
 async def brief() -> AsyncIterator[GeneratorHost]:
-    """Gives generators little time."""
+    """A generator host with a short time limit for calls."""
     Hangs.behaves.clear()
     made = GeneratorHost(seconds=LIMIT)
     yield made
@@ -171,7 +171,7 @@ async def test_a_generator_that_hangs_is_given_up_and_says_so(brief: GeneratorHo
     await asyncio.sleep(0)
     assert await brief.create_job("quick", "a") == first
     reason = rf"the generator .*:Hangs violated the generator contract: create\('b'\) took longer than {LIMIT:g} s"
-    for call in hanging:  # The one that waited behind it too.
+    for call in hanging:  # also the one that waited for the first one
         with pytest.raises(GeneratorFailed, match=reason):
             await call
     with pytest.raises(GeneratorFailed, match=reason):

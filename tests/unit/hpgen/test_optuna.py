@@ -1,4 +1,4 @@
-"""What Optuna's samplers are told, and what they make of it."""
+"""Tests of what Optuna's samplers receive, and of what they propose."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_ends_are_told_as_what_they_are() -> None:
     generator = TpeGenerator(SPACE, 1)
     generator.metric = ObjectiveMetric("accuracy", "max")
     made(generator, *"abcdefg")
-    generator.report_final("f", Result({}))  # Nothing finite, and nobody was worse yet.
+    # No finite value, and no earlier job to take the worst value from.
+    generator.report_final("f", Result({}))
     generator.report_final("a", Result({"accuracy": 0.5}, position=9))
     generator.report("b", 1, {"accuracy": 0.25})
     generator.report("b", 2, {"accuracy": math.nan})
@@ -63,7 +64,8 @@ def test_ends_are_told_as_what_they_are() -> None:
         (TrialState.PRUNED, math.inf, {1: -0.25, 2: math.inf}),
         (TrialState.PRUNED, -0.75, {4: -0.75}),
         (TrialState.FAIL, None, {}),
-        (TrialState.COMPLETE, -0.25, {}),  # The worst of those that could be compared.
+        # The worst value of the jobs that could be compared.
+        (TrialState.COMPLETE, -0.25, {}),
         (TrialState.FAIL, None, {}),
         (TrialState.PRUNED, None, {}),
     ]
@@ -125,7 +127,7 @@ def bowl(configuration: Mapping[str, object]) -> float:
 
 
 def best(generator: Generator, jobs: int) -> float:
-    """The least of a quadratic, with four jobs under way at a time."""
+    """Return the least loss on a quadratic function that a search finds, with four jobs in progress at a time."""
     generator.metric = ObjectiveMetric("loss", "min")
     found = list[tuple[str, float]]()
     for ordinal in range(jobs):

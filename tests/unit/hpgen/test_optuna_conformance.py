@@ -1,4 +1,4 @@
-"""The conformance suite passes Optuna's samplers."""
+"""The conformance suite on Optuna's samplers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestTpe(GeneratorConformance):
 
 @pytest.mark.nightly
 class TestTpeWithAShortHistory(GeneratorConformance):
-    """The study is begun anew on the way."""
+    """The conformance suite on TPE with a history so short that the generator starts a new study several times."""
 
     spaces: ClassVar[Sequence[Space]] = (NESTED,)
     job_count: ClassVar[int] = 90

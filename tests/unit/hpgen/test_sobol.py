@@ -1,4 +1,4 @@
-"""Sobol points."""
+"""Tests of the Sobol generator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def proposals(space: Space, count: int, seed: int = 1) -> list[dict[str, object]
 
 
 def test_the_points_below_are_those_of_the_textbook() -> None:
-    # The first eight of Joe and Kuo's sequence in two dimensions, in the Gray-code order of Antonov and Saleev.
+    # The first eight points of Joe and Kuo's sequence in two dimensions, in the Gray-code order of Antonov and Saleev.
     points = qmc.Sobol(2, scramble=False, bits=30).random(8).tolist()
     assert points == [
         [0.0, 0.0],
@@ -40,7 +40,7 @@ def test_the_points_below_are_those_of_the_textbook() -> None:
 
 
 def test_scrambling_keeps_every_binary_box() -> None:
-    # Coordinates that share their first bits share them after scrambling, and those that do not, do not.
+    # Scrambled coordinates share exactly as many first bits as the original ones.
     key = b"a key"
     cells = range(0, 1 << 30, 1 << 25)  # 32 cells
     for bits in range(1, 6):
@@ -50,7 +50,7 @@ def test_scrambling_keeps_every_binary_box() -> None:
 
 
 def test_values_by_hand() -> None:
-    # Pinned: another version must give the same, or recorded experiments cannot go on.
+    # Pinned: other values would break the recovery of recorded experiments.
     assert [(round(float(p["x"]), 9), round(float(p["y"]), 9)) for p in proposals(SQUARE, 4)] == PINNED  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Work on threads that can be given up."""
+"""Tests of work on threads that can be abandoned after a time limit."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_work_that_is_done_cannot_be_given_up(threads: Threads) -> None:
 
 
 async def test_each_step_has_its_time(threads: Threads) -> None:
-    """Work in many steps may take longer than one step may; the step at which it hangs is asked about."""
+    """Check that the limit applies to each step of the work, and that `stop` is asked about the step that exceeds it."""
     gates = [threading.Event() for _ in range(4)]
     at = [object() for _ in gates]
     step = 0
@@ -135,7 +135,8 @@ async def test_each_step_has_its_time(threads: Threads) -> None:
     def stop(doing: object) -> bool:
         asked.append(doing)
         index = at.index(doing)
-        gates[index].set()  # It was just about to end.
+        # Let the step end: it was only slow.
+        gates[index].set()
         return False
 
     work = threads.start(steps)

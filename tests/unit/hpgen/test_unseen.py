@@ -1,4 +1,4 @@
-"""What was proposed is noted, whichever way it was found."""
+"""Tests that each proposed configuration is recorded, whether it was drawn or listed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _THREE = Space.from_dict({"x": {"choice": [1, 2, 3]}})
 def test_what_comes_from_the_rest_is_not_new_to_anybody_else() -> None:
     unseen = UnproposedConfigurations(_THREE, seed=1)
     unseen.add({"x": 1})
-    found = unseen.first(1, _known)  # Drawing is hopeless: from here on what is left is listed.
+    # Each draw is a known configuration, so the remaining ones are listed.
+    found = unseen.first(1, _known)
     assert found in ({"x": 2}, {"x": 3})
     assert not unseen.add(found)
 

@@ -1,8 +1,8 @@
-"""One rank of a gang that trains one pass over two partitions, for the test of what it learns.
+"""One rank of a gang that trains one pass over two partitions; the test compares the result with one process.
 
     python -m tests.unit.model_hopper.gang_ranks FOLDER RANK PORT
 
-trains from the snapshot `before` in the folder on `part{RANK}.npz`; rank 0 saves `after` and `report.json`.
+Each rank trains from the snapshot `before` in the folder on `part{RANK}.npz`; rank 0 saves `after` and `report.json`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def model_fn(config: Mapping[str, Any]) -> tuple[nn.Module, torch.optim.Optimize
 
 
 def learn(model: nn.Module, optimizer: torch.optim.Optimizer, x: Any, y: Any) -> float:
-    """One step; gradients are clipped, so that it matters of what batch they are."""
+    """Make one optimizer step and return the loss. Gradients are clipped, so the result depends on which examples are in the batch."""
     optimizer.zero_grad()
     loss = nn.functional.cross_entropy(model(torch.as_tensor(x)), torch.as_tensor(y))
     loss.backward()  # type: ignore[no-untyped-call]
@@ -48,7 +48,8 @@ def learn(model: nn.Module, optimizer: torch.optim.Optimizer, x: Any, y: Any) ->
 def train_fn(data: Arrays, model: nn.Module, optimizer: Any, config: Mapping[str, Any]) -> dict[str, float]:
     for x, y in model_hopper.batches(data, SIZE, shuffle=False):
         learn(model, optimizer, x, y)
-    with torch.no_grad():  # Of the model that all ranks have now, on this one's partition.
+    # The accuracy of the common model on the partition of this rank.
+    with torch.no_grad():
         right = model(torch.as_tensor(data[0])).argmax(1) == torch.as_tensor(data[1])
     return {"accuracy": right.double().mean().item()}
 
@@ -69,7 +70,7 @@ def main(folder: Path, rank: int, port: str) -> None:
 
 
 def close(driver: TrainerDriver) -> None:
-    """Ends the run; its parallel model must be gone before the process group is, or that may wait for ever for its own thread."""
+    """End the run, and check that the parallel model is freed before the process group; otherwise it may wait for ever for a thread."""
     assert isinstance(driver.trainer, model_hopper.HoppingTrainer)
     parallel, leave = weakref.ref(driver.trainer._parallel), dist.destroy_process_group
     held: list[object] = []

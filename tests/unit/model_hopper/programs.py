@@ -1,4 +1,4 @@
-"""Programs written as Cerebro's functions."""
+"""Programs written as the functions of Cerebro, for the tests of model hopping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def input_fn(path: Path) -> Arrays:
 
 
 def partition(path: Path, examples: int, seed: int) -> Path:
-    """A file of two classes that a line parts."""
+    """Write a partition with examples of two linearly separable classes, and return its path."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(examples, 4)).astype(np.float32)
     np.savez(path, x=x, y=(x.sum(axis=1) > 0).astype(np.int64))
@@ -32,7 +32,7 @@ def partition(path: Path, examples: int, seed: int) -> Path:
 
 
 class Mean:
-    """A model that saves itself: a running mean."""
+    """A running mean: a model with its own methods to save and load it."""
 
     def __init__(self, rate: float) -> None:
         self.rate, self.value = rate, 0.0
@@ -71,7 +71,7 @@ def visit(
     mode: Any = "train",
     seed: int = 3,
 ) -> IterationReport:
-    """One training unit, or one evaluation, by a trainer of its own."""
+    """Train one unit, or evaluate once, in a new trainer from `snapshot`; write the new snapshot to `save`. Return the report."""
     driver = TrainerDriver(program, clock=Clock())
     driver.start(config, TrainerContext(seed=seed, scratch=scratch, inputs=part, mode=mode), snapshot=snapshot)
     report = driver.step()
@@ -84,7 +84,7 @@ def visit(
 def tour(
     program: type[model_hopper.HoppingTrainer], config: Mapping[str, Any], parts: list[Path], folder: Path
 ) -> list[IterationReport]:
-    """A unit on each partition in turn, each in a trainer of its own, as hops are."""
+    """Train one unit on each partition in turn as model hops do: each in a new trainer from the last snapshot. Return the reports."""
     snapshot, reports = None, []
     for number, part in enumerate(parts):
         save = folder / f"snapshot-{number}"

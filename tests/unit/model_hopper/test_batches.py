@@ -1,4 +1,4 @@
-"""The batches of a unit: each example once, alone and on a gang, and what a train_fn may not do there."""
+"""Tests of the batches of a unit: each example occurs once, on one slot and on a gang, and a train_fn must not use them otherwise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTS = st.lists(st.integers(1, 60), min_size=1, max_size=5)
 
 
 class Alone(Gang):
-    """One rank by itself: it knows how many examples the others have, and nobody answers."""
+    """Simulates one rank of a gang without the others: it knows their numbers of examples, and sums contain only its own values."""
 
     def __init__(self, rank: int, counts: Sequence[int]) -> None:
         self.rank, self.size, self._counts = rank, len(counts), counts
@@ -89,7 +89,8 @@ def test_ranks_have_as_many_batches_and_each_example_counts_once(counts: list[in
                 mine.append(batch.tolist())
         taken.append(list(zip(gang.shares, mine, strict=True)))
         assert sorted(number for share, batch in taken[-1] if share for number in batch) == list(range(count))
-        assert all(batch for _, batch in taken[-1])  # One without examples of its own has some that do not count.
+        # A rank without own examples in a batch gets some with weight 0.
+        assert all(batch for _, batch in taken[-1])
     assert len({len(batches) for batches in taken}) == 1
     for batch in zip(*taken, strict=True):
         assert sum(share for share, _ in batch) == pytest.approx(1.0)
@@ -126,7 +127,7 @@ def test_what_makes_no_batches_is_told(data: Any, size: int, error: type[Excepti
 
 
 def unit(gang: Alone, how: str) -> Iterator[None]:
-    """A train_fn, step by step."""
+    """Run a train_fn that misuses batches in the way `how`; it yields after each batch."""
     if how == "own batches":
         gang.called()
     for number, _ in enumerate(model_hopper.batches(np.arange(20), 4) if how != "nothing" else ()):

@@ -1,4 +1,4 @@
-"""The program in docs/hopping.md is one."""
+"""Test that the program in docs/hopping.md trains, hops and is evaluated."""
 
 from __future__ import annotations
 

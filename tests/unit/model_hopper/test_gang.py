@@ -1,4 +1,4 @@
-"""An epoch on a gang, each rank on its own partition: it is one training on batches of all of them."""
+"""Test that an epoch on a gang, each rank on its partition, equals one training on batches of all partitions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.unit.model_hopper.gang_ranks import CONFIG, PROGRAM, SIZE, learn, mod
 from tests.unit.model_hopper.programs import partition, visit
 from tests.unit.trainer.test_torch_gang import ROOT
 
-COUNTS = (41, 5)  # The second rank has none in some batches.
+COUNTS = (41, 5)  # the second rank has no examples in some batches
 
 
 def whole_batches(parts: list[Path]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The batches of both partitions together, each partition as evenly among them as can be; the short rest joins the last one."""
+    """Return the batches of both partitions together, with the partitions spread evenly; the last one contains a short rest, too."""
     data = [np.load(part) for part in parts]
     order = sorted(
         (Fraction(2 * number + 1, 2 * count), rank, number)

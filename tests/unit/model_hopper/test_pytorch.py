@@ -1,4 +1,4 @@
-"""PyTorch models that hop: the same bits as without hops, optimizers and schedulers included."""
+"""Tests that PyTorch models that hop have the same bits as without hops, optimizers and schedulers included."""
 
 from __future__ import annotations
 

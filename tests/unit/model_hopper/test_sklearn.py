@@ -1,4 +1,4 @@
-"""scikit-learn's estimators that hop: trained by `partial_fit`, saved without pickles."""
+"""Tests of scikit-learn estimators that hop: trained by `partial_fit`, saved without pickles."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_hops_train_as_one_estimator_that_stays(kind: str, parts: list[Path], tm
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_training_leaves_the_same_bytes(kind: str, parts: list[Path], tmp_path: Path) -> None:
-    """Addresses of objects and the time of day are not part of a model."""
+    """Check that a saved model does not contain addresses of objects or the time of day."""
     saved: list[list[bytes]] = []
     kept: list[object] = []
     for life in ("one", "other"):
@@ -78,7 +78,7 @@ def test_the_same_training_leaves_the_same_bytes(kind: str, parts: list[Path], t
             before = tmp_path / f"{life}-{number - 1}" if number else None
             visit(PROGRAM, {"kind": kind}, part, tmp_path, snapshot=before, save=tmp_path / f"{life}-{number}")
             files.append(tmp_path / f"{life}-{number}" / "state" / "model" / "model.skops")
-            kept += [bytearray(144) for _ in range(7 * (life == "one"))]  # So that others lie at other addresses.
+            kept += [bytearray(144) for _ in range(7 * (life == "one"))]  # so that addresses differ
         saved.append([file.read_bytes() for file in files])
         with zipfile.ZipFile(files[-1]) as archive:
             assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
@@ -86,7 +86,7 @@ def test_the_same_training_leaves_the_same_bytes(kind: str, parts: list[Path], t
 
 
 class Doubled:
-    """A callable of the user's own inside an estimator."""
+    """A callable of the user's code inside an estimator."""
 
     def __call__(self, x: Any) -> Any:
         return 2 * x

@@ -1,4 +1,4 @@
-"""Cerebro's functions as a trainer: a unit a position, the data kept, evaluations with their examples."""
+"""Tests of Cerebro's functions as a trainer: one unit per position, the data cache, and evaluations with example counts."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_what_is_no_function_is_refused() -> None:
 
 
 def seen(reshuffle: bool, folder: Path, part: Path, seed: int = 3) -> list[list[float]]:
-    """What `train_fn` gets in two units on one partition, first column only."""
+    """Return the first column of the data that `train_fn` receives in each of two units on one partition."""
     orders: list[list[float]] = []
 
     def train_fn(data: Arrays, model: Mean, optimizer: None, config: Mapping[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A store and an executor that a test scripts."""
+"""A store and an executor for the tests of the node agent; each test sets their behaviour."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hopyard_nodeagent.snapshots.transfers import packed_chunks
 
 
 class ScriptedStore(BlobClient):
-    """Keeps blobs in memory; raises `failures` first, waits at the gate while it is closed."""
+    """Simulates the store in memory. Calls wait until `gate` is open, then raise the errors in `failures` one by one, then succeed."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
@@ -59,7 +59,7 @@ class ScriptedStore(BlobClient):
 
 
 class ScriptedExecutor(Executor):
-    """Its one run says what the test lets its process say, and ends as the test lets it end."""
+    """Simulates the process of one run: `say` sends its messages, and the future `end` ends the run."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Future[Sink] = asyncio.get_running_loop().create_future()
@@ -70,5 +70,5 @@ class ScriptedExecutor(Executor):
         return await self.end
 
     async def say(self, request: application_pb2.AttachRequest) -> None:
-        """Let the process say something."""
+        """Send a message as the process of the run."""
         (await self.heard)(request)

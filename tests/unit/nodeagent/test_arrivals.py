@@ -1,4 +1,4 @@
-"""What is done beside something else ends with it, and a process always hears what became of its snapshot."""
+"""Tests of a snapshot's fetch during the start of its process: `beside` ends with its block, and the process receives the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 
 class Told(NodeRun):
-    """Keeps what its process is told."""
+    """A run that records the commands to its process in `told`."""
 
     def __init__(self) -> None:
         super().__init__(RunKey(StreamId("e"), "j", 1, 0), resource_manager_pb2.StartRun(), "n", clock=lambda: 0.0)
@@ -52,7 +52,7 @@ async def test_what_is_not_over_when_the_inside_ends_is_cancelled_and_waited_for
     [
         (NotFound("nobody has it"), SnapshotMissing),
         (Unavailable("it breaks"), Unavailable),
-        (RuntimeError(), RuntimeError),  # a bug, which has no words
+        (RuntimeError(), RuntimeError),  # a defect, without a message
     ],
 )
 async def test_the_process_hears_why_its_snapshot_does_not_come(error: Exception, rises: type[Exception]) -> None:

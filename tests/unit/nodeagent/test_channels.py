@@ -1,4 +1,4 @@
-"""The channel under everything a network does: nothing lost, nothing doubled, nothing out of order."""
+"""Tests of the channel between scheduler and agent: messages arrive once and in order, whatever the network does."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_acknowledgement_tells_what_arrived_by_it() -> None:
     assert outgoing.acknowledged(2) == [[1], [2]]
     assert outgoing.acknowledged(2) == []
     assert list(outgoing) == [[3], [4]]
-    assert outgoing.acknowledged(9) == [[3]]  # what was not sent cannot have arrived
+    assert outgoing.acknowledged(9) == [[3]]  # a message that was not sent cannot be acknowledged
 
 
 def test_reports_merge_into_reports_only_and_up_to_a_bound() -> None:
@@ -109,7 +109,7 @@ EVENTS = st.lists(
 @pytest.mark.merge
 @given(EVENTS)
 def test_nothing_is_lost_doubled_or_reordered(events: list[tuple[str, int]]) -> None:
-    """A receiver behind a network that drops, doubles and reorders gets exactly what was pushed, in order."""
+    """Check that a receiver behind a network that drops, doubles and reorders messages gets exactly the sent ones, in order."""
     outgoing: Outgoing[list[int]] = Outgoing(append)
     receiver = Incoming()
     pushed = 0
@@ -151,7 +151,7 @@ def test_nothing_is_lost_doubled_or_reordered(events: list[tuple[str, int]]) -> 
                 outgoing.acknowledged(sequence)
         assert received == list(range(1, len(received) + 1))
 
-    # One last session over a network that works.
+    # Then one last session over a network without faults.
     network.clear()
     outgoing.new_session()
     while send():

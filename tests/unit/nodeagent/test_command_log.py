@@ -1,4 +1,4 @@
-"""The record of the commands that agents of a node have carried out."""
+"""Tests of the log of the commands that agents of a node have executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deletions and equal bytes: a snapshot that was taken anew survives the deletion of the old one with the same hash."""
+"""Tests of deletions with equal hashes: a newly taken snapshot survives the deletion of an old one with the same hash."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TAKEN = application_pb2.AttachRequest(snapshot_taken=wire.SnapshotTaken(snapshot
 
 
 class Node:
-    """An agent's runs, snapshots and shipper, with one run; the test is its process and its scheduler."""
+    """An agent's runs, snapshots and uploader, with one run. The test acts as the process of the run and as the scheduler."""
 
     def __init__(self, folder: Path, background: Background, start: wire.StartRun | None = None) -> None:
         self.store = ScriptedStore()
@@ -59,19 +59,19 @@ class Node:
         return self.snapshots.path(SHA256)
 
     async def take(self) -> None:
-        """The process takes the snapshot and says so."""
+        """Write the snapshot and report it, as the process does."""
         self.file.write_bytes(DATA)
         await self.executor.say(TAKEN)
 
     async def next_message(self) -> wire.RunMessage:
-        """What the session would send next."""
+        """Wait for the next message of the run to the scheduler, and return it."""
         while (message := self.run.outgoing.take()) is None:
             self.changed.clear()
             await self.changed.wait()
         return self.run.numbered(message)
 
     async def idle(self) -> None:
-        """Let every task that can do something do it."""
+        """Run the event loop until no task can continue."""
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -124,14 +124,15 @@ async def test_a_copy_makes_no_room_before_the_store_has_it_for_all_that_took_it
         node.runs.acknowledged(KEY, 1)
         await node.idle()
         assert node.store.asked == 0
-        os.utime(node.file, (0, 0))  # Long unused.
-        node.store.blobs[SHA256] = DATA  # Another experiment's; it may be deleted there at any time.
+        os.utime(node.file, (0, 0))  # not used for a long time
+        # The store has the bytes for another experiment, which may delete them at any time.
+        node.store.blobs[SHA256] = DATA
         assert await node.snapshots.make_room(0) == ([], len(DATA))
         node.store.owned.add((SHA256, "another"))
         restarted = Snapshots(folder, node.store, SnapshotReferences(node.needs))
         await restarted.fetch(SHA256, [], "third")
         assert await restarted.make_room(0) == ([], len(DATA))
-        node.store.owned.add((SHA256, "e"))  # By an order.
+        node.store.owned.add((SHA256, "e"))  # uploaded by an order of the scheduler
         assert await restarted.make_room(0) == ([], len(DATA))
         node.store.owned.add((SHA256, "third"))
         assert await restarted.make_room(0) == ([SHA256], 0)
@@ -141,10 +142,10 @@ async def test_a_copy_makes_no_room_before_the_store_has_it_for_all_that_took_it
 
 async def test_a_deletion_does_not_touch_what_an_unacknowledged_message_names(node: Node) -> None:
     await node.take()
-    node.snapshots.forget([SHA256])  # the message waits to be sent
+    node.snapshots.forget([SHA256])  # the message is not sent yet
     assert node.file.is_file()
     await node.next_message()
-    node.snapshots.forget([SHA256])  # it was sent
+    node.snapshots.forget([SHA256])  # the message is sent, but not acknowledged
     assert node.file.is_file()
     assert node.snapshots.hashes() == [SHA256]
     node.runs.acknowledged(KEY, 1)
@@ -175,7 +176,7 @@ async def test_a_deletion_that_waits_for_a_user_does_not_take_what_was_taken_mea
 
 @pytest.mark.merge
 async def test_a_snapshot_that_nobody_needs_any_more_is_deleted_although_its_shipment_waits(node: Node) -> None:
-    """The scheduler asks once: what is spared now would lie here for ever."""
+    """Check this because the scheduler orders a deletion once: a snapshot that is kept now would stay for ever."""
     node.store.gate.clear()
     node.store.failures = [Unavailable("away")]
     await node.take()
@@ -206,7 +207,7 @@ async def test_a_snapshot_that_cannot_be_stored_is_given_up_with_a_word(node: No
 
 
 class EndedRunner(Runner):
-    """Ends its run at once, with a snapshot."""
+    """A runner whose run ends at once, with a snapshot."""
 
     def __init__(self) -> None:
         pass
@@ -219,7 +220,8 @@ async def test_a_deletion_between_the_last_save_and_the_word_of_it_touches_nothi
     run = NodeRun(KEY, wire.StartRun(), "n", clock=lambda: 0.0)
     assert not run.announcement_pending(SHA256)
     ended = await run.make(EndedRunner(), application_pb2.ApplicationStart(), lambda request: None)
-    assert run.announcement_pending(SHA256)  # scratch files are removed, the slot is freed
+    # The end is not reported yet, while scratch files are removed and the slot is freed.
+    assert run.announcement_pending(SHA256)
     run.end(ended)
     assert run.announcement_pending(SHA256)
     message = run.outgoing.take()

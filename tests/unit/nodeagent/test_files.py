@@ -1,4 +1,4 @@
-"""The agent's folders, logs and transfers."""
+"""Tests of the agent's folders, logs and transfers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_ids_never_lead_out_of_their_folder(
     folders.close()
     try:
         path = folders.job_log(experiment, job)
-    except UnicodeEncodeError:  # lone surrogates are no ids on the wire either
+    except UnicodeEncodeError:  # ids with lone surrogates cannot be sent on the wire either
         return
     assert path.parent.parent == folders.logs / "jobs"
     assert len(path.name) < 200
@@ -79,7 +79,7 @@ async def test_the_last_look_comes_after_the_end_is_known(tmp_path: Path) -> Non
     path = tmp_path / "log"
 
     def follow() -> bool:
-        path.write_bytes(b"last words")  # written just before the run ended
+        path.write_bytes(b"last words")  # just before the run ended
         return False
 
     assert [data async for _, data in log_reader.stream(path, 0, follow)] == [b"last words"]

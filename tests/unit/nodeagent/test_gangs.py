@@ -1,4 +1,4 @@
-"""How a rank finds its gang: what its agent asks that of rank 0, over real gRPC."""
+"""Tests of how the agent of a rank asks the agent of rank 0 for the place of its gang, over real gRPC."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND = RunKey(StreamId("e1"), "j1", 1, 1)
 
 
 class Leader(node_agent_pb2_grpc.NodeAgentServiceServicer):
-    """The agent of rank 0, which stands still in so many calls before it answers."""
+    """The agent of rank 0: the first `still` calls never return, later ones answer."""
 
     def __init__(self, still: int) -> None:
         self.still, self.calls = still, 0
@@ -35,7 +35,7 @@ class Leader(node_agent_pb2_grpc.NodeAgentServiceServicer):
 
 
 async def asked(leader: Leader, seconds: float) -> str:
-    """The secret that rank 1 gets."""
+    """Return the secret that rank 1 receives from rank 0 within a number of seconds."""
     server = Server("agent")
     server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, leader, servicer.SERVICE)
     address = await server.start()
@@ -52,7 +52,7 @@ async def test_an_agent_that_does_not_answer_is_asked_again(monkeypatch: pytest.
     monkeypatch.setattr(rendezvous, "_ANSWER_SECONDS", 0.1)
     leader = Leader(still=2)  # type: ignore[abstract]
     assert await asked(leader, HANG_SECONDS) == "0"
-    assert leader.calls >= 3  # A slow answer is asked for once more.
+    assert leader.calls >= 3  # a call without an answer is repeated
 
 
 async def test_one_that_never_answers_is_waited_for_no_longer_than_for_the_gang(

@@ -1,4 +1,4 @@
-"""What agents say of the hosts that they are on."""
+"""Tests of the kinds of hosts and slots that agents report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ H200 = "NVIDIA H200"
 
 
 def test_hosts_with_other_cpus_are_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Python itself runs `uname`, once in a process.
+    # Python itself calls `uname`, once in a process, so the test replaces the result.
     monkeypatch.setattr(platform, "processor", lambda: "RISC-V")
     listed = tmp_path / "cpuinfo"
     listed.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7763\nprocessor\t: 1\nmodel name\t: AMD EPYC 7763\n")

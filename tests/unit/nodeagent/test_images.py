@@ -1,4 +1,4 @@
-"""Which runs are made so that their processes can be dumped."""
+"""Tests of the choice of the runs that are started so that their processes can be dumped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOME = "home-of-no-agent"
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Each look for a CRIU, which is there unless it is called "none"."""
+    """Replaces the check of CRIU, which succeeds unless the executable is named "none". Provides the names of all checks."""
     monkeypatch.setattr(process_images, "MEMORY", tmp_path)
     found: list[str] = []
 
@@ -55,10 +55,10 @@ def start(
     [
         (start("python", "train.py"), False, True),
         (start("/opt/net/bin/python3.12", "train.py"), False, True),
-        # What is no Python may speak to its agent by gRPC.
+        # A program that is not Python may use gRPC itself for its agent.
         (start("./train"), False, False),
         (start("torchrun", "train.py"), False, False),
-        # It gives checkpoints.
+        # The job already has a checkpoint of its program.
         (start("python", "train.py", snapshot="framework"), False, False),
         (start("python", "train.py", snapshot="criu"), True, True),
         (start("python", "train.py"), True, False),

@@ -1,4 +1,4 @@
-"""Snapshots that lie in memory still: on their way to the disk, left behind by an agent that was killed, and deleted meanwhile."""
+"""Tests of snapshots that are in memory and move to the disk: after an agent was killed, and when they are deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "a" * 64
 
 @pytest.fixture
 def linked(tmp_path: Path) -> Path:
-    """A snapshot in memory, as its name in the folder."""
+    """A snapshot in memory, as the link in the snapshot folder."""
     (tmp_path / "memory").mkdir()
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "memory" / "packed").write_bytes(b"images")
@@ -34,7 +34,7 @@ def on_disk(path: Path) -> bool:
 
 
 def moved(linked: Path, meanwhile: Callable[[InMemory], object] = lambda home: None) -> None:
-    """Bring it to the disk; `meanwhile` happens when that has begun."""
+    """Move the snapshot to the disk, and call `meanwhile` when the move has begun."""
 
     async def move() -> None:
         home = InMemory(linked.parent.parent / "memory")
@@ -47,7 +47,8 @@ def moved(linked: Path, meanwhile: Callable[[InMemory], object] = lambda home: N
 
 
 def test_it_follows_to_the_disk_with_its_mark(linked: Path) -> None:
-    moved(linked, lambda home: linked.chmod(0o444))  # It is the only copy that there is.
+    # The mode marks the snapshot as the only copy.
+    moved(linked, lambda home: linked.chmod(0o444))
     assert on_disk(linked)
     assert stat.S_IMODE(linked.stat().st_mode) == 0o444
     moved(linked)

@@ -1,4 +1,4 @@
-"""Processes that an earlier agent left are ended, and nobody else's."""
+"""Tests that processes of an earlier agent are ended, and no other processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_process_that_was_left_is_ended_with_its_session(tmp_path: Path) -> No
 
 
 def test_it_is_over_when_what_was_left_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that was killed may take a while, and has the memory of its GPU until then."""
+    """Check that the end waits for the killed process: until it is gone, it has the memory of its GPU."""
     left = sleeper()
     OrphanRegistry(tmp_path).note(left.pid)
     dying = threading.Timer(0.2, os.kill, (left.pid, signal.SIGKILL))
@@ -81,7 +81,7 @@ def test_a_process_whose_agent_died_before_it_knew_its_number_is_ended(tmp_path:
     try:
         assert (left.stdout.readline(), other.stdout.readline()) == (b"up\n", b"up\n")
         killed = OrphanRegistry(tmp_path).starting("mine")
-        killed.__enter__()  # And no more of that agent.
+        killed.__enter__()  # the agent dies before it leaves the context
         assert "mine" not in str(list(tmp_path.iterdir()))
         OrphanRegistry(tmp_path).end_all()
         assert left.wait(HANG_SECONDS) == -9

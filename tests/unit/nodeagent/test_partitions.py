@@ -1,4 +1,4 @@
-"""Partitions on a node: read once, read again when they change, got by URL within a budget, refused when they are others."""
+"""Tests of partitions on a node: read once, again after changes, fetched by URL within a budget, and refused with other content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sha256(data: bytes) -> str:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is read."""
+    """The paths that the inspector has read."""
     found: list[Path] = []
 
     def counted(path: Path, give_up: object = None) -> Content:
@@ -126,7 +126,7 @@ async def test_what_changes_while_it_is_read_is_not_believed(tmp_path: Path, mon
 
 
 def served(folder: Path, name: str, data: bytes) -> tuple[str, str, int]:
-    """URL, hash and size of an object."""
+    """Write an object to a folder. Return its URL, hash and size in bytes."""
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(data)
     return f"file://{folder}/{name}", sha256(data), len(data)
@@ -186,7 +186,7 @@ def _made(folder: Path) -> Path:
 
 
 class Node:
-    """A node's partitions, and what it says."""
+    """The partitions of a node; `said` contains its answers to the scheduler."""
 
     def __init__(self, folder: Path, background: Background) -> None:
         self.said: list[wire.NodeAnswer] = []
@@ -199,7 +199,7 @@ class Node:
         self.heard.set()
 
     async def ask(self, *wanted: PathQuery) -> list[PathAnswer]:
-        """What it answers to a question."""
+        """Ask the node for the state of partitions, and return its answers."""
         self.heard.clear()
         self.partitions.ask(wire.NodeQuestion(ticket="t", kind="inspect", payload_json=question(wanted)))
         await self.heard.wait()

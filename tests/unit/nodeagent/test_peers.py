@@ -1,4 +1,4 @@
-"""What is sent when a snapshot hops."""
+"""Tests of the transfer of snapshots between nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def accepted(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
-    """Connections that this process has accepted."""
+    """The connections that this process has accepted."""
     found: list[socket.socket] = []
     accept = socket.socket.accept
 
@@ -93,7 +93,7 @@ async def test_what_is_not_here_is_said_to_be_not_here(tmp_path: Path) -> None:
 
 
 class Taking:
-    """Takes contents into a folder."""
+    """The receiver of a snapshot: writes it to a folder."""
 
     def __init__(self, threads: ThreadPoolExecutor, snapshot: Path, target: Path) -> None:
         target.mkdir()
@@ -179,7 +179,7 @@ async def test_a_transfer_that_is_cancelled_writes_no_more(
             with pytest.raises(asyncio.CancelledError):
                 await transfer
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # Nobody listens there, nor is anybody else given the port.
+        held.bind(("127.0.0.1", 0))  # bound, but not listening: no other process gets the port
         with pytest.raises(Unreachable, match="cannot be reached"):
             await taking.take(held.getsockname()[1], bytes(32))
 
@@ -188,7 +188,7 @@ async def test_a_transfer_that_is_cancelled_writes_no_more(
 async def test_every_accepted_connection_is_closed_when_the_outlet_stops(
     outlet: BulkSender, accepted: list[socket.socket], turns: int
 ) -> None:
-    """The outlet stops so many turns of the event loop after a caller has connected: before, while and after it accepts."""
+    """Stop the outlet after a number of turns of the event loop: before, while and after it accepts the caller's connection."""
     with socket.create_connection(("127.0.0.1", outlet.port)):
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -203,7 +203,7 @@ async def test_connections_that_wait_for_a_thread_are_closed_when_the_outlet_sto
     outlet: BulkSender, accepted: list[socket.socket]
 ) -> None:
     with ExitStack() as callers:
-        for _ in range(8 + 3):  # No caller shows a ticket, so that the first eight take all threads.
+        for _ in range(8 + 3):  # without tickets, the first eight callers use all threads
             callers.enter_context(socket.create_connection(("127.0.0.1", outlet.port)))
         while len(accepted) < 8 + 3:  # noqa: ASYNC110 (the event loop accepts them)
             await asyncio.sleep(0)
@@ -235,7 +235,7 @@ async def test_the_outlet_accepts_again_after_it_could_not(
 
 
 class Gated:
-    """A connection to nowhere, which `connect` returns when the test opens the gate."""
+    """Replaces `socket.create_connection`: it returns one end of a socket pair when the test opens the gate."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.near, self.far = socket.socketpair()
@@ -249,7 +249,7 @@ class Gated:
 
 
 class Silent:
-    """Writes nothing; the first call returns when the test opens the gate."""
+    """A writer whose `write` returns when the test opens the gate."""
 
     def __init__(self) -> None:
         self.begun, self.gate = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""The questions of a scheduler and the processes that answer them, without any process."""
+"""Tests of the predictions on a node: questions of the scheduler and processes that answer them, which are simulated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 class Process:
-    """Answers when the test says so."""
+    """Simulates a process with a predictor; the test sets the result of its future `answer`."""
 
     def __init__(self, key: PredictorKey) -> None:
         self.key = key
@@ -42,7 +42,7 @@ class Process:
 
 
 class Node:
-    """The predictions of a node with so many processes."""
+    """The predictions of a node with a number of processes and a clock of the test."""
 
     def __init__(self, background: Background, processes: int = 1) -> None:
         self.now = 0.0
@@ -87,7 +87,7 @@ class Node:
 
 
 async def settled() -> None:
-    """Lets everybody do what there is to do now."""
+    """Run the event loop until no task can continue."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -145,7 +145,7 @@ async def test_an_answer_is_given_again_and_not_made_again(background: Backgroun
     await node.ask("1")
     assert node.asked == [["1"]]
     assert [answer.ticket for answer in node.said] == ["1", "1"]
-    node.predictions.withdraw("1")  # nobody will ask again
+    node.predictions.withdraw("1")  # no later question repeats it
     await node.ask("1")
     assert node.asked == [["1", "1"]]
 
@@ -234,7 +234,7 @@ async def test_a_stop_ends_all(background: Background) -> None:
 
 
 class Looked:
-    """A process as the system shows it."""
+    """The CPU time and state of a process as the operating system reports them; the test sets both and the clock."""
 
     def __init__(self) -> None:
         self.now = self.used = 0.0

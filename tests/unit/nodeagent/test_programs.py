@@ -1,4 +1,4 @@
-"""How a training process is started."""
+"""Tests of the start of a training process: its command, environment and code."""
 
 from __future__ import annotations
 

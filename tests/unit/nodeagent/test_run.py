@@ -1,4 +1,4 @@
-"""What a run passes on of what its process says."""
+"""Tests of a run on a node: what it accepts from its process, and what it sends to the scheduler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USER_CODE = (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_COD
 
 @pytest.fixture
 async def run() -> AsyncIterator[NodeRun]:
-    """A run whose process is there."""
+    """A run with a process that does not end by itself."""
     made = NodeRun(RunKey(StreamId("e"), "j", 1, 0), resource_manager_pb2.StartRun(), "a", clock=lambda: 1.0)
 
     async def process() -> None:
@@ -35,7 +35,7 @@ async def run() -> AsyncIterator[NodeRun]:
 
 
 async def failed(run: NodeRun) -> str:
-    """What is said of a run that has failed, and whose process was ended for that."""
+    """Wait until the run has failed by a fault of the user's code and its process was ended. Return the message of the failure."""
     assert run.task is not None
     await asyncio.wait([run.task])
     assert run.killed is not None
@@ -102,7 +102,7 @@ async def test_an_end_that_no_scheduler_can_take_is_a_failure(run: NodeRun, ende
 
 
 class Deaf(Runner):
-    """A process that hears nothing but its start before it has trained to the end of it."""
+    """Simulates a process that trains to the end of its start before it receives any command."""
 
     def __init__(self) -> None:
         self.began: wire.ApplicationStart | None = None
@@ -119,7 +119,7 @@ class Deaf(Runner):
 
 
 def told_before(run: NodeRun) -> list[wire.AttachResponse]:
-    """Commands that come before there is a process: two amendments, one that is too late, and a decision."""
+    """Send commands before the process exists: two amendments, a third one that is too late, and a decision. Return them."""
     decide = wire.AttachResponse(decide=resource_manager_pb2.DecideRun(decision=resource_manager_pb2.DECISION_SUSPEND))
     amend = [
         wire.AttachResponse(amend=resource_manager_pb2.AmendRun(ticket=ticket, until=until, snapshot_at=points))

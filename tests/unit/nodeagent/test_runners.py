@@ -1,4 +1,4 @@
-"""How a training process ended, also when its agent hears of that late."""
+"""Tests of the exit code and end of a training process, also when the agent learns of its end late."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hopyard_nodeagent.runs.training_process import Runner, RunnerDied
 
 
 class Ended:
-    """A process that has ended with an exit code, or ends when it is killed; the agent hears of that when it kills it."""
+    """A process that has ended with an exit code, which its agent learns only when it kills the process group."""
 
     pid = 1 << 22
-    """More than the number of any process."""
+    """Larger than any number of a process."""
 
     def __init__(self, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.returncode: int | None = None
@@ -41,7 +41,7 @@ class Ended:
 
 
 async def hanging_up(runner: Runner) -> None:
-    """Attach a process, whose connection then ends."""
+    """Attach a process to the runner; its connection then ends."""
 
     async def requests() -> AsyncIterator[wire.AttachRequest]:
         yield wire.AttachRequest(hello=wire.AttachHello())

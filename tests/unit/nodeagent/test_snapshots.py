@@ -1,4 +1,4 @@
-"""The snapshot folder and the shipping of snapshots, with a store that a test scripts."""
+"""Tests of the snapshot folder and of uploads, with a scripted store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = RunKey(StreamId("e"), "j", 1, 0)
 
 
 class Node:
-    """A snapshot folder with a shipper."""
+    """A snapshot folder with an uploader."""
 
     def __init__(self, folder: Path) -> None:
         self.store = ScriptedStore()
@@ -51,7 +51,7 @@ class Node:
 
 @pytest.fixture
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    # What is used in a test is used just now, however long that takes.
+    # A snapshot that a test uses counts as just used, however long the test takes.
     monkeypatch.setattr(disk, "SETTLE_SECONDS", HANG_SECONDS)
     return Node(tmp_path)
 
@@ -161,7 +161,7 @@ async def test_a_snapshot_nobody_has_names_everyone_who_was_asked(node: Node) ->
 
 
 def aged(node: Node, data: bytes, seconds: float) -> str:
-    """A snapshot that was used so many seconds ago."""
+    """Add a snapshot that was last used a number of seconds ago. Return its hash."""
     sha256 = node.add(data).sha256
     then = time.time() - scaled(seconds)
     os.utime(node.snapshots.path(sha256), (then, then))
@@ -174,11 +174,11 @@ async def test_room_is_made_by_copies_of_what_is_stored_used_longest_ago_first(n
     for sha256 in hashes:
         node.store.blobs[sha256] = b""
     assert await node.snapshots.make_room(50) == ([], 0)
-    with node.snapshots.use(hashes[0]):  # A use counts, also when it is over.
+    with node.snapshots.use(hashes[0]):  # a use counts even after its end
         pass
     assert await node.snapshots.make_room(30) == (hashes[1:3], 0)
     assert node.snapshots.hashes() == sorted([hashes[0], hashes[3], unstored])
-    assert await node.snapshots.make_room(0) == ([hashes[3]], 20)  # The first was used just now.
+    assert await node.snapshots.make_room(0) == ([hashes[3]], 20)  # the first was just used
     assert node.snapshots.hashes() == sorted([hashes[0], unstored])
 
 
@@ -188,7 +188,8 @@ async def test_what_is_busy_stays(node: Node) -> None:
         node.store.blobs[sha256] = b""
     node.snapshots.announcement_pending = lambda sha256: sha256 == told
     node.snapshots.shipping = lambda sha256: sha256 == shipped
-    node.snapshots.taken(refused, "x")  # What is there now may be another experiment's, and go with it.
+    # A refused upload: the store's copy may belong to another experiment, which may delete it.
+    node.snapshots.taken(refused, "x")
     with node.snapshots.use(used):
         then = time.time() - scaled(900)
         os.utime(node.snapshots.path(used), (then, then))
@@ -235,13 +236,13 @@ async def test_old_partial_files_are_found(node: Node) -> None:
 
 
 class Folders:
-    """Snapshots as trainers leave them."""
+    """Adds snapshots as trainers write them: as folders."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def add(self, content: bytes, seconds: float = 0.0) -> str:
-        """One that was used so many seconds ago."""
+        """Add a snapshot that was last used a number of seconds ago. Return its hash."""
         folder = self._node.snapshots.folder / ".saving"
         (folder / "state").mkdir(parents=True)
         (folder / "state" / "weights").write_bytes(content)
@@ -310,7 +311,7 @@ async def test_folders_are_looked_into_once_and_beside_the_event_loop(
 
 
 class UsedMeanwhile(ScriptedStore):
-    """While it is asked what it has, a process takes all of it anew and has not told of it yet."""
+    """Simulates a process that takes all snapshots anew, and has not reported them, while the store answers which ones it has."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What an agent watches in a run from outside: memory and silence."""
+"""Tests of what an agent watches in a run from outside: its memory, and the time without a message."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.quick
 
 
 class DiedError(Exception):
-    """Stands for the end of a process."""
+    """Represents the end of a process."""
 
 
 class Process:
-    """Runs until it is ended."""
+    """Simulates a process that runs until it is ended."""
 
     def __init__(self) -> None:
         self.over = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Results as `hopyard simulate --json` prints them, made by a small seeded simulation of its own: no policy is judged by it."""
+"""Results in the format of `hopyard simulate --json`, from a small seeded simulation; they say nothing about real policies."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 TARGET = 0.9
 HALVES = {"default": 1.0, "bandit": 0.5, "pop": 0.3}
-"""Below which part of the best value so far a job is ended, from epoch 10 on; the default policy ends none."""
+"""By policy: from epoch 10 on, a job ends below (1 - this) times the best value so far; the default policy ends no job."""
 
 
 def curve(rng: np.random.Generator, epochs: int) -> np.ndarray:
-    """Accuracies; a third of the jobs never learns."""
+    """Return the accuracies of a job; a third of all jobs never learns."""
     noise = rng.normal(0, 0.008, epochs)
     if rng.random() < 0.33:
         return 0.1 + np.abs(noise)
@@ -25,7 +25,7 @@ def curve(rng: np.random.Generator, epochs: int) -> np.ndarray:
 def result(
     policy: str = "bandit", *, slots: int = 4, order_seed: int = 0, jobs: int = 60, epochs: int = 60, **more: Any
 ) -> dict[str, Any]:
-    """One result."""
+    """Return the result of one simulated search."""
     rng = np.random.default_rng(7)
     configurations = [(curve(rng, epochs), rng.uniform(20, 60)) for _ in range(jobs)]
     rng = np.random.default_rng([order_seed, slots])

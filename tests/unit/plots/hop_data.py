@@ -1,4 +1,4 @@
-"""A search over partitioned data, made by a small simulation of its own: slots take the next model that has not been there."""
+"""A search over partitioned data from a small simulation: a slot takes the next model that has not visited its partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MODEL = 3_200_000
 
 
 def search(slots: int = 6, configurations: int = 10, epochs: int = 2, *, over: float | None = None) -> Search:
-    """One of `configurations` models on as many partitions as slots; partition 1 is on two nodes. It may not be `over` yet."""
+    """Return a search with as many partitions as slots; partition 1 is on two nodes. `over`: the time up to which it is known."""
     visits = tuple(_visits(slots, configurations, epochs))
     moved: list[tuple[float, int, int, int]] = []
     direct = 0
@@ -50,7 +50,7 @@ def _visits(slots: int, configurations: int, epochs: int) -> Iterator[PlottedVis
     epoch = [1] * configurations
     lost = False
     while any(left) or any(parts):
-        # Who can start first does; where several can, the one with most to do.
+        # The first possible visit starts; of several, the one whose model has most partitions left.
         start, _, model, slot = min(
             (max(free[slot], ready[model]), -len(left[model]), model, slot)
             for model in range(configurations)
@@ -80,7 +80,7 @@ def _visits(slots: int, configurations: int, epochs: int) -> Iterator[PlottedVis
 
 
 def _cut(visit: PlottedVisit, over: float) -> PlottedVisit:
-    """A visit as it is known at a moment."""
+    """Return a visit as it is known at the time `over`."""
     began = visit.began if visit.began is not None and visit.began < over else None
     if visit.end is None or visit.end < over:
         return visit

@@ -1,4 +1,4 @@
-"""What each kind of plot shows, from searches."""
+"""Tests of the data that each kind of plot shows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def test_of_equal_values_the_best_is_the_one_that_the_search_calls_so() -> None:
     curves = (curve("1", 0.2, 0.9), curve("2", 0.9, 0.3), curve("3", 0.1))
     assert gather([search(curves=curves, best_job="2")], "curves").best == "2"
     assert gather([search(curves=curves)], "curves").best == "1"
-    assert gather([search(curves=curves, best_job="3")], "curves").best == "1"  # It never reached that value.
+    # Job 3 never reached that value.
+    assert gather([search(curves=curves, best_job="3")], "curves").best == "1"
 
 
 def test_values_far_out_do_not_flatten_the_others_and_are_counted() -> None:
@@ -228,7 +229,7 @@ def test_a_gang_is_one_run_of_so_many_slots() -> None:
     }
     used = ((0.0, 0), (0.0, 2), (20.0, 2), (21.0, 1), (30.0, 2), (50.0, 1), (51.0, 0), (60.0, 2))
     assert (shown.used, shown.most, shown.time) == (used, 3, 100.0)
-    assert shown.seconds == {1: 20.0 + 30.0, 2: 2 * 21.0 + 2 * 40.0}  # What was measured is none of it.
+    assert shown.seconds == {1: 20.0 + 30.0, 2: 2 * 21.0 + 2 * 40.0}  # without measurements
 
 
 def test_pools_and_jobs_at_the_end() -> None:
@@ -292,7 +293,8 @@ def test_the_kind_follows_from_the_input() -> None:
     assert default_kind(reached("pop", 1.0)) == "boxes"
     assert default_kind(reached("pop", 1.0, 2.0)) == "boxes"
     assert default_kind([*reached("pop", 1.0), *reached("pop", 1.0, slots=4)]) == "capacity"
-    assert default_kind([*reached("pop", 1.0, slots=None), *reached("pop", 1.0, slots=4)]) == "boxes"  # one is live
+    # one of the two is a live experiment
+    assert default_kind([*reached("pop", 1.0, slots=None), *reached("pop", 1.0, slots=4)]) == "boxes"
     assert default_kind([search(), search()]) == "durations"
 
 

@@ -1,4 +1,4 @@
-"""An experiment as a client tells it, as something to plot."""
+"""Tests of the conversion from a client's experiment to the data of plots."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_copy_s_line_begins_where_it_left_its_parent_s() -> None:
     for copy in (two, three):
         assert (copy.positions.tolist(), copy.values.tolist()) == ([2.0, 3.0], [0.2, 0.9])
         assert (copy.times.tolist(), copy.resumed) == ([12.0, 30.0], (1,))
-    assert four.positions.tolist() == [10.0]  # Its parent has not reported what it was forked from.
+    assert four.positions.tolist() == [10.0]  # Its parent has not reported that position.
 
 
 def test_what_the_journal_tells_is_in_seconds_since_the_experiment_began() -> None:
@@ -81,7 +81,7 @@ def test_what_the_journal_tells_is_in_seconds_since_the_experiment_began() -> No
     assert found.labels == {"1": ((2.0, 0.5),)}
     assert (found.confidences, found.slots_per_job) == (((3.0, 4, (0.5, 0.1)),), 2)
     unlabelled = experiments.search_of(experiment(), [job("1")], [], replace(told, labels={}))
-    assert unlabelled.pools == ()  # Then there are none.
+    assert unlabelled.pools == ()  # no pools without labels
 
 
 def test_what_the_specification_does_not_say_is_not_known() -> None:
@@ -99,7 +99,7 @@ def test_a_target_is_reached_downwards_too() -> None:
 
 @pytest.mark.parametrize(("over", "reached"), [(1, 10.0), (2, 40.0), (3, None)])
 def test_a_target_may_be_reached_by_a_mean(over: int, reached: float | None) -> None:
-    """0.1 + 0.1 + 0.1 is not 0.3 in doubles; a mean with NaN in it reaches nothing."""
+    """Check the rounding of means (0.1 + 0.1 + 0.1 is not 0.3 in doubles), and that a mean with NaN reaches no target."""
     given = replace(experiment(), metric=Metric("loss", "min", 0.1, target_over=over))
     values = [0.1, NAN, 0.1, 0.1, 0.3]
     reports = [statistic("1", at, 1000.0 + 10 * at, loss=value) for at, value in enumerate(values, 1)]

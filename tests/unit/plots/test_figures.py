@@ -1,4 +1,4 @@
-"""The figures: what is on them, and that the same values give the same bytes."""
+"""Tests of the figures: their content, and that equal values give equal bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.unit.plots.given import result
 
 @pytest.fixture(scope="module")
 def searches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Search]]:
-    """Searches for each kind: one of pop, and many of three policies of which the default's never reach the target twice."""
+    """Searches for each kind of plot: one of pop, or 30 of three policies, two of which with the default policy miss the target."""
     many = [result(p, slots=s, order_seed=k) for p in ("default", "bandit", "pop") for s in (2, 8) for k in range(5)]
     for entry in many[:2]:
         entry["time_to_target"] = None
@@ -170,7 +170,7 @@ def test_jobs_that_wait_on_a_rung_are_not_called_complete(tmp_path: Path) -> Non
 
 
 def gang_search() -> Search:
-    """Job 1 on one slot, measured on two, lost on two, then on four."""
+    """Return a search in which job 1 runs on one slot, is measured on two, is lost on two, and then runs on four."""
     sizes = [
         (0.0, 10.0, 1, "SUSPENDED", "TRAIN"),
         (10.0, 11.0, 2, "UNTIL", "PROFILE"),
@@ -192,7 +192,7 @@ def test_gangs() -> None:
     assert len(named(upper, "measured")[0].get_paths()) == 1
     assert list(named(upper, "cut off")[0].get_xdata()) == [15.0]
     assert legend(upper) == ["1: 6 %", "2: 4 %", "4: 90 %", "1 measured"]
-    assert texts(upper) == ["1", "2", "4"]  # What is only measured is too short here.
+    assert texts(upper) == ["1", "2", "4"]  # the run that only measures is too short for a text
     assert lower.get_ylim()[1] == pytest.approx(4 * 1.08)
 
 

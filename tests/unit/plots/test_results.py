@@ -1,4 +1,4 @@
-"""Files of results and traces: read, and checked with the place named."""
+"""Tests of the files of results and traces: reading, and errors that name the place."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_several_results_are_a_list_an_object_or_follow_each_other(tmp_path: Pat
     packed.write_bytes(gzip.compress(text.encode()))
     assert [search.policy for search in read(path)] == ["bandit", "bandit"]
     if text.startswith("{\n  "):
-        assert len(read(packed)) == 2  # a .jsonl, and yet no traces
+        assert len(read(packed)) == 2  # a .jsonl file, but not of traces
     if text.startswith('{"policy"'):
         assert [search.where for search in read(packed)] == [f"{packed}:1", f"{packed}:3"]
 

@@ -1,4 +1,4 @@
-"""What a policy took its jobs for: curves by class, and the slots that promising jobs want and deserve."""
+"""Tests of the plots of a policy's classes of jobs: curves by class, and the slots that promising jobs desire and deserve."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_an_early_moment_and_a_late_one() -> None:
 
 
 def test_slots_are_drawn_by_hand() -> None:
-    """Jobs with 0.9, 0.5, 0.5 and 0.1 on 4 slots: 1, 3 and 4 slots are wanted; 3.6, 2 and 0.4 deserved. At 0.5 it is 2."""
+    """Check confidences 0.9, 0.5, 0.5, 0.1 on 4 slots: desired are 1, 3 and 4 slots, deserved 3.6, 2 and 0.4, effective 2 (at 0.5)."""
     axes = figure(gather([search(confidences=((0.0, 4, (0.9, 0.5, 0.5, 0.1)),))], "slots")).axes[0]
     lines: dict[str, Any] = {str(line.get_gid()): line for line in axes.lines}
     assert lines["effective"].get_xydata().tolist() == [[0.5, 2.0]]
     assert lines["deserved"].get_xydata().tolist() == [[0.0, 0.0], [1.0, 4.0]]
     steps = lines["desired"]
     assert steps.get_xydata().tolist() == [[0.0, 4.0], [0.1, 4.0], [0.5, 3.0], [0.9, 1.0], [1.0, 0.0]]
-    assert steps.get_drawstyle() == "steps-pre"  # Between 0.1 and 0.5 three jobs have more.
+    assert steps.get_drawstyle() == "steps-pre"  # between 0.1 and 0.5, three jobs have more
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["desired", "deserved", "2 promising"]
@@ -60,7 +60,7 @@ def test_slots_are_drawn_by_hand() -> None:
 
 def test_each_stretch_of_a_curve_is_of_the_class_that_the_job_had_then() -> None:
     curves = (curve("1", 0.1, 0.2, 0.3, 0.4, end=JobEnd.TERMINATED), curve("2", 0.5, 0.6), curve("3"))
-    # Reports come at 10, 20, 30, 40. A label that is given with a report counts from the next stretch on.
+    # Reports come at 10, 20, 30 and 40. A label set at the time of a report applies from the next part of the curve on.
     labels = {"1": ((10.0, 0.7), (35.0, 0.0)), "3": ((5.0, 0.0),)}
     data = gather([search(curves=curves, labels=labels)], "curves")
     assert data.promising is not None

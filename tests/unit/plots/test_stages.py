@@ -1,4 +1,4 @@
-"""A stage tree drawn."""
+"""Tests of the plot of a stage tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TREE = Tree(
 
 
 def wide(count: int) -> Tree:
-    """So many trials without anything in common."""
+    """Return a tree of `count` - 1 trials that share nothing."""
     return Tree("steps", tuple(StageView(n, None, 0, 9, WAITING, (str(n),), (str(n),)) for n in range(1, count)), {})
 
 

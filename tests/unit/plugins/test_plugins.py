@@ -1,4 +1,4 @@
-"""The pytest plugins of the test suite: each rule has a test that breaks it."""
+"""Tests of the pytest plugins of this test suite: each rule is broken by a small test module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunResult:
 
 
 class PytestRunner:
-    """Runs pytest with the plugins over a test module."""
+    """Runs pytest with the plugins on a test module; a call takes the code of the module."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

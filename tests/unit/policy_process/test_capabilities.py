@@ -1,4 +1,4 @@
-"""The capabilities of a policy: read from its class, and over the wire."""
+"""Tests of the capabilities of a policy: read from its class, and sent over the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy process says that nobody has asked for."""
+"""Test that a policy process that sends messages without up-calls is disconnected."""
 
 from __future__ import annotations
 

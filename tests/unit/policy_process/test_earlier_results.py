@@ -1,4 +1,4 @@
-"""Policies in processes of their own know what earlier experiments have trained and saved, as those in the scheduler's do."""
+"""Tests that policies in processes have the same results and snapshots of earlier experiments as policies in the scheduler."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SAVED = (
 
 
 class Far:
-    """A policy's process, as far as what it knows goes."""
+    """Simulates a policy process: the state that it has mirrored from the scheduler."""
 
     def __init__(self) -> None:
         self.changes, self.state = StateDelta(), MirroredState()
 
     def hear(self, rig: Rig) -> list[str]:
-        """Tells it of the last up-call, compares what it sees, and answers of which earlier trials it was told."""
+        """Send it the last up-call, compare its view with the scheduler's, and return the ids of the earlier trials that were sent."""
         call = rig.of(UpCall)[-1]
         message = pb.UpCall.FromString(self.changes.up_call(rig.stream, call).SerializeToString())
         self.state.apply(message.changes)

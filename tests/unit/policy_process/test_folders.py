@@ -1,4 +1,4 @@
-"""Folders of policy processes: whose process died, their folders go; nobody else's do."""
+"""Tests of the folders of policy processes: those of a dead scheduler are removed, and no others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def left(parent: Path) -> list[str]:
 
 
 def abandoned(parent: Path, name: str = f"{LOCKED}dead") -> Path:
-    """What a killed scheduler leaves: its folder, and no lock."""
+    """Create the folder that a killed scheduler leaves: without a lock. Return it."""
     (parent / name / "policy-x" / "code").mkdir(parents=True)
     return parent / name
 
@@ -65,7 +65,7 @@ def test_the_folders_of_the_dead_are_removed_and_those_of_the_living_stay(tmp_pa
 
 @pytest.mark.parametrize("step", ["mkdtemp", "flock", "rename"])
 def test_a_folder_that_is_being_made_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Another scheduler looks for folders of the dead between any two steps of the making."""
+    """Check this for a scheduler that looks for abandoned folders between any two steps of the creation."""
     other, looked = PolicyFolders(tmp_path), list[list[str]]()
     makes_folders, locks, renames = tempfile.mkdtemp, fcntl.flock, Path.rename
 

@@ -1,4 +1,4 @@
-"""Messages on a socket, however they are cut."""
+"""Tests of messages on a socket, which arrive in pieces of any length."""
 
 from __future__ import annotations
 

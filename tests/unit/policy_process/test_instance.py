@@ -1,4 +1,4 @@
-"""What a policy process says for a policy whose attributes, texts or errors fit into no message."""
+"""Tests of the answers of a policy process for a policy whose attributes, texts or errors do not fit into a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REVIEW = pb.PolicyReview(parameters_json="{}", experiment=TERMS)
 
 
 class Plain(Policy):
-    """Does nothing."""
+    """A policy that does nothing."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         pass
@@ -41,7 +41,7 @@ def raises(error: Exception) -> Any:
 
 
 class Mute(Exception):
-    """Has no message."""
+    """An exception whose text cannot be computed."""
 
     @override
     def __str__(self) -> str:
@@ -83,7 +83,7 @@ def test_a_long_note_is_shortened() -> None:
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs nothing: the report of a test with lone surrogates in its log cannot be sent to another process."""
+    """Disables the log: a test report with lone surrogates in its log cannot be sent to another process."""
     monkeypatch.setattr(logging.getLogger(Instance.__module__), "disabled", True)
 
 

@@ -1,4 +1,4 @@
-"""Which policies run on the event loop, and which in processes."""
+"""Tests of the choice whether a policy runs in the scheduler's process or in its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A third party's plugin, and another name for a built-in policy."""
+    """Installs a policy of a third party, and a second name for a built-in policy."""
     more = (
         EntryPoint("theirs", "third_party.search:Theirs", POLICIES),
         EntryPoint("alias", "hopyard_policies.bandit:BanditPolicy", POLICIES),

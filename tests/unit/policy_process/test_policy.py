@@ -1,4 +1,4 @@
-"""Up-calls on processes that come, go, hang and lie."""
+"""Tests of up-calls to policy processes that connect, disconnect, hang and send wrong answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.quick
 
 
 class Process:
-    """A policy process without a wire: what it is sent it answers at once."""
+    """Simulates a policy process without a wire: it answers each message at once, and not at all while `mute`."""
 
     def __init__(self, registry: ConnectionRegistry, make: Callable[[], Policy] = DefaultPolicy) -> None:
         self.registry = registry
@@ -77,7 +77,7 @@ class Process:
 
 
 class Rig:
-    """A core with one experiment, whose journal grows."""
+    """A core with one experiment, whose policy is in a process, and its journal."""
 
     def __init__(self, answer: float = HANG_SECONDS, absence: float = HANG_SECONDS) -> None:
         self.core, self.journal, self.calls = Core(), list[Event](), list[UpCall]()
@@ -114,12 +114,12 @@ class Rig:
 
     @property
     def waiting(self) -> UpCall | None:
-        """The up-call that is to be answered."""
+        """The up-call that waits for its answer; None: no up-call."""
         x = self.core.streams[StreamId("x")]
         return self.calls[-1] if x.conversation.in_flight is not None else None
 
     async def ask(self) -> PolicyAnswered | PolicyFailed:
-        """One up-call; if none waits, one that a configuration from the generator brings about."""
+        """Make one up-call, and return its answer. If none waits, a configuration from the generator causes one."""
         x = self.core.streams[StreamId("x")]
         while self.waiting is None:
             self.now += 1.0
@@ -127,7 +127,7 @@ class Rig:
         return await self.policy.answer(x, self.calls[-1], nullcontext())
 
     async def go(self, times: int = 1) -> PolicyAnswered | PolicyFailed:
-        """So many up-calls, their answers taken; returns the last answer."""
+        """Make a number of up-calls, and give their answers to the core. Return the last answer."""
         while True:
             answer = await self.ask()
             self.take(answer)
@@ -191,7 +191,7 @@ async def test_one_that_remembers_nothing_is_told_all_again_and_decides_the_same
 
 
 class Broken(Process):
-    """Its stream breaks once, after so many up-calls of those that it is told again."""
+    """Its connection breaks once, after `cut` of the up-calls that are repeated to it."""
 
     cut = 0
 
@@ -229,7 +229,7 @@ async def test_one_that_remembers_another_life_begins_anew() -> None:
 
 
 class Other(DefaultPolicy):
-    """Creates one job more than the default."""
+    """A policy that creates one job more than the default policy."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         super().allocate_jobs(cluster)
@@ -272,12 +272,13 @@ async def test_one_that_hangs_is_hung_up_on_and_its_successor_begins_anew() -> N
     assert answer.unheard
     assert "policy mine took longer than 0.05 s on up-call 3" in str(answer.reason)
     assert process.connection.closed
-    assert rig.said == [(True, 0)]  # It was hung up on, which the answer says.
+    # No second message about the disconnection: the answer contains it.
+    assert rig.said == [(True, 0)]
     rig.take(Operated(rig.now, StreamId("x"), "resume", ExperimentId("x")))
     process.mute = False
     process.dial()
     await rig.go()
-    # The one that was never heard is left out.
+    # The up-call without an answer is omitted when the others are repeated.
     assert process.welcomes == [0, 0]
     assert process.told == [1, 2, 3, 1, 2, 4]
 
@@ -461,7 +462,7 @@ async def test_what_the_policy_raises_is_said_with_its_place() -> None:
 
 
 async def test_an_error_that_no_message_can_hold_is_said_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL)  # Test reports cannot hold it either.
+    caplog.set_level(logging.CRITICAL)  # the test report cannot contain the error either
 
     class Raises(DefaultPolicy):
         def demand(self, cluster: Cluster) -> int:
@@ -505,7 +506,7 @@ async def test_a_journal_that_cannot_be_read_for_a_moment_is_read_again() -> Non
         for number, event in enumerate(list(rig.journal)):
             yield event
             if number == 3 and (error := next(away, None)) is not None:
-                second.dial()  # As one does that is hung up on.
+                second.dial()  # connect again, as a disconnected process does
                 raise error
 
     rig.policy._journal = read
@@ -524,7 +525,7 @@ async def test_a_journal_that_cannot_be_read_for_too_long_fails_the_policy() -> 
 
     async def read() -> AsyncIterator[Event]:
         yield rig.journal[0]
-        second.dial()  # As one does that is hung up on.
+        second.dial()  # connect again, as a disconnected process does
         raise Unavailable("appstat is away")
 
     rig.policy._journal = read

@@ -1,4 +1,4 @@
-"""The process of a policy ends whenever it is told to."""
+"""Test that the server in a policy process stops whenever it is asked to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
 _RUN: Final = PolicyServer.run.__code__
 
 _WAITS: Final = 3
-"""The line of `run` that waits."""
+"""Number of the line of `run` that waits."""
 
 
 def nowhere() -> str:
@@ -31,10 +31,13 @@ def never(_: object) -> Any:
 
 
 def lines_of(stop_at: int | None) -> list[bool]:
-    """Stops one at a line, as the handler of a signal would; None: before it runs. Returns for each line whether it is of `run`.
+    """Stop a server at a line of its code, as a signal handler would. Return for each executed line whether it is in `run`.
 
-    How many lines the start of a thread takes differs from run to run. One that would wait before it came to the line is stopped
-    at the last line before it waits.
+    The start of a thread takes a different number of lines in each run. A server that would wait before it reaches the line is
+    stopped at the last line before it waits.
+
+    Args:
+        stop_at: Number of the line; None: stop before the server runs.
     """
     server = PolicyServer("mine", never, nowhere)
     seen: list[bool] = []
@@ -61,7 +64,7 @@ def lines_of(stop_at: int | None) -> list[bool]:
 
 
 def test_it_ends_at_whatever_moment_a_signal_comes() -> None:
-    """Until it has begun to wait: the lines before that, with all that they call."""
+    """Check each line up to the wait, including the lines of the functions that they call."""
     own = [number for number, of_run in enumerate(lines_of(None)) if of_run]
     for moment in range(own[_WAITS - 1]):
         lines_of(moment)

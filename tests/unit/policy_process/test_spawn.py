@@ -1,4 +1,4 @@
-"""A policy process whose experiment ends while it is about to be started."""
+"""Tests of a policy process whose experiment ends while the process starts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.quick
 
 
 class Process:
-    """A process that ends when it is killed."""
+    """Simulates a process that runs until it is ended."""
 
     def __init__(self) -> None:
-        self.pid = 2**22 + 1  # Nobody's: the kernel gives no such number.
+        self.pid = 2**22 + 1  # larger than any number of a process
         self.returncode: int | None = None
         self._ended = asyncio.Event()
 
@@ -43,11 +43,11 @@ class Process:
 
 
 class Start:
-    """The start of a process, which stands at one of its steps until it is let go.
+    """Simulates the start of a process, which stops at one of its steps until the test opens `gate`.
 
     Args:
-        folder: For files.
-        stands_at: The step.
+        folder: Receives the files of the experiment and of the process.
+        stands_at: The step: "fetch", "begin", "start" or "accept".
     """
 
     ready = "started"
@@ -120,7 +120,7 @@ async def test_no_process_runs_once_it_is_closed(start: Start) -> None:
     await start.reached.wait()
     closing = asyncio.create_task(start.policy.close())
     await asyncio.sleep(0)
-    if start.stands_at != "accept":  # Its process never comes.
+    if start.stands_at != "accept":  # else the process never connects
         start.gate.set()
     await closing
     with pytest.raises(InvalidInput, match="its experiment needs no process any more"):

@@ -1,4 +1,4 @@
-"""What a policy sees and says over the wire is what it sees and says in the scheduler's process, whatever goes wrong."""
+"""Test that a policy has the same view and gives the same answers over the wire and in the scheduler's process, also under faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy asked twice: in this process, and over the wire; both must see and say the same."""
+"""A host that asks a policy in this process and over the wire, and compares the views and the answers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from hopyard_scheduler.policy_process.state_delta import StateDelta
 
 
 class Mirrored:
-    """A host that asks a policy here, and its twin over the wire.
+    """Asks a policy in this process and a second instance of it over the wire; raises if they differ.
 
     Args:
-        make: Makes the policy; both are fresh.
-        views: Whether the two views are compared, too.
+        make: Creates an instance of the policy.
+        views: Whether the views are compared, too.
     """
 
     calls = 0
-    """Up-calls that were asked twice, of all of them."""
+    """Number of up-calls that all instances have asked twice."""
 
     def __init__(self, make: Callable[[], Policy], *, views: bool = True) -> None:
         self._here = PolicyHost(make())
@@ -52,7 +52,7 @@ class Mirrored:
 
 
 def seen(view: Cluster) -> Mapping[str, Any]:
-    """All that a view shows."""
+    """Return all attributes of a view, by name."""
     return {
         "now": view.now,
         "chance": view.rng.random(),

@@ -1,4 +1,4 @@
-"""What a process that predicts says of errors in somebody's code."""
+"""Tests of the error messages that a process with a predictor sends about errors in the predictor's code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUESTION = question_to_json(Question(Curve((1, 2), (0.1, 0.2)), horizon=4)).enco
 
 
 class Raising(Predictor):
-    """Raises what it is given."""
+    """A predictor that raises an error with a given text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Raising(Predictor):
 
 
 def answered(text: str) -> dict[str, Any]:
-    """What the process says to a question at which its predictor raises this."""
+    """Return the answer of the process to a question at which its predictor raises an error with this text."""
     wanted = {"name": f"{__name__}:Raising", "parameters": {"text": text}, "path": []}
     asked = iter([json.dumps(wanted).encode(), QUESTION])
     said: list[dict[str, Any]] = []

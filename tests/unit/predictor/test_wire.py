@@ -1,4 +1,4 @@
-"""Questions and predictions as JSON, and what a predictor's answer must keep."""
+"""Tests of questions and predictions as JSON, and of the checks of a predictor's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of all reason codes."""
+"""Tests of the page of all reason codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons: codes, arguments and sentences."""
+"""Tests of reasons: codes, arguments and sentences."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of training again what a journal has."""
+"""Tests of `hopyard retrain`: training again what a journal records."""

@@ -1,4 +1,4 @@
-"""What of a journal counts: up to where, from what, and on which inputs."""
+"""Tests of the chains of recorded training: which runs count, up to which position, from which state and on which inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(rig: Rig) -> Recorded:
 
 
 def outline(chains: list[TrainingChain]) -> list[tuple[str, Any, list[tuple[int, int, int]]]]:
-    """By chain: its job, its origin, and its stretches by attempt, start and end."""
+    """Return (job, origin, stretches) of each chain; a stretch is (attempt, start, end)."""
     return [
         (chain.job, chain.origin, [(one.run.attempt, one.run.start, one.end) for one in chain.stretches])
         for chain in chains
@@ -35,7 +35,7 @@ def outline(chains: list[TrainingChain]) -> list[tuple[str, Any, list[tuple[int,
 
 
 def unit(rig: Rig, name: str, slot: str, partition: str, score: float = 0.5) -> None:
-    """A run of one position on a partition, which leaves a snapshot."""
+    """Run a job for one position on a partition; the run leaves a snapshot."""
     rig.start(name, slot, until=rig.job(name).position + 1, inputs={slot: partition}, preemptible=False)
     position = rig.run(name).until
     rig.report(position, score, name, at_until=True)
@@ -49,7 +49,7 @@ def test_the_units_of_a_model_in_the_order_in_which_it_visited_them_though_one_w
     unit(rig, "1", "n1/0", "b")
     rig.start("1", "n2/0", until=2, inputs={"n2/0": "a"})
     rig.report(2, 0.1, at_until=True)
-    rig.expire("n2")  # Before it had saved.
+    rig.expire("n2")  # before its snapshot was taken
     unit(rig, "1", "n1/0", "c", score=0.7)
     rig.command(StartJob("1", ("n1/0",), mode=RunMode.EVALUATE, inputs={"n1/0": "e"}, parts=1))
     rig.say(rig.key(), Started(2))
@@ -65,7 +65,7 @@ def test_the_units_of_a_model_in_the_order_in_which_it_visited_them_though_one_w
     last = chain.stretches[1].run
     assert {where: noted.value for where, noted in last.reports.items()} == {(2, ""): {"score": 0.7}}
     assert {position: noted.value for position, noted in last.snapshots.items()} == {2: "1-2"}
-    assert recorded.runs[1].reports  # The lost one, which does not count.
+    assert recorded.runs[1].reports  # the lost run has reports, but does not count
 
 
 def test_a_run_that_was_lost_counts_up_to_the_snapshot_that_its_job_went_on_from() -> None:
@@ -122,7 +122,7 @@ def test_of_jobs_that_were_chosen_come_those_that_they_go_on_from_as_far_as_they
 def made(
     attempt: int, start: int, reached: int, source: RecordedRun | None = None, *, job: str = "1", **more: Any
 ) -> RecordedRun:
-    """A run by hand, with a report at each position."""
+    """Return a run with a report at each position after `start` up to `reached`."""
     given: Mapping[str, Any] = {"mode": RunMode.TRAIN, "hyperparameters": {"lr": 0.1}, "inputs": ("",), **more}
     run = RecordedRun(attempt, "x", job, attempt, start=start, source=source, **given)
     run.reports.update(
@@ -132,7 +132,7 @@ def made(
 
 
 def test_what_was_trained_for_nothing_is_trained_again_where_another_job_went_on_from_it() -> None:
-    """The job fell back to 2, but another one had taken up its state at 6 by then."""
+    """Check a job that fell back from 8 to 2 after another job had been forked from its state at 6."""
     lost = made(1, 0, 8)
     child = made(1, 6, 9, lost, job="2")
     again = made(2, 2, 9, lost)
@@ -147,7 +147,7 @@ def test_what_was_trained_for_nothing_is_trained_again_where_another_job_went_on
 def test_runs_that_came_to_nothing_are_left_out() -> None:
     first = made(1, 0, 3)
     vain = made(2, 3, 3, first)
-    alone = made(3, 3, 3, first, mode=RunMode.EVALUATE)  # It reported nothing.
+    alone = made(3, 3, 3, first, mode=RunMode.EVALUATE)  # it reported nothing
     last = made(4, 3, 5, first)
     anew = made(1, 0, 0, job="2")
     assert outline(chains_of([first, vain, alone, last, anew], 0)) == [("1", None, [(1, 0, 3), (4, 3, 5)])]

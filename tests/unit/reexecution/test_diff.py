@@ -1,4 +1,4 @@
-"""What was trained again beside what was recorded."""
+"""Tests of the comparison of repeated training with the recorded one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.quick
 
 
 def trained(scores: list[float], saved: str = "s", ends: bool = True) -> Recorded:
-    """A job that was trained so, under the label of chain 0."""
+    """Return the record of a job with these reports and a last snapshot with the hash `saved`, as the repeated training of chain 0."""
     rig = Rig()
     rig.create()
     rig.command(LabelJob("1", -0.0))

@@ -1,4 +1,4 @@
-"""The policy that trains chains again, in virtual time."""
+"""Tests of the policy that repeats recorded training, in virtual time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def chain(stretches: list[list[Any]], evaluations: list[list[Any]] | None = None
 
 
 PLAN = [
-    # order, start, end, saves, inputs
+    # stretch: order, start, end, saves, inputs; evaluation: order, position, parts, inputs
     chain([[1, 0, 2, [1], ["a"]], [4, 2, 3, [], ["b"]]], [[3, 2, 2, ["e"]], [7, 3, 0, [""]]]),
     chain([[2, 0, 1, [], ["b"]], [5, 1, 3, [], ["a"]]], hyperparameters={"lr": 0.2}),
     chain([[6, 1, 4, [], ["c"]]], hyperparameters=LATE, origin=[0, 1]),
@@ -40,7 +40,7 @@ PLAN = [
 
 
 class Forgetful(VirtualCluster):
-    """Its programs keep nothing of what they have trained."""
+    """A virtual cluster whose programs save no state."""
 
     def _save(self, job: VirtualJob, run: VirtualRun) -> None:
         pass
@@ -56,7 +56,7 @@ def cluster(
 
 
 def done(made: VirtualCluster) -> list[tuple[int, str, int, tuple[str, ...]]]:
-    """What was started: chain, mode, until where, inputs."""
+    """Return what was started, in order: chain, mode, `until`, inputs."""
     found = []
     for entry in made.history:
         for command in entry.commands:
@@ -135,7 +135,7 @@ def test_a_job_that_was_refused_is_made_another_time(tmp_path: Path) -> None:
 
 
 def test_it_ends_where_what_is_left_can_never_be_trained(tmp_path: Path) -> None:
-    """The first chain comes to nothing, so nobody can go on from it; the others do not wait for that."""
+    """Check that the failure of the first chain ends the chains that start from it, and not the others."""
 
     def fails(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         if hyperparameters["lr"] == 0.1 and position == 1:

@@ -1,4 +1,4 @@
-"""What the cluster that trains again is given: the same program and data, and nothing that would end it early."""
+"""Tests of the cluster that repeats training: it gets the same program and data, and no limits that would end it early."""
 
 from __future__ import annotations
 

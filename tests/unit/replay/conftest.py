@@ -1,4 +1,4 @@
-"""A rig for each test."""
+"""A fixture with a new rig for each test of replays."""
 
 from __future__ import annotations
 

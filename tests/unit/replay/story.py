@@ -1,4 +1,4 @@
-"""What the story of a rig's experiment says."""
+"""Helpers for the tests of the story of an experiment: sentences of events, and an experiment with all events."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from tests.unit.core.rig import Rig, settings, snapshot
 
 
 def told(rig: Rig) -> list[StoryLine]:
-    """The whole story of a rig's experiment."""
+    """Return the whole story of a rig's experiment."""
     story = Story()
     return [story.tell(event) for event in rig.journal]
 
 
 def last(rig: Rig, kind: type[Event] = RunMessage) -> str:
-    """What the last event of a kind says."""
+    """Return the sentence of the last event of a kind."""
     return [line.text for line in told(rig) if line.kind == kind.__name__][-1]
 
 
 def quiet(rig: Rig, event: Event) -> str:
-    """The sentence of an event that is fed to the rig, without what the policy is told afterwards."""
+    """Feed an event to the rig, and return its sentence without those of the up-calls that follow."""
     before = len(rig.journal)
     rig.feed(event)
     return told(rig)[before].text
 
 
 def eventful() -> Rig:
-    """An experiment with every class of event and of message in its journal."""
+    """Return a rig whose journal contains every class of event and of message."""
     rig = Rig(capacity=2, data=PlacedData("d", (PlacedPartition("train/0"),)), max_seconds=1e6, grace=5.0)
     rig.create()
     rig.create(0.2)

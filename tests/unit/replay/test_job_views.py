@@ -1,4 +1,4 @@
-"""A view that is kept is always what a fresh one would be."""
+"""Test that a cached view of a job always equals a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of the journal format: old records are upgraded, others are refused in one line."""
+"""Tests of the version of the journal format: older records are upgraded, others are refused with one line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(version: Any = FORMAT, **changes: Any) -> StoredRecord:
 
 
 def renamed_action(old: StoredRecord) -> StoredRecord:
-    """An upgrade from an invented version 1, in which `Operated` was `Ordered` and its field `action` was `order`."""
+    """Upgrade a record of an invented version 1, in which `Operated` was `Ordered` and its field `action` was `order`."""
     if old.kind != "Ordered":
         return old
     payload = json.loads(old.payload)
@@ -41,7 +41,7 @@ def renamed_action(old: StoredRecord) -> StoredRecord:
 
 @pytest.fixture
 def upgrades(monkeypatch: pytest.MonkeyPatch) -> dict[int, Callable[[StoredRecord], StoredRecord]]:
-    """The table of upgrades, which a test fills."""
+    """The table of upgrades, empty; the test fills it."""
     table: dict[int, Callable[[StoredRecord], StoredRecord]] = {}
     monkeypatch.setattr(journal_format, "UPGRADES", table)
     return table
@@ -132,7 +132,7 @@ def test_a_record_that_follows_the_one_before_is_accepted() -> None:
 
 
 def stored(folder: Path, lines: list[bytes]) -> Path:
-    """A compressed journal on disk, as an export has it."""
+    """Write a compressed journal file, as an export contains it, and return its path."""
     file = folder / "journal.jsonl.zst"
     file.write_bytes(zstandard.compress(b"".join(one + b"\n" for one in lines)))
     return file
@@ -147,7 +147,7 @@ def taken(file: Path) -> tuple[StreamImport, list[Any]]:
 
 @pytest.fixture
 def lines() -> list[bytes]:
-    """A journal in which somebody pauses the experiment."""
+    """The lines of a journal in which a person pauses the experiment."""
     rig = Rig()
     rig.create()
     rig.feed(Operated(rig.now, StreamId("x"), "pause", ExperimentId("x")))

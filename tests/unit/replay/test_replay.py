@@ -1,4 +1,4 @@
-"""Replays of hand-made journals: the same policy decides the same; another one is found out at its first other decision."""
+"""Tests of replays of journals: an equal policy decides the same, and a changed one is detected at its first different decision."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ pytestmark = pytest.mark.quick
 
 
 class First(Policy):
-    """Decides by arrival order: the first job at a position goes on, each later one is terminated if it is worse."""
+    """Decides by arrival order: the first job at a position continues, and each later one that is worse is terminated."""
 
     margin = 0.0
     breaks_at: int | None = None
@@ -85,13 +85,13 @@ class First(Policy):
 
 
 class Stricter(First):
-    """The same policy after somebody changed it."""
+    """The same policy with a changed margin."""
 
     margin = -0.05
 
 
 class Cluster_:
-    """A live cluster in small: the core, a host, the journal that it would write."""
+    """A small live cluster: the core, a policy host, and the journal."""
 
     def __init__(self, host: Host, journal: Iterable[Event] = (), core: Core | None = None) -> None:
         self.core, self.host, self.now = core or Core(), host, 100.0
@@ -127,7 +127,7 @@ class Cluster_:
 
 
 def begun(policy: Policy, slots: int = 2) -> Cluster_:
-    """Two jobs that train on two slots."""
+    """Return a cluster with two jobs that train on two slots."""
     live = Cluster_(PolicyHost(policy))
     live.feed(NodeJoined(live.now, "n", "i", tuple(SlotSpec(f"n/{i}") for i in range(slots))))
     live.feed(
@@ -240,7 +240,7 @@ def test_an_up_call_without_an_answer_is_answered_at_the_end() -> None:
 
 
 def recovered(live: Cluster_, policy: Policy) -> tuple[Cluster_, Replay]:
-    """What a restart makes of a journal: the experiment, with an objecting host if there is an unseen difference."""
+    """Replay a journal as a restart does. Return the cluster and the replay; an unreported difference makes the host object."""
     core = Core()
     driven = Replay(core, lambda x: PolicyHost(policy))
     for event in live.journal:
@@ -269,7 +269,7 @@ def test_after_a_resume_it_goes_on_from_the_recorded_decisions_and_is_not_paused
     live.feed(ShareSet(live.now, StreamId("x"), live.stream.share))
     again, driven = recovered(live, Stricter())
     assert driven.first is not None
-    assert driven.unseen is None  # It stands in the reason of the pause already.
+    assert driven.unseen is None  # the reason of the pause contains it already
     again.feed(Operated(again.now, StreamId("x"), "resume"))
     assert again.stream.state is ExperimentState.RUNNING
     third, driven = recovered(again, Stricter())
@@ -379,7 +379,7 @@ def test_the_state_shows_jobs_slots_and_snapshots() -> None:
 
 
 def given_up(live: Cluster_) -> None:
-    """The policy is given up over the next up-call, then another one is resumed."""
+    """Let the policy fail by its time limit on the next up-call, then resume the experiment with another instance."""
     live.now += 1.0
     live.host = _Unheard()
     live.report("1", 3, 0.7)
@@ -418,20 +418,20 @@ def test_an_up_call_that_was_given_up_is_not_made_again_at_its_record() -> None:
     driven = replayed(live.journal, policy)
     assert driven.first is None
     assert driven.failures == 1
-    assert policy.told.count(3) == 1  # The report over which the first policy was given up reached the second.
+    assert policy.told.count(3) == 1  # the second policy receives the report that the first one did not answer
 
 
 # -------------------------------------------------------------------------------------------- the version of the policy
 
 
 class Second(Stricter):
-    """A change that its author announces."""
+    """A changed policy with a new version."""
 
     version = "2"
 
 
 class Same(First):
-    """A new version that decides as the one before."""
+    """A new version of the policy that decides the same."""
 
     version = "2"
 

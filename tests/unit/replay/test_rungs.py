@@ -1,4 +1,4 @@
-"""What `hopyard rungs` says of a rung."""
+"""Tests of the rungs that `hopyard rungs` shows: the best job of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies see the search space of their experiment: that of the journal, read once."""
+"""Tests that policies see the space of their experiment, as the journal records it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SPACE = Space.from_dict(
 
 
 def viewed(settings: Settings, views: JobViews) -> Space | None:
-    """What a policy sees of an experiment that was journalled with these settings."""
+    """Return the space that a policy sees in an experiment whose journal contains these settings."""
     event = StreamCreated(0.0, StreamId("e"), settings)
     recorded = decode("StreamCreated", encode(event))
     assert recorded == event
-    assert hash(recorded) == hash(event)  # Terms are what caches go by.
+    assert hash(recorded) == hash(event)  # caches use the settings as keys
     assert isinstance(recorded, StreamCreated)
     call = UpCall(StreamId("e"), 1, 0.0, 0, AllocateJobs())
     return CoreView(Stream(recorded), call, views).experiment.space

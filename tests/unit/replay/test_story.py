@@ -1,4 +1,4 @@
-"""Every event has its sentence, and the sentences say what policies and people did."""
+"""Tests that every event has a sentence in the story, and of the sentences about policies and people."""
 
 from __future__ import annotations
 

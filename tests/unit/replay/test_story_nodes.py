@@ -1,4 +1,4 @@
-"""What the story says of nodes, and of the snapshots and partitions that are on them."""
+"""Tests of the story's sentences about nodes, and about the snapshots and partitions on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the story says of runs: where they start and from what, what they report, how they end."""
+"""Tests of the story's sentences about runs: their start, their reports and their end."""
 
 from __future__ import annotations
 

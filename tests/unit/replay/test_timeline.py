@@ -1,4 +1,4 @@
-"""What ran where, told by a journal."""
+"""Tests of the timeline from a journal: which job ran on which slot, and when."""
 
 from __future__ import annotations
 

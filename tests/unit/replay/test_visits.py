@@ -1,4 +1,4 @@
-"""Which jobs ran on which partitions, told by a journal."""
+"""Tests of the visits from a journal: which job trained on which partition, and when."""
 
 from __future__ import annotations
 

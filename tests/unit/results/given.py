@@ -1,4 +1,4 @@
-"""An experiment with jobs and reports, as a client would answer."""
+"""An experiment with jobs and reports, and a client that returns them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def statistic(
 
 
 class Client:
-    """Answers with what a test says next; its last state stays."""
+    """Simulates a client: each `get` returns the next state of the experiment; the last state is repeated."""
 
     def __init__(self, *states: tuple[Experiment, list[Job], list[Statistic]]) -> None:
         self.states = list(states)

@@ -1,4 +1,4 @@
-"""Curves in TensorBoard's files and in MLflow, read back with their own libraries; again, they change nothing."""
+"""Tests of the publication of curves to TensorBoard and MLflow, read with their own libraries; a second publication changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPORTS = [
 
 
 class Remembering:
-    """A sink that remembers what it was given."""
+    """A sink that records the updates that it receives."""
 
     def __init__(self) -> None:
         self.given: list[tuple[str, int]] = []
@@ -97,7 +97,7 @@ def _tensorboard() -> None:
 @pytest.mark.usefixtures("_tensorboard")
 def test_tensorboard_shows_a_run_a_job_with_its_hyperparameters(tmp_path: Path) -> None:
     plugin = pytest.importorskip("tensorboard.plugins.hparams.plugin_data_pb2", reason="pip install 'tensorboard<2.21'")
-    for _ in range(2):  # Again, and it is the same.
+    for _ in range(2):  # the second time changes nothing
         with TensorBoardSink(tmp_path, experiment()) as sink:
             assert [sink.update(one, [r for r in REPORTS if r.job == one.id]) for one in JOBS] == [4, 1]
         folder = tmp_path / "digits-1" / "1"

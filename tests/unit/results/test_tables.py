@@ -1,4 +1,4 @@
-"""Rows, CSV, JSON, Parquet, pandas: each value comes back as it was, each missing one as missing."""
+"""Tests of result tables as rows, CSV, JSON, Parquet and pandas: values are exact, and missing ones stay missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls in progress, with a controlled order of what happens to them."""
+"""Tests of calls in progress, with a controlled order of their events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 
 class Refused:
-    """A call that the other side ends with UNAVAILABLE."""
+    """A call that the server ends with UNAVAILABLE."""
 
     def __init__(self) -> None:
         self.ended: Callable[[Any], None] = lambda call: None

@@ -1,4 +1,4 @@
-"""Direct calls between services of one event loop show what gRPC would show."""
+"""Tests that direct calls between services of one event loop behave as calls over gRPC."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERVICE = "test.Near"
 
 
 class Kit:
-    """Does what its request says, and notes on which kind of call it was."""
+    """A service whose method does what its request says; `direct` records whether each call was direct."""
 
     def __init__(self) -> None:
         self.direct: list[bool] = []
@@ -82,7 +82,7 @@ async def test_a_call_shows_the_same_either_way(near: bool) -> None:
             await one(b"bug")
         with pytest.raises(errors.TimedOut):
             await one(b"hang", timeout=0.05)
-        # The last call may run out of time before anybody has taken it.
+        # The last call may reach its time limit before the handler receives it.
         assert kit.direct[:4] == [near] * 4
         assert set(kit.direct) == {near}
     await server.stop(0)

@@ -1,4 +1,4 @@
-"""An address that others are told must lead somewhere."""
+"""Tests of the check of an address that other hosts receive: they must be able to reach it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A service's process: signals and exit codes, seen from outside."""
+"""Tests of the process of a service: signals and exit codes, seen from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons on the wire: every code and every argument comes back."""
+"""Tests of reasons on the wire: every code and every argument is preserved."""
 
 from __future__ import annotations
 

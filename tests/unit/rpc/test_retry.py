@@ -11,7 +11,7 @@ pytestmark = pytest.mark.quick
 
 
 class World:
-    """A clock that only sleeping moves, and a call that fails so many times."""
+    """A clock that only `sleep` moves, and a call that fails a number of times."""
 
     def __init__(self, failures: int, error: Exception | None = None) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""The kit against itself: a real server and a real channel on loopback, with all four kinds of calls."""
+"""Tests of a real server with a real channel on loopback, with all four kinds of calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERVICE = "test.Kit"
 
 
 class Kit:
-    """Handlers over raw bytes: each does what its request says."""
+    """A service with handlers of raw bytes: each does what its request says."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
@@ -96,7 +96,7 @@ async def requests(*items: bytes) -> AsyncIterator[bytes]:
 
 
 async def ask(opened: Any, kind: str, request: bytes) -> Any:
-    """Make a call of one kind, and read all of its answer."""
+    """Make a call of one kind, and return its whole answer."""
     if kind == "unary_unary":
         return await opened.unary_unary(f"/{SERVICE}/One")(request)
     if kind == "unary_stream":

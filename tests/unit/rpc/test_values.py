@@ -30,7 +30,7 @@ counts = st.integers(min_value=0, max_value=2**63 - 1)
 
 
 def typed(value: Any) -> Any:
-    """A value with the types spelt out, because 1 == 1.0 == True."""
+    """Return a value with the type of each part, because 1 == 1.0 == True."""
     if isinstance(value, list):
         return [typed(item) for item in value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Code bundles: what goes in, that it is always the same, and that nothing else comes out."""
+"""Tests of code bundles: which files they contain, equal bytes for equal folders, and safe unpacking."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_hostile_archives_are_refused_and_leave_nothing(
 
 
 def bomb(info: tarfile.TarInfo) -> Bundle:
-    """An archive that announces a huge member without holding it."""
+    """Return an archive whose header announces a huge member that it does not contain."""
     data = zstandard.compress(info.tobuf())
     return Bundle(hashlib.sha256(data).hexdigest(), data, ())
 

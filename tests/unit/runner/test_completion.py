@@ -1,4 +1,4 @@
-"""Runs that end at their `until` by themselves."""
+"""Tests of runs that end at their `until` without a decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def test_it_saves_and_ends_at_its_until_without_a_decision() -> None:
     assert trained(control, 2)
     assert control.next() == Save()
     assert not control.amend(3, ()).accepted
-    control.decide(DecisionKind.CONTINUE, 2, 0)  # From a scheduler that says it all the same.
+    # A scheduler may decide nevertheless.
+    control.decide(DecisionKind.CONTINUE, 2, 0)
     control.saved()
     assert control.next() == EndRun(RunEndReason.UNTIL, snapshot=True)
 

@@ -1,4 +1,4 @@
-"""The semantic of positions, decisions and amendments, case by case."""
+"""Tests of the control of a run: positions, decisions and amendments, case by case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(plan: RunPlan) -> RunControl:
 
 
 def train(control: RunControl, units: int = 1, *, finished: bool = False, committed: int | None = None) -> bool:
-    """Train one iteration; returns at_until."""
+    """Train one iteration, and return whether the run is at its `until`."""
     assert isinstance(control.next(), Train)
     control.began(committed=committed)
     return control.reached(control.position + units, finished=finished)

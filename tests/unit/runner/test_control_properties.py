@@ -1,4 +1,4 @@
-"""What holds for the control of a run, whatever comes in whatever order."""
+"""Property-based tests of the control of a run: invariants for any messages in any order."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hopyard._runtime.runner.control import Action, EndRun, Restate, RunControl,
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 
 POSITIONS = st.integers(min_value=0, max_value=12)
-# Where a run stands, give or take: most of what a scheduler says is about there.
+# Distance from the run's position: most messages of a scheduler are about positions near it.
 NEAR = st.integers(min_value=-2, max_value=3)
 ALLOWED = st.one_of(st.just(0), POSITIONS)
-# Ends are rarer than steps, or hardly any run would come far.
+# Decisions that end the run are rarer than others; otherwise hardly any run would get far.
 DECISIONS = st.sampled_from([DecisionKind.CONTINUE] * 6 + [DecisionKind.PARK] * 3 + list(DecisionKind))
 
 
 class RunSlot(RuleBasedStateMachine):
-    """A training loop that obeys the control, and a scheduler that says anything at any time."""
+    """A training loop that follows the control, and a scheduler that sends any message at any time."""
 
     @initialize(
         position=st.integers(0, 4),
@@ -94,7 +94,7 @@ class RunSlot(RuleBasedStateMachine):
         self.released = self.parked_by_decision = self.completing = False
 
     def may_train(self) -> bool:
-        """The contract, said once more in other words."""
+        """Return whether training may continue, by an independent formulation of the contract."""
         if self.stop is not None and self.reports:
             return False
         if not self.reports:

@@ -1,4 +1,4 @@
-"""Leader and followers of a gang in one process, over real connections on loopback."""
+"""Tests of the leader and the followers of a gang in one process, over real connections on loopback."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ LOST, FAILED = common_pb2.RUN_END_REASON_LOST, common_pb2.RUN_END_REASON_FAILED
 
 
 def failed(message: str) -> RunEnded:
-    """What a rank makes of an exception in its code."""
+    """Return the end of a rank's run after an exception in the user's code."""
     return judged(3, message, user=True)
 
 
 def fail(gang: ProcessGang, message: str) -> RunEnded:
-    """A rank's run fails, and it hears what that was."""
+    """End a rank's run with a failure, and return the verdict that it receives."""
     gang.failing(failed(message))
     return gang.verdict(failed(message))
 
 
 class Noticed:
-    """Counts what a gang notices, and can be waited for."""
+    """A callback of a gang for which a test can wait."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -62,7 +62,7 @@ class Noticed:
 
 
 class Trio:
-    """A gang of three."""
+    """A gang of three ranks: one leader and two followers."""
 
     def __init__(self) -> None:
         self.pool = ThreadPoolExecutor(8)
@@ -149,7 +149,7 @@ def test_who_is_missing_is_named() -> None:
 
 
 def test_who_comes_when_rank_0_has_left_is_told_at_once(trio: Trio) -> None:
-    """Its place may be open for a moment still."""
+    """Check a follower that connects after the leader has closed; its port may be open for a moment still."""
     trio.leader.close()
     with pytest.raises(GangBrokenError, match=r"^rank 0 (is gone|cannot be reached)"):
         trio.followers[1].join(SECONDS)
@@ -157,7 +157,7 @@ def test_who_comes_when_rank_0_has_left_is_told_at_once(trio: Trio) -> None:
 
 def test_a_place_that_nobody_is_at_is_named(trio: Trio) -> None:
     trio.leader.close()
-    with socket.socket() as held:  # Bound and not listened on: nobody else is given this port.
+    with socket.socket() as held:  # bound, but not listening: no other process gets the port
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
         follower = Follower(common_pb2.GangPlace(host="127.0.0.1", lead_port=port), 1, Noticed())
@@ -182,7 +182,7 @@ def test_a_rank_that_is_gone_breaks_the_gang_and_explains_what_the_code_of_other
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Threads that read connections get no further than the first message, or the end of the connection."""
+    """Lets threads that read connections continue only up to the first message or the end of the connection."""
     messages, gate = Link.messages, threading.Event()
 
     def first(link: Link) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Lines out of a program's output, and numbers out of lines."""
+"""Tests of the lines in a program's output, and of the metrics in lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of a run have the same names in the engine, on the wire and in the training process."""
+"""Tests that the options of a run have the same names in the engine, on the wire and in the training process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AGENT_ONLY = {"ships_by_order"}
 
 
 def start(mode: RunMode = RunMode.TRAIN) -> resource_manager_pb2.StartRun:
-    """What the scheduler sends for a start with all options."""
+    """Return the message by which the scheduler starts a run with all options."""
     body = Start(
         slot="n/0",
         hyperparameters={"lr": 0.5},

@@ -1,4 +1,4 @@
-"""The runner's small parts: its queue, its watch, the loading of trainers, the naming of failures."""
+"""Tests of parts of the runner: the outbox, the watch of the lease, the loading of trainers, and the reasons of failures."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_was_said_is_out_when_the_next_message_is_asked_for() -> None:
 
 
 class Watched(Outbox):
-    """Tells, when a run waits until it is heard, whether it has trained by then."""
+    """An outbox that records, when a run waits until its messages are sent, whether it has trained already."""
 
     def __init__(self, trained: Path) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Watched(Outbox):
 
 @pytest.mark.parametrize(("limit", "waits"), [(9.0, [False]), (0.0, [])])
 def test_a_run_with_a_limit_is_heard_to_train_before_it_does(tmp_path: Path, limit: float, waits: list[bool]) -> None:
-    name = f"heard_{limit:.0f}"  # No module is loaded twice under one name.
+    name = f"heard_{limit:.0f}"  # a new name, because Python loads a module once
     (tmp_path / f"{name}.py").write_text(
         f"""
 from pathlib import Path
@@ -312,7 +312,7 @@ def test_a_trainer_that_would_not_load_for_any_job_says_so(cause: Exception | No
 def test_a_save_that_finds_no_room_is_no_failure_of_the_code_whatever_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    odd = RuntimeError("unexpected pos 576 vs 534")  # what torch.save says on a full disk
+    odd = RuntimeError("unexpected pos 576 vs 534")  # torch.save raises this on a full disk
     assert ended_by(user_error(TrainerPhase.SAVE, odd), 4, tmp_path)[0].reason == FAILED
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=4096))

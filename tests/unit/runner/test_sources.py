@@ -1,4 +1,4 @@
-"""What a runner hears of a program that it started: line by line, and where it stands in the file."""
+"""Tests of how a runner reads the output of a program that it started: line by line, with the offset in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a batch's acknowledgements is sent, and when."""
+"""Tests of the acknowledgements of a batch: which ones are sent, and in which order with other effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: policies that answer in them, and policies in processes, which are asked afterwards."""
+"""Tests of batches: policies in the scheduler's process answer within the batch, and those in other processes after it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.quick
 
 
 class Waits(Policy):
-    """Waits for something, so that it does not end."""
+    """A policy that sets a far timer, so that its experiment does not end."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
@@ -51,13 +51,13 @@ class Waits(Policy):
 
 
 def in_a_process() -> RemotePolicy:
-    """A policy that is not asked in a batch."""
+    """Return a policy in another process, which no batch asks."""
     nothing: Any = None
     return RemotePolicy("mine", StreamId("x"), "{}", {}, nothing, nothing, Limits(1.0, 1.0), "")
 
 
 class Shell:
-    """What stands around batches, in small."""
+    """A small scheduler around batches: the core, policies and hosts."""
 
     def __init__(self, *names: str) -> None:
         self.core = Core()
@@ -75,7 +75,7 @@ class Shell:
         return batch
 
     def answered(self, parked: PendingUpCall) -> PolicyAnswered | PolicyFailed:
-        """What the policy of a parked up-call says."""
+        """Return the answer of the policy to a parked up-call."""
         name = parked.call.stream
         return PolicyHost(self.policies[name]).answer(self.core.streams[name], parked.call)
 
@@ -86,7 +86,7 @@ def records(batch: Batch, stream: str) -> list[Event]:
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """Batches do not end because the slot is slow."""
+    """A shell whose batches have no short time limit, so that slow hosts pass."""
     monkeypatch.setattr(batch, "MAX_BATCH_SECONDS", HANG_SECONDS)
     return Shell("x", "y")
 

@@ -1,4 +1,4 @@
-"""Journal records say everything that the core's events say."""
+"""Tests of the codec of journal records: decoding returns every event of the core exactly."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lis
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a type as annotations say it; JSON values where they say Any."""
+    """Return a strategy for values of an annotated type; `Any` gives JSON values."""
     if hint is Any:
         return _JSON
     if hint is float:

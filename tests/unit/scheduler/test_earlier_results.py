@@ -1,4 +1,4 @@
-"""Which earlier experiments count as such, and how much of them is given."""
+"""Tests of the curves of earlier experiments: which experiments have the same space and metric, and how many curves are returned."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ stop: {jobs: 3}
 
 
 class Stored:
-    """AppStat, as far as this asks it."""
+    """Simulates the part of AppStat that these tests need: experiments with jobs and reports."""
 
     def __init__(self) -> None:
         self.experiments: list[appstat_pb2.ExperimentRow] = []
@@ -38,7 +38,7 @@ class Stored:
         self.asked: list[str] = []
 
     def add(self, name: str, curves: Iterable[Mapping[int, float]], *, ended: float = 5.0, text: str = SPEC) -> None:
-        """An experiment, newer than those before; each job reports a curve."""
+        """Add a completed experiment, newer than those before. `curves` has the values by position of each job."""
         shown = experiment_pb2.Experiment(id=name, spec_json=canonical_json(load_spec(text, "f")), ended_at=ended)
         shown.state = experiment_pb2.EXPERIMENT_STATE_COMPLETED
         shown.metric.name, shown.metric.mode = "accuracy", common_pb2.METRIC_MODE_MAX
@@ -95,7 +95,7 @@ async def test_finished_jobs_of_the_same_space_are_given_newest_experiment_first
 @pytest.mark.parametrize(
     ("old", "new", "same"),
     [
-        ("[0.1, 1.0]", "[0.001, 7.0]", True),  # How far a parameter ranges plays no part.
+        ("[0.1, 1.0]", "[0.001, 7.0]", True),  # the range of a parameter does not matter
         ("name: a\n", "name: b\n", True),
         ("jobs: 3", "jobs: 30", True),
         ("data: cifar", "data: imagenet", False),
@@ -142,7 +142,7 @@ async def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prior_curves, "CURVES", 100)
     monkeypatch.setattr(prior_curves, "REPORTS", 9)
     stored.asked.clear()
-    assert len(await curves(stored)) == 4  # All of `new` and `old`: pages are read as they are.
+    assert len(await curves(stored)) == 4  # all curves of `new` and `old`: a page is read as a whole
     assert stored.asked == ["new", "new", "old"]
 
 
@@ -160,7 +160,7 @@ async def test_they_are_read_once_and_again_when_the_experiment_was_over() -> No
 
 
 class Failing(Stored):
-    """Does not answer in time, or with an error, until it is `well`."""
+    """An AppStat that raises an error, or does not answer if it has none, until `well` is set."""
 
     def __init__(self, error: HopyardError | None) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ async def test_a_store_that_does_not_answer_is_told_once_and_asked_again_ever_la
     found = PriorCurves(cast(Any, stored), seconds, lambda: now)
     spec = load_spec(SPEC, "f")
     assert await asyncio.gather(*(found.curves("x", spec, 10.0) for _ in range(3))) == ["[]"] * 3
-    assert stored.tries == 1  # Who waited for it does not wait once more.
+    assert stored.tries == 1  # calls that waited for the failed try do not try again
     tries = []
     for second in range(1, 1000):
         now, before = float(second), stored.tries
@@ -205,7 +205,7 @@ async def test_a_store_that_does_not_answer_is_told_once_and_asked_again_ever_la
     ]
     stored.well = True
     assert await found.curves("x", spec, 10.0) == "[]"
-    if error is not None:  # Else no answer would be in time.
+    if error is not None:  # without an error, the limit of 0 s is always exceeded
         now = 1530.0
         assert len(json.loads(await found.curves("x", spec, 10.0))) == 1
     found.forget("x")

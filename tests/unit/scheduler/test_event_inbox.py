@@ -1,4 +1,4 @@
-"""What arrives for experiments whose policies think."""
+"""Tests of the events that wait while their experiment's policy computes an answer."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_items_wait_in_order_and_later_ones_behind_them() -> None:
     thinking.clear()
     assert inboxes.ready
     assert inboxes.take() == 1
-    assert inboxes.keep(StreamId("x"), 3)  # Behind the second, though nobody thinks.
+    assert inboxes.keep(StreamId("x"), 3)  # after the second one, although the policy has answered
     assert [inboxes.take(), inboxes.take()] == [2, 3]
     assert not inboxes.keep(StreamId("x"), 4)
 

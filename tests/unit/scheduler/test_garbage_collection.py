@@ -1,4 +1,4 @@
-"""What is needed stays needed while others are looked at."""
+"""Tests of the snapshots that are needed, while experiments are read and change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 
 
 class Door:
-    """Two finished experiments, each with a snapshot; x leaves the core while the rows of y are read."""
+    """Two finished experiments with one snapshot each; x leaves the core while the jobs of y are read."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -45,7 +45,7 @@ async def test_an_experiment_that_leaves_the_core_while_another_is_read_is_read_
 
 
 class Keeping:
-    """A finished experiment: a result, two branch points, and one of another job that is a result, too."""
+    """A finished experiment with two jobs. Two snapshots serve only other experiments (`for_others`); `both` and `end` are results."""
 
     async def show_all(self) -> list[experiment_pb2.Experiment]:
         return [experiment_pb2.Experiment(id="x", group="x")]

@@ -1,4 +1,4 @@
-"""Questions to a generator whose experiment has changed meanwhile."""
+"""Test of a request to a generator whose experiment has ended meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
 
 
 class Asked:
-    """Generators with a stub in the place of hpgen; `answers` is what they post."""
+    """The client of generators with a stub for the service; its answers are in the queue `answers`."""
 
     def __init__(self, core: Core, background: Background) -> None:
         self.stub = AsyncMock()

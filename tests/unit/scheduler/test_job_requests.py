@@ -1,4 +1,4 @@
-"""What is wrong with clients' requests is said before any is taken."""
+"""Tests that the errors in clients' requests for jobs are reported before any request is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal as the scheduler writes it: what goes on beside an append that waits."""
+"""Tests of the scheduler's journal: calls during an append that waits, and errors of reading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quick
 
 
 class FullStore:
-    """Takes no records while it is full; a look that writes nothing finds no trouble."""
+    """Simulates an AppStat whose disk is full: while `full`, it refuses appends with records, and accepts an append without any."""
 
     def __init__(self) -> None:
         self.full = True
@@ -48,7 +48,7 @@ class FullStore:
 
 
 async def full(monkeypatch: pytest.MonkeyPatch) -> tuple[Journal, FullStore, asyncio.Event, asyncio.Task[None]]:
-    """A journal whose append waits for room, and what lets it try again."""
+    """Start an append to a full store. Return the journal, the store, an event that lets the append try again, and its task."""
     waits, room = asyncio.Event(), asyncio.Event()
 
     async def sleep(_: float) -> None:

@@ -1,4 +1,4 @@
-"""Pages of lists; sessions and leases on a clock that is passed in."""
+"""Tests of the pages of lists, and of sessions and leases with the test's clock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ async def test_a_lost_node_s_session_ends_so_that_it_says_hello_again() -> None:
     assert await session.next() is None
     sessions.alive(session)
     sessions.renew_all()
-    assert (sessions.silent_seconds("a"), sessions.expired()) == (12.0, [])  # People see when it was heard last.
+    # The time of the last message remains visible.
+    assert (sessions.silent_seconds("a"), sessions.expired()) == (12.0, [])
     assert sessions.silent_seconds("b") == float("inf")
 
 
@@ -78,7 +79,7 @@ async def test_a_new_session_ends_the_older_one() -> None:
 @pytest.mark.merge
 async def test_a_session_that_is_not_read_is_cut_off() -> None:
     session = Session("a", "1", "x")
-    session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))  # before the welcome: dropped
+    session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))  # dropped: it comes before the welcome
     session.welcome(pb.AgentSessionResponse(welcome=pb.AgentWelcome(epoch=1)))
     for _ in range(MAX_WAITING):
         session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))

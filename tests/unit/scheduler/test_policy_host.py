@@ -1,4 +1,4 @@
-"""What a policy is shown in one up-call, and when."""
+"""Tests of the view of a policy during one up-call, and of the checks of its answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 
 def offered(policy: Policy) -> PolicyAnswered | PolicyFailed:
-    """The answer to an offer of two slots to an experiment that may have two jobs."""
+    """Return the answer to an up-call with two idle slots in an experiment of two jobs."""
     rig = Rig(jobs=2)
     return PolicyHost(policy).answer(rig.stream, UpCall(StreamId("x"), 1, rig.now, 1, AllocateJobs()))
 
@@ -30,7 +30,7 @@ def test_jobs_just_created_are_still_demanded_for() -> None:
 
 
 class Creates(Policy):
-    """Asks for a job where it may only look."""
+    """A policy that creates a job in methods that may only read."""
 
     def confidences(self, cluster: Cluster) -> dict[str, float]:
         cluster.create_job()
@@ -69,7 +69,7 @@ def test_confidences_are_asked_for_at_any_time_and_may_only_look() -> None:
 
 
 class Wants(Policy):
-    """Creates jobs without end."""
+    """A policy that creates jobs in an endless loop."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         while True:
@@ -83,7 +83,7 @@ def test_an_answer_has_a_bounded_number_of_commands() -> None:
 
 
 class Waits(Policy):
-    """Notes which jobs wait, before and after it starts the first of them."""
+    """A policy that records which jobs wait, before and after it starts the first of them."""
 
     def __init__(self) -> None:
         self.seen: list[list[bool]] = []

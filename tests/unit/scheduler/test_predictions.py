@@ -1,4 +1,4 @@
-"""Questions to nodes that come and go, and the histories that go with them. No node is there but in the test's mind."""
+"""Tests of the prediction requests to nodes that connect and disconnect, and of the histories in them. The nodes are simulated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WIRE = prediction_to_wire(Prediction((10,), (0.5,), (0.1,)))
 
 @dataclass
 class Node:
-    """A node's session; `heard` is what was sent to it."""
+    """The session of a simulated node; `heard` contains the messages that were sent to it."""
 
     session: Session
     heard: list[pb.AgentSessionResponse] = field(default_factory=list)
@@ -53,12 +53,12 @@ class Node:
 
 
 async def made_here(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
-    """Makes a predictor without a process of its own."""
+    """Create a predictor in this process, and return what it reads."""
     return new_predictor(name, parameters).reads
 
 
 class EarlierText(PriorCurves):
-    """Curves of earlier experiments."""
+    """Simulates the curves of earlier experiments: returns `found` as JSON, and records the calls in `asked`."""
 
     def __init__(self) -> None:
         self.found = "[]"
@@ -73,7 +73,7 @@ class EarlierText(PriorCurves):
 
 
 class Shell:
-    """Predictions over sessions that the test opens; `answers` is what reaches the core."""
+    """The dispatcher of predictions with sessions of simulated nodes; `answers` contains the events that it posts to the core."""
 
     def __init__(self, rig: Rig, background: Background, node_seconds: float = 60.0) -> None:
         self.rig = rig
@@ -120,7 +120,7 @@ class Shell:
 
 @pytest.fixture
 def rig() -> Rig:
-    """Two jobs, the first of which trains on n1."""
+    """A core with two jobs, the first of which trains on the node n1."""
     rig = Rig(capacity=1)
     rig.create()
     rig.create()
@@ -305,7 +305,7 @@ async def test_curves_of_earlier_experiments_go_with_it_unless_the_file_says_no(
 
 
 def grown(rig: Rig, lengths: list[int]) -> None:
-    """Jobs with so many points, from the second on."""
+    """Create jobs with these numbers of points in their curves."""
     for length in lengths:
         job = rig.job(rig.create())
         for position in range(1, length + 1):

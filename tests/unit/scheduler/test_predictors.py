@@ -1,4 +1,4 @@
-"""What is remembered of predictors, and of those that cannot be made."""
+"""Tests of the cache of predictors, and of predictors that cannot be created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE, OTHER = PredictorSpec(name="m:One"), PredictorSpec(name="m:Other")
 
 
 class Probe:
-    """Makes predictors, but those in `broken`; `asked` are all that were to be made, `held` waits for the test."""
+    """Simulates the creation of predictors: those in `broken` fail, after `held` is set. `asked` records all calls."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,7 +37,7 @@ class Probe:
         return "curves"
 
     async def fails(self) -> bool:
-        """Whether a question fails; a try shows in `asked`."""
+        """Return whether a request fails as expected; `asked` shows whether it tried to create the predictor."""
         try:
             return await self.predictors.reads(ONE) != "curves"
         except InvalidInput as error:

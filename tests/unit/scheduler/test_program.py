@@ -1,4 +1,4 @@
-"""What agents get of an experiment's program."""
+"""Tests of the program that agents receive for an experiment, and of the review of its terms."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def test_a_trainers_processes_are_not_dumped() -> None:
 
 
 class Learns(Policy):
-    """Wants a generator that learns."""
+    """A policy that needs a generator that learns."""
 
     generator = "tpe"
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_a_policy_may_bring_the_generator_of_files_that_name_none(named: str, us
 
 
 class Refuses(Policy):
-    """Serves small experiments only."""
+    """A policy that accepts only experiments with at most three jobs."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def review(self, terms: ExperimentView) -> str:
-        """Says so."""
+        """Raise an error for too many jobs; otherwise return a note."""
         if terms.jobs_left > 3:
             raise ValueError(f"stop.jobs is {terms.jobs_left}; at most 3 are possible")
         assert terms.space is not None
@@ -234,7 +234,7 @@ ROOM = "command: [a]\nresources: {per_job: {cpus: 2}}"
 @pytest.mark.parametrize(
     ("text", "code", "same"),
     [
-        (ROOM + "\nseed: 9", "c", True),  # Other bits, as fast.
+        (ROOM + "\nseed: 9", "c", True),  # other random numbers take the same time
         (ROOM + "\nsnapshot: {every: 4}\ngenerator: {seed: 3}\nweight: 2", "c", True),
         (ROOM, "d", False),
         ("command: [b]\nresources: {per_job: {cpus: 2}}", "c", False),

@@ -1,4 +1,4 @@
-"""What a quick policy in a process answers shares the append of what it was asked about; nobody waits for a slow one."""
+"""Tests that the answer of a quick policy process is in the same append as its event, and that no append waits for a slow one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PAYLOAD = {"name": "x", "spec": canonical_json(SPEC), "bundle": "", "interpreter
 
 
 class Waits(Policy):
-    """Waits for something, so that it does not end."""
+    """A policy that sets a far timer, so that its experiment does not end."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         cluster.wake_at(cluster.now + 1e6)
@@ -56,7 +56,7 @@ class Waits(Policy):
 
 
 class Around:
-    """What stands around the loop: it notes what is appended and what ended, and carries nothing out."""
+    """Simulates the surroundings of the scheduler's loop: records appends and ended experiments, and executes no effects."""
 
     def __init__(self) -> None:
         self.appends: list[list[Event]] = []
@@ -90,7 +90,7 @@ class Around:
 
 
 class Restarts(InboundPolicy):
-    """A process whose end takes until `gate` is set."""
+    """The source of a policy process whose restart takes until `gate` is set."""
 
     def __init__(self, registry: ConnectionRegistry) -> None:
         super().__init__("mine", registry, lambda: "127.0.0.1:1")
@@ -101,7 +101,7 @@ class Restarts(InboundPolicy):
 
 
 class Shell:
-    """A loop whose one experiment has its policy in a process."""
+    """The scheduler's loop with one experiment, whose policy is in a process."""
 
     def __init__(self) -> None:
         self.around = Around()
@@ -123,7 +123,7 @@ class Shell:
         self.live.hosts[StreamId("x")] = self.policy
 
     async def turn(self, *events: Event) -> list[type[Event]]:
-        """One batch; answers what it appended."""
+        """Run one batch, and return the types of the events that it appended."""
         for event in events:
             self.live.post(event)
         async with self.live.turn:
@@ -131,7 +131,7 @@ class Shell:
         return [type(event) for event in self.around.appends[-1]]
 
     async def rest(self) -> None:
-        """Batches until nothing is asked any more."""
+        """Run batches until no up-call is in progress."""
         while self.live._asking or not self.live._queue.empty():
             if self.live._queue.empty():
                 await asyncio.sleep(0)
@@ -141,7 +141,7 @@ class Shell:
 
 @pytest.fixture
 async def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """Its policy has answered, and is quick, however slow the host is."""
+    """A loop whose policy has given its first answer and counts as quick on any host."""
     for module in (process, runtime):
         monkeypatch.setattr(module, "QUICK_SECONDS", HANG_SECONDS)
     monkeypatch.setattr(batch, "MAX_BATCH_SECONDS", HANG_SECONDS)
@@ -211,7 +211,7 @@ async def test_a_policy_for_which_too_many_events_wait_fails_once_however_long_i
     assert await shell.turn(Requested(2.0, StreamId("x"), "r0", {}, 1)) == [Requested]
     asking = shell.live._asking[StreamId("x")]
     await shell.turn(*(Requested(2.0, StreamId("x"), f"r{number}", {}, 1) for number in (1, 2)))
-    for _ in range(3):  # Others have their batches while the process ends.
+    for _ in range(3):  # other experiments have their batches while the process ends
         await shell.turn()
         assert not asking.done()
     shell.source.gate.set()

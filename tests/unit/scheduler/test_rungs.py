@@ -1,4 +1,4 @@
-"""What `hopyard rungs` makes of a ladder."""
+"""Tests of the output of `hopyard rungs`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 
 
 def shown(rungs: list[Rung]) -> list[list[str]]:
-    """The table's lines, split into words."""
+    """Return the lines of the table of rungs, split into words."""
     console = Console(file=io.StringIO(), width=120)
     console.print(tables(rungs, "", jobs=False))
     assert isinstance(console.file, io.StringIO)

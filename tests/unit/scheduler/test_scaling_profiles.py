@@ -1,4 +1,4 @@
-"""What a new experiment is told of what earlier ones measured, and what is written of what it measures."""
+"""Tests of the scaling profiles that a new experiment receives, and of those that are written to AppStat."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = [pb.Scaling(training="t", hardware="EPYC", slots=n, seconds=8.0 / n) for 
 
 
 class Kept:
-    """An AppStat that answers a row a page. `fails`: it cannot be reached; `hangs`: it does not answer."""
+    """Simulates an AppStat that returns one profile a page. `fails`: it raises Unavailable; `hangs`: it does not answer."""
 
     def __init__(self, fails: bool = False, hangs: bool = False) -> None:
         self._fails, self._hangs = fails, hangs

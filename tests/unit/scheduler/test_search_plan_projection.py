@@ -1,4 +1,4 @@
-"""Which jobs stand in the search plan, and where they pass."""
+"""Test of the jobs' rows in the search plan: which jobs have one, and their paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the search plan a new experiment is given."""
+"""Tests of the earlier trials that a new experiment receives from the search plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.quick
 
 
 class Plan:
-    """An AppStat with a search plan, made of what trials reported. `fails`: it cannot be reached; `hangs`: it does not answer."""
+    """Simulates an AppStat with a search plan of given trials. `fails`: it raises Unavailable; `hangs`: it does not answer."""
 
     def __init__(
         self, trials: Mapping[tuple[str, str], tuple[Mapping[str, Any], Mapping[int, float]]], until: int = 8

@@ -1,4 +1,4 @@
-"""Questions to solvers: bounded, in order within an experiment, each answered once. No process is started here."""
+"""Tests of the requests to solvers: bounded, in order within an experiment, each answered once. No process is started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
 
 
 class Shell:
-    """Solvers whose answers the test gives: `thinking` are the payloads that are thought about now."""
+    """The solvers with answers of the test: `thinking` has a future for each payload that is solved now."""
 
     def __init__(self, background: Background) -> None:
         self.solvers = Solvers(background, lambda: 7.0, self._solve)
@@ -56,7 +56,7 @@ async def shell() -> AsyncIterator[Shell]:
 
 
 async def settle() -> None:
-    """Until everything that can go on by itself has."""
+    """Run the event loop until no task can continue."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -70,7 +70,7 @@ async def test_one_after_the_other_for_an_experiment_and_a_few_for_all(shell: Sh
     assert list(shell.thinking) == ["a1", "b1"]
     shell.thinking["a1"].set_result("found")
     await settle()
-    assert list(shell.thinking) == ["b1", "c1"]  # Who came first of those that wait for a process.
+    assert list(shell.thinking) == ["b1", "c1"]  # the request that has waited longest gets the free process
     shell.thinking["c1"].set_exception(InvalidInput("there is none"))
     shell.thinking["b1"].set_result(None)
     await settle()

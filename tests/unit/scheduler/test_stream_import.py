@@ -1,4 +1,4 @@
-"""A journal that comes from elsewhere: taken as it was, or refused with the place of what cannot be."""
+"""Tests of the import of a journal: it is accepted exactly, or refused with the place of the error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def line(event: Event, at: float = 5.0, **changes: Any) -> bytes:
 
 
 def travelled(rig: Rig) -> list[bytes]:
-    """A rig's journal as an export writes it."""
+    """Return the lines of a rig's journal, as an export writes them."""
     first = rig.journal[0]
     assert isinstance(first, StreamCreated)
     events = [StreamCreated(first.at, StreamId("x"), first.settings, PAYLOAD), *rig.journal[1:]]
@@ -70,13 +70,13 @@ def travelled(rig: Rig) -> list[bytes]:
 
 
 def numbered(lines: list[bytes]) -> list[bytes]:
-    """The lines with the positions of records that follow each other."""
+    """Return the lines with consecutive positions of records, from 1."""
     return [re.sub(rb'"position": \d+', b'"position": %d' % n, one, count=1) for n, one in enumerate(lines, 1)]
 
 
 @pytest.fixture
 def rig() -> Rig:
-    """A paused experiment with reports and a snapshot, on whose journal much has happened."""
+    """A paused experiment with reports, a snapshot, and many kinds of events in its journal."""
     made = Rig(max_seconds=1e6)
     made.create()
     made.create(0.2)

@@ -1,4 +1,4 @@
-"""What `hopyard tree` makes of a stage tree."""
+"""Tests of the output of `hopyard tree`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def said(tree: Tree, *, most: int | None = None, trial: str | None = None, width
 
 
 def binary(depth: int, wide: int = 2) -> Tree:
-    """Trials that part into so many at each of so many positions."""
+    """Return a tree of waiting trials that branch `wide` times at each of `depth` positions."""
     count = wide**depth
     trials = [str(number) for number in range(1, count + 1)]
 

@@ -1,4 +1,4 @@
-"""What a watcher is told anew when only what jobs wait for has changed."""
+"""Tests of the messages to a watcher when only the reasons why jobs wait have changed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of script mode."""
+"""Tests of script mode: scripts that call `hopyard.report`."""

@@ -1,4 +1,4 @@
-"""An agent that tests drive, and scripts that attach to it as processes of their own."""
+"""A simulated agent that a test controls, and scripts that attach to it from their own processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = HANG_SECONDS
 
 
 class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
-    """Serves attachments on loopback; what processes say is kept in order."""
+    """Serves attachments on loopback. The test sends commands by its methods; `said` contains all messages of the processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,18 +63,18 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
         self._answers.put(None)
 
     def stop(self) -> None:
-        """End all attachments at once."""
+        """End all attachments, and stop the server."""
         self._answers.put(None)
         self._server.stop(grace=None).wait()
 
     def script(self, code: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a script as a process that this agent started."""
+        """Start a script as a process of this agent."""
         file = self.folder / "train.py"
         file.write_text("import hopyard\n" + textwrap.dedent(code))
         return self.program(sys.executable, str(file), **environment)
 
     def program(self, *command: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a program as a process that this agent started."""
+        """Start a program as a process of this agent."""
         variables = {
             "HOPYARD_AGENT": f"127.0.0.1:{self._port}",
             "HOPYARD_TOKEN": "secret",
@@ -90,7 +90,7 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
         )
 
     def start(self, *, snapshot: common_pb2.Snapshot | None = None, lease: float = HANG_SECONDS, **fields: Any) -> None:
-        """Give the process its run."""
+        """Send the attached process its run."""
         start = resource_manager_pb2.StartRun(hyperparameters=hyperparameters_to_proto({"lr": 0.1}), seed=7, **fields)
         if snapshot is not None:
             start.snapshot.CopyFrom(snapshot)
@@ -106,17 +106,17 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
         self._answers.put(wire.AttachResponse(start=message))
 
     def again(self) -> None:
-        """Let another process attach; what was said is forgotten."""
+        """Let another process attach; the messages so far are deleted."""
         self.said.clear()
         self._attached = False
 
     def decide(self, decision: resource_manager_pb2.Decision.ValueType, position: int, allowed: int = 0) -> None:
-        """Decide on a report."""
+        """Send the decision on a report."""
         decided = resource_manager_pb2.DecideRun(decision=decision, position=position, allowed=allowed)
         self._answers.put(wire.AttachResponse(decide=decided))
 
     def suspended(self, position: int) -> resource_manager_pb2.RunEnded:
-        """Start what attached, let it train on report by report, suspend it at a position, and tell how it ended."""
+        """Start the attached process, continue it after each report, suspend it at a position, and return the end of its run."""
         self.start()
         for one in range(1, position + 1):
             self.reported(one)
@@ -125,11 +125,11 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
         return self.ended()
 
     def amend(self, **fields: Any) -> None:
-        """Amend the run."""
+        """Send an amendment of the run."""
         self._answers.put(wire.AttachResponse(amend=resource_manager_pb2.AmendRun(**fields)))
 
     def reports(self) -> list[common_pb2.Report]:
-        """What was reported so far."""
+        """Return the reports so far."""
         with self._changed:
             said = [
                 [request.report] if request.HasField("report") else request.reports.reports for request in self.said
@@ -137,22 +137,22 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
             return [report for reports in said for report in reports]
 
     def reported(self, position: int) -> common_pb2.Report:
-        """The report of a position, once it has come."""
+        """Wait for the report of a position, and return it."""
         self.until(lambda: any(report.position == position for report in self.reports()))
         return next(report for report in self.reports() if report.position == position)
 
     def ended(self) -> resource_manager_pb2.RunEnded:
-        """How the run ended, once it has."""
+        """Wait for the end of the run, and return it."""
         self.until(lambda: any(request.HasField("ended") for request in self.said))
         return next(request.ended for request in self.said if request.HasField("ended"))
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until what was said fulfils a condition."""
+        """Wait until the messages so far fulfil a condition."""
         with self._changed:
             assert self._changed.wait_for(condition, PATIENCE), f"it said only {self.said}"
 
 
 def over(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Exit code, output and errors of a process, once it has ended."""
+    """Wait for the end of a process. Return its exit code, its output and its standard error."""
     output, errors = process.communicate(timeout=PATIENCE)
     return process.returncode, output, errors

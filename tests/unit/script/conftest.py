@@ -1,4 +1,4 @@
-"""An agent for each test."""
+"""A fixture with a simulated agent for each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.script.agent import FakeAgent
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[FakeAgent]:
-    """It ends with the test, and the scripts with it."""
+    """A simulated agent, which stops at the end of the test."""
     fake = FakeAgent(tmp_path)  # type: ignore[abstract]  # nobody saves or loads through it
     try:
         yield fake

@@ -1,4 +1,4 @@
-"""Scripts on a cluster: attached to an agent that the test drives, over real connections."""
+"""Tests of scripts on a cluster: they attach to a simulated agent over real connections."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_state_goes_into_a_snapshot_and_comes_back_under_its_name(agent: FakeAge
     ended = agent.ended()
     assert over(process)[:2] == (0, "from None\n")
     assert (ended.reason, ended.snapshot.position) == (common_pb2.RUN_END_REASON_UNTIL, 2)
-    # Only what is wanted is packed.
+    # Only the snapshot that is needed is packed.
     assert [
         request.snapshot_taken.snapshot.position for request in agent.said if request.HasField("snapshot_taken")
     ] == [2]

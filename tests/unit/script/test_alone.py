@@ -1,4 +1,4 @@
-"""Scripts off the cluster: the same calls, the same checks, no agent."""
+"""Tests of scripts without a cluster: the same calls and checks without an agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if nothing was reported yet, without a cluster."""
+    """Removes the variables of a cluster from the environment, and resets the position of the last report."""
     for name in ("HOPYARD_TOKEN", "HOPYARD_SPEAKER", "HOPYARD_HYPERPARAMETERS", "HOPYARD_SEED"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(script, "_alone_at", 0)

@@ -1,4 +1,4 @@
-"""A script whose processes may be dumped at any time: what it says, and what it waits for."""
+"""Tests of a script that exchanges messages with its runner by the mailbox: its reports, and when it waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = HANG_SECONDS
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Mailbox]:
-    """The runner's side."""
+    """The runner's side of a mailbox."""
     box = Mailbox(tmp_path)
     box.open()
     yield box

@@ -1,4 +1,4 @@
-"""Random sequences from few numbers, so that many of them agree for a while."""
+"""Hypothesis strategies for sequences; they use few numbers, so that many sequences have a common prefix."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _simple: st.SearchStrategy[seq.Sequence] = st.one_of(
 
 
 def sequences() -> st.SearchStrategy[seq.Sequence]:
-    """Any sequence whose clock is the unit's."""
+    """Return a strategy for sequences with one value for each unit."""
     warm = st.builds(seq.Warmup, _counts, _numbers, st.none() | _simple)
     chained = st.builds(lambda a, b, at: seq.Chain((a, b), (at,)), _simple, warm | _simple, _counts)
     slow = st.builds(seq.Paced, _simple, st.sampled_from([1, 2, 5]))

@@ -1,4 +1,4 @@
-"""Keys of the search plan's nodes: equal for equal trainings, and for those only."""
+"""Tests of the keys of the search plan's nodes: equal exactly for equal training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def multi(milestones: list[int], values: list[Any]) -> dict[str, Any]:
 
 
 def covered(configuration: dict[str, Any], until: int, root: str = "r") -> list[str]:
-    """The key of the node that each position lies in."""
+    """Return the key of the node of each position below `until`."""
     return [one.node for one in plan_path(configuration, until, root) for _ in range(one.start, one.end)]
 
 
@@ -88,7 +88,7 @@ def test_a_longer_training_has_the_same_nodes() -> None:
 
 
 def test_keys_stay_what_they_are() -> None:
-    """What is in databases is found again by later versions."""
+    """Check that keys do not change between versions: databases contain them."""
     cosine = {"sequence": {"cosine": {"initial": 1, "t_max": 8}}}
     found = [plan_path({"lr": value}, 8, "r")[0].node for value in (0.1, cosine)]
     assert found == [

@@ -1,4 +1,4 @@
-"""The tree of common prefixes against brute force over (position, values so far), and bounds against small schedules."""
+"""Tests of the tree of common prefixes: against brute force over (position, values so far), and its bounds against small schedules."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ requests = st.lists(st.builds(Request, configurations, st.integers(1, 25), st.sa
 
 
 def _prefixes(request: Request) -> list[Any]:
-    """All beginnings of a configuration, each with what came before."""
+    """Return every prefix of a request, with the values of all its positions."""
     names = sorted(request.configuration)
     found, so_far = list[Any](), tuple[Any, ...]()
     for position in range(request.length):
-        # 1 and 1.0 are one value, 1 and true are two.
+        # 1 and 1.0 are equal values; 1 and true are not.
         values = [as_sequence(request.configuration[name]).value(position) for name in names]
         so_far = (*so_far, tuple((isinstance(value, bool), value) for value in values))
         found.append((request.root, tuple(names), so_far))
@@ -51,7 +51,7 @@ def test_the_tree_is_what_brute_force_finds(given_requests: list[Request]) -> No
     tree = PrefixTree(given_requests)
     everything = [prefix for request in given_requests for prefix in _prefixes(request)]
     assert (tree.requests, tree.total, tree.unique) == (len(given_requests), len(everything), len(set(everything)))
-    # Every request goes through branches that join from 0 to its end or beyond, with those that are equal so far.
+    # Branches of a request join from 0 to its end or beyond, and its companions in a branch are equal up to there.
     for root in tree.roots:
         for branch in root.all():
             assert branch.start < branch.stop
@@ -68,7 +68,7 @@ def test_the_tree_is_what_brute_force_finds(given_requests: list[Request]) -> No
 def test_hus_rule_reaches_the_bound(given_requests: list[Request], slots: int) -> None:
     tree = PrefixTree(given_requests)
     bound = tree.makespan_lower_bound(slots)
-    # Hu: of an out-tree of equal tasks, always those with the longest way to go; exact, by simulation.
+    # Hu's rule for an out-tree of equal tasks: always run those with the longest remaining path. Simulated, it is exact.
     height = dict[int, int]()
     for root in tree.roots:
         for branch in reversed(list(root.all())):
@@ -89,7 +89,7 @@ def test_hus_rule_reaches_the_bound(given_requests: list[Request], slots: int) -
 
 
 def test_bounds_by_hand() -> None:
-    # Ten units alone, then five ways of ten.
+    # One branch of ten units, then five branches of ten units each.
     tree = PrefixTree(Request({"x": MultiStep(milestones=(10,), values=(0, way)).written()}, 20) for way in range(1, 6))
     assert (tree.total, tree.unique, tree.critical_path) == (100, 60, 20)
     assert [tree.makespan_lower_bound(slots) for slots in (1, 2, 5, 50)] == [60, 35, 20, 20]

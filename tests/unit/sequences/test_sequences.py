@@ -1,4 +1,4 @@
-"""Values, conventions, equality up to a position, and what is refused."""
+"""Tests of sequences: their values, conventions, equality up to a position, and errors."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_is_written_differently_is_equal_as_far_as_it_is(one: Sequence, oth
 
 
 def test_what_agrees_at_some_positions_is_not_equal() -> None:
-    # Both are 0.1 at 0 and 0.05 at 10.
+    # Both have 0.1 at position 0 and 0.05 at position 10.
     assert common_prefix(Linear(0.1, 0, 20), Cosine(0.1, 20), 20) == 1
     assert Linear(0.1, 0, 20).prefix_key(20) != Cosine(0.1, 20).prefix_key(20)
     assert common_prefix(ConstantSequence(1), ConstantSequence(True), 5) == 0

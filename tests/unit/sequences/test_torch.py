@@ -1,4 +1,4 @@
-"""The values are those of torch.optim.lr_scheduler for the same parameters."""
+"""Tests that sequences have the values of torch.optim.lr_scheduler for the same parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _torch_values(lr: float, make: Callable[[Any], Any]) -> list[float]:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
     values = list[float]()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # SequentialLR's own use of the epoch parameter
+        warnings.simplefilter("ignore")  # SequentialLR itself uses the deprecated parameter
         scheduler = make(optimizer)
         for _ in range(_STEPS):
             values.append(optimizer.param_groups[0]["lr"])
@@ -94,5 +94,5 @@ CASES: dict[str, tuple[float, Callable[[Any], Any], Sequence]] = {
 def test_the_values_are_those_of_torch(name: str) -> None:
     lr, make, sequence = CASES[name]
     ours = [sequence.value(position) for position in range(_STEPS)]
-    # torch computes most of these step by step: near zero its rounding errors are those of the values before.
+    # torch computes most values step by step; near zero, its rounding errors are those of the earlier, larger values.
     assert ours == pytest.approx(_torch_values(lr, make), rel=1e-12, abs=1e-12 * lr)

@@ -1,4 +1,4 @@
-"""Policies that tests simulate."""
+"""Policies for the tests of the simulator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hopyard.policy import CONTINUE, PARK, SUSPEND, Cluster, Decision, Iteration
 
 
 class Turns(Policy):
-    """Every job leaves its slot after each position: suspends and resumes wherever they can be."""
+    """Suspends each job after each position, so that jobs take turns on the slots."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         for slot in cluster.idle_slots():
@@ -22,14 +22,14 @@ class Turns(Policy):
 
 
 class Raising(Turns):
-    """Raises at the first boundary."""
+    """Raises an error at the first boundary."""
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         raise KeyError("oops")
 
 
 class Parking(Turns):
-    """Starts a job, and leaves it where it is in memory for ever."""
+    """Starts one job, and parks it at its first boundary for ever."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         job = cluster.get_idle_job()
@@ -43,7 +43,7 @@ class Parking(Turns):
 
 
 class Changing(Turns):
-    """Makes configurations of its own."""
+    """Creates jobs with configurations that it chooses itself."""
 
     def allocate_jobs(self, cluster: Cluster) -> None:
         super().allocate_jobs(cluster)

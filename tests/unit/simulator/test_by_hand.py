@@ -1,4 +1,4 @@
-"""Small searches whose every moment was worked out by hand: two slots, four jobs, one cost after the other."""
+"""Tests of small searches whose times were computed by hand: two slots, four jobs, one kind of cost at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(policy: Any = "default", **options: Any) -> Result:
 
 
 def intervals(result: Result) -> dict[str, list[tuple[str, float, float]]]:
-    """(job, start, end) of the runs by slot."""
+    """Return (job, start, end) of the runs on each slot."""
     found: dict[str, list[tuple[str, float, float]]] = {}
     for one in sorted(result.runs or (), key=lambda r: (r.slot, r.start)):
         found.setdefault(one.slot, []).append((one.job, one.start, one.end))
@@ -44,7 +44,7 @@ def intervals(result: Result) -> dict[str, list[tuple[str, float, float]]]:
 
 
 def test_nothing_costs_anything() -> None:
-    # Jobs 2 and 3 end at 6.0 both; what was planned first happens first, and the last position of job 2 was, at 4.0.
+    # Jobs 2 and 3 both end at 6.0. Events at one time happen in the order in which they were planned: that of job 2 first, at 4.0.
     result = run()
     assert intervals(result) == {
         "node1/0": [("1", 0.0, 3.0), ("3", 3.0, 6.0)],
@@ -66,7 +66,7 @@ def test_starts_cost() -> None:
 
 
 def test_snapshots_and_leaving_cost() -> None:
-    # A job that is complete is saved, and its slot is left: 0.25 + 0.5 each.
+    # Each complete job is saved (0.25 s) and leaves its slot (0.5 s).
     result = run(costs=Costs(snapshot=0.25, suspend=0.5))
     assert intervals(result) == {
         "node1/0": [("1", 0.0, 3.75), ("3", 3.75, 7.5)],
@@ -75,25 +75,25 @@ def test_snapshots_and_leaving_cost() -> None:
 
 
 def test_resumes_cost() -> None:
-    # Turns: jobs 1 and 2 first; each position ends with a suspend, and first come is first served. Starts are free.
+    # Jobs 1 and 2 are first. Each position ends with a suspend, and jobs resume in order of arrival. Starts cost nothing.
     result = run(Turns, costs=Costs(resume=1.0, suspend=0.5))
     assert intervals(result)["node1/0"][:3] == [("1", 0.0, 1.5), ("3", 1.5, 3.0), ("1", 3.0, 5.5)]
     assert intervals(result)["node2/0"][:2] == [("2", 0.0, 2.5), ("4", 2.5, 5.0)]
     assert result.suspends == 8
     assert len(result.runs or ()) == 12
-    # 18 s of training, 12 times 0.5 s of leaving, 8 resumes of 1 s.
+    # 18 s of training, 12 times 0.5 s to leave a slot, 8 resumes of 1 s
     assert result.job_seconds == 18 + 6 + 8
 
 
 def test_training_from_scratch() -> None:
-    # The second run of a job trains 1 position again, the third 2: 1 + 2 seconds of its pace more each.
+    # The second run of a job repeats 1 position, and the third one 2: 1 + 2 positions more for each job.
     result = run(Turns, from_scratch=True)
     assert result.job_seconds == 18 + 3 * (1 + 2 + 1 + 2)
     assert result.iterations == 12 + 4 * (1 + 2)
 
 
 def test_the_target_ends_it() -> None:
-    # Job 3 begins at 3.0 and reports 0.6 at 5.0. Job 2 is in its third position then, and leaves at 6.0.
+    # Job 3 starts at 3.0 and reports 0.6 at 5.0. Job 2 is in its third position then, and leaves at 6.0.
     result = run(target=0.6)
     assert result.time_to_target == 5.0
     assert result.time == 6.0
@@ -109,15 +109,15 @@ def test_a_target_that_is_never_reached() -> None:
 
 def test_the_time_is_over() -> None:
     result = run(max_time=4.0)
-    # Job 3 reports at 4.0 sharp, and leaves there; job 2 reports its second position at that time, too.
+    # Job 3 reports at 4.0 and leaves its slot; job 2 reports its second position at the same time.
     assert result.time_to_target is None
     assert 4.0 <= result.time <= 6.0
     assert result.best == 0.5
 
 
 def test_bandit_ends_the_worse() -> None:
-    # Boundary 1, half as much again. Job 2 is as good as the best at 2.0 (0.1), and itself the best at 4.0 and 6.0. Job 4 begins at
-    # 6.0, when job 2 ends first; its 0.2 at 8.0 is too far from 0.9.
+    # A boundary at each position, epsilon 0.5. Job 2 equals the best value at 2.0 (0.1), and is the best itself at 4.0 and 6.0. Job 4
+    # starts at 6.0, when job 2 ends first; its 0.2 at 8.0 is too far from 0.9.
     result = simulate(TraceWorkload(FOUR), BanditPolicy, slots=2, parameters={"evaluation_boundary": 1}, details=True)
     assert intervals(result) == {
         "node1/0": [("1", 0.0, 3.0), ("3", 3.0, 6.0)],
@@ -133,7 +133,7 @@ def test_slots_differ() -> None:
 
 
 def test_latency() -> None:
-    # Start: 0.25 s to the slot. The end: 0.25 s until the scheduler knows. Reports that need no decision cost nothing.
+    # The start takes 0.25 s to the slot, and the end 0.25 s to the scheduler. Reports that need no decision cost nothing.
     result = run(costs=Costs(latency=0.25))
     assert intervals(result) == {
         "node1/0": [("1", 0.25, 3.25), ("3", 3.75, 6.75)],
@@ -159,7 +159,7 @@ def test_drops_are_trained_again() -> None:
 def test_a_node_fails_and_comes_back() -> None:
     faults = Faults(node_failures=0.05, downtime=5.0)
     result = run(faults=faults, costs=Costs(detection=1.0), seed=0)
-    # The second node fails while job 2 trains, and is back 5 s later; without snapshots it trains job 2 from its beginning.
+    # The second node fails while job 2 trains, and is back after 5 s; without snapshots job 2 starts from scratch.
     (_, _, failed), (job, back, done), *_ = intervals(result)["node2/0"]
     assert job == "2"
     assert back - failed == pytest.approx(5.0)
@@ -189,7 +189,8 @@ def test_unequal_truncated_and_missing_values() -> None:
     assert result.curves["1"] == [[1.0, 1, 0.1], [2.0, 2, None], [3.0, 3, 0.3]]
     assert result.curves["2"] == [[4.0, 1, 0.2]]
     assert result.curves["3"] == [[6.0, 2, 0.4], [7.0, 3, 0.5]]
-    assert result.jobs_at_R == ((3.0, 1), (7.0, 2))  # The second's program ended by itself before.
+    # The program of job 2 ended by itself before R.
+    assert result.jobs_at_R == ((3.0, 1), (7.0, 2))
 
 
 def test_promotions_are_counted() -> None:
@@ -212,7 +213,7 @@ def test_promotions_are_counted() -> None:
     result = run(Rungs)
     assert result.promotions == 4
     assert result.iterations == 12
-    assert result.suspends == 0  # They were not suspended: they had reached their ends.
+    assert result.suspends == 0  # they ended at their `until`
 
 
 def test_pools() -> None:
@@ -241,7 +242,7 @@ def test_a_node_that_never_comes_back_leaves_nothing_to_happen() -> None:
 
 
 class Eager(BanditPolicy):
-    """Passes on what it does not take itself, as a subclass does."""
+    """A subclass with a parameter, which passes the other ones to its base."""
 
     def __init__(self, *, eagerness: int = 1, **rest: Any) -> None:
         super().__init__(**rest)

@@ -1,4 +1,4 @@
-"""What is odd, and what is wrong."""
+"""Tests of unusual and of invalid simulations."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_workloads_that_are_wrong() -> None:
 
 
 def test_a_barrier_opens_when_the_last_job_is_already_beyond_it() -> None:
-    # Job 2 reports at 2 and 3 only. It comes last, at 3.0, and is at once where the second round ends: job 1 must go on alone.
+    # Job 2 reports at 2 and 3 only. It is last, at 3.0, and at the end of the second round at once: job 1 must continue alone.
     traces = [
         Trace("1", {"x": 1}, "score", "max", (0.1, 0.2, 0.3), (1.0, 1.0, 1.0)),
         Trace("2", {"x": 2}, "score", "max", (0.1, 0.2), (3.0, 1.0), (2, 3)),

@@ -1,4 +1,4 @@
-"""Curves that end before their jobs are to."""
+"""Tests of curves that end before the ends of their jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END = 8
 
 
 class Reporting(CurveWorkload):
-    """Reports at some positions; the last may lie before the end or beyond it."""
+    """Jobs that report only at given positions; the last one may be before the end of a job or beyond it."""
 
     def __init__(self, jobs: int, positions: list[int]) -> None:
         super().__init__(lambda given, position: given["x"] / position, [{"x": n} for n in range(1, jobs + 1)], END)
@@ -64,7 +64,7 @@ def test_whatever_a_program_reports_the_search_ends(
     assert result.states is not None
     assert result.curves is not None
     assert set(result.states.values()) == {"COMPLETED"}
-    # A job ends at its first report at its end or beyond it, or with its program.
+    # A job ends at its first report at or beyond its end, or when its program ends.
     ends = next((n for n, position in enumerate(positions, 1) if position >= END), len(positions))
     for job in map(str, range(1, jobs + 1)):
         assert [position for _, position, _ in result.curves[job]] == positions[:ends]

@@ -1,4 +1,4 @@
-"""Curves from a function: they end where jobs are complete, whatever looks at them."""
+"""Tests of curves from a function: they end where jobs are complete."""
 
 from __future__ import annotations
 

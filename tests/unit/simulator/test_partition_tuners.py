@@ -1,4 +1,4 @@
-"""Searches over partitioned data in the simulator: generators that learn, and tuners against the same ones on full copies."""
+"""Tests of searches over partitioned data: generators that learn, and tuners compared with the same ones on full copies of the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPACE = Space.from_dict({"x": {"int": [1, 100]}})
 
 
 class Learning(Generator):
-    """Notes which results it knows when it proposes."""
+    """A generator that records how many results it has at each proposal."""
 
     def __init__(self, space: Space, seed: int) -> None:
         super().__init__(space, seed)
@@ -35,7 +35,7 @@ class Learning(Generator):
 
 @pytest.mark.parametrize(("barrier", "knew"), [(False, [0, 0, 0, 1, 2, 3, 4, 5]), (True, [0, 0, 0, 3, 3, 3, 6, 6])])
 def test_a_generator_that_learns_knows_those_that_have_left_their_places(barrier: bool, knew: list[int]) -> None:
-    """Three at a time: the fourth is proposed when the first is through; in rounds, when the first three are."""
+    """Check a search with three models at a time: the fourth is proposed after the first has ended, in rounds after the first three."""
     generator = Learning(SPACE, 0)
     result = simulate(
         CurveWorkload(lambda given, position: given["x"] + position, (), 6),
@@ -51,7 +51,7 @@ def test_a_generator_that_learns_knows_those_that_have_left_their_places(barrier
 
 
 def traces(jobs: int, epochs: int) -> TraceWorkload:
-    """Jobs whose epochs take equally long."""
+    """Return jobs whose epochs all take the same time."""
     return TraceWorkload(
         Trace(
             str(job),
@@ -70,7 +70,7 @@ def searched(policy: str, parameters: Mapping[str, Any], **more: Any) -> Result:
 
 
 def epochs(result: Result, units: int) -> Counter[int]:
-    """How many jobs trained for so many epochs."""
+    """Return how many jobs trained for each number of epochs of `units` units."""
     assert result.runs is not None
     trained: Counter[str] = Counter()
     for run in result.runs:
@@ -79,7 +79,7 @@ def epochs(result: Result, units: int) -> Counter[int]:
 
 
 def test_asha_with_as_many_places_as_partitions_decides_as_asha_on_as_many_slots() -> None:
-    """Where all units take equally long, epochs do as well, and end at the same times as on slots with all of the data."""
+    """Check this where all units take the same time: epochs then end at the same times as on slots with all of the data."""
     asha = {"eta": 3, "r": 1, "brackets": [0], "ahead": 0}
     alone = searched("asha", asha)
     policy = {"tuner": {"name": "asha", **asha}, "configurations": 4, "gang_below": 0}

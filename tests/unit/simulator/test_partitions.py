@@ -1,4 +1,4 @@
-"""Model hopper parallelism in the simulator: the live core and the policy `mop` on partitions that lie on the nodes."""
+"""Tests of model hopper parallelism in the simulator: the core and the policy `mop`, with partitions on the nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 
 def workload(jobs: int, epochs: int, seconds: Sequence[float] = (4.0,)) -> TraceWorkload:
-    """Jobs that get better by the epoch, each with its own pace."""
+    """Return jobs whose values increase with the epoch; `seconds` are the times of an epoch, job by job."""
     return TraceWorkload(
         Trace(
             str(job),
@@ -32,7 +32,7 @@ def workload(jobs: int, epochs: int, seconds: Sequence[float] = (4.0,)) -> Trace
 
 
 def trained(result: Result) -> Counter[tuple[str, str]]:
-    """Units by job and node."""
+    """Return the number of units by job and node."""
     assert result.runs is not None
     return Counter((run.job, run.slot.split("/")[0]) for run in result.runs if run.reason == "UNTIL" and run.trained)
 
@@ -117,8 +117,9 @@ def test_with_fewer_slots_than_hold_the_data_it_goes_from_node_to_node(barrier: 
     assert trained(result) == Counter({(str(job), f"node{node}"): 4 for job in range(1, 4) for node in (1, 2)})
     nodes = [run.slot.split("/")[0] for run in sorted(result.runs, key=lambda run: run.start)]
     moves = sum(before != after for before, after in itertools.pairwise(nodes))
-    assert moves <= 2 * 2 * 3  # An epoch on one node, then on the other; evaluations may bring it back.
-    assert result.time == pytest.approx(3 * 2 * 4.0)  # And it never waits.
+    # Each job trains an epoch on one node, then on the other; evaluations may move it back.
+    assert moves <= 2 * 2 * 3
+    assert result.time == pytest.approx(3 * 2 * 4.0)  # slots never wait
 
 
 def test_slots_on_nodes_without_data_are_left_to_others() -> None:
@@ -144,5 +145,5 @@ def test_plans_of_a_solver_come_in_virtual_time_and_the_same_each_time() -> None
     for result in (at_once, later):
         assert set(result.states.values() if result.states else ()) == {"COMPLETED"}
         assert sum(trained(result).values()) == 4 * 3 * 3
-    # Known times and an optimum of each epoch: not beaten but by what goes on across the barrier.
+    # Times are known, and the plan of each epoch is optimal; only training across the barrier could be faster.
     assert at_once.time <= 1.05 * max(sum((4.0, 6.0, 10.0)[job % 3] for job in range(1, 5)), 30.0)

@@ -1,4 +1,4 @@
-"""Searches that come later are told what earlier ones have trained, and train only the rest."""
+"""Tests that later searches receive what earlier ones have trained, and train only the rest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_three_searches_one_after_another_train_what_is_new() -> None:
     one = search(first)
     assert one.iterations == unique(first) == 12 + 8
     past = named(one.trained or (), "one")
-    # Saved where trials parted, which is at 4, and at the ends: 8 and 6 are trained from 4.
+    # Snapshots are at the branch (4) and at the ends, so the trials that change at 8 and at 6 start from 4.
     two = search(second, earlier=past)
     assert two.iterations == (6 - 4) + 6 + (8 - 6) + 4
     past += named(two.trained or (), "two")

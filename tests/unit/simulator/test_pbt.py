@@ -1,4 +1,4 @@
-"""Population based training in virtual time: on curves from a function, and refused on recorded ones."""
+"""Tests of population based training in virtual time: on curves from a function, and refused on recorded ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMBERS = [SPACE.sample(random.Random(number)) for number in range(40)]
 
 
 def curve(given: Mapping[str, Any], position: int) -> float:
-    """The best learning rate falls while it trains."""
+    """Return the value of a job; the best learning rate decreases with the position."""
     assert SPACE.contains(given)
     return -abs(math.log10(given["lr"] / (0.3 * 0.9**position)))
 
@@ -42,11 +42,11 @@ def test_every_member_or_a_copy_of_another_is_complete_in_the_end() -> None:
 
 
 def test_slots_that_would_idle_begin_a_population() -> None:
-    # Ten members are work enough for four slots; with twelve the second population has two of them at once.
+    # Ten members are enough work for four slots; with twelve slots, two members of the second population start at once.
     for slots, fresh in ((4, 10), (12, 12)):
         runs = searched(slots, max_position=6).runs
         assert runs is not None
-        # Members begin at the beginning, copies at a snapshot: the first two units of all of a population take its first round.
+        # New members start at 0, copies at a snapshot. The first two units of a population's members take its first round.
         first = [run for run in runs if run.start < 2 * math.ceil(10 / slots)]
         assert len({run.job for run in first}) == fresh
 

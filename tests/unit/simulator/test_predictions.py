@@ -1,4 +1,4 @@
-"""Predictions in virtual time: a policy asks, the predictor answers, once for each question."""
+"""Tests of predictions in virtual time: a policy asks, and the predictor computes each question once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.quick
 
 
 class Optimist(Predictor):
-    """The last value grows by 0.1 a position; `asked` counts."""
+    """Predicts that the last value increases by 0.1 a position; records the questions in `asked`."""
 
     reads = "curves"
 
@@ -38,7 +38,7 @@ class Optimist(Predictor):
 
 
 class Seer(DefaultPolicy):
-    """Asks after each position; ends jobs without a chance."""
+    """Asks for a prediction after each position, and terminates jobs that cannot reach the target."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def run(predictor: Predictor | None, foreseen: PredictionCache | None = None, **
 def test_jobs_without_a_chance_are_ended() -> None:
     optimist = Optimist()
     result = run(optimist)
-    # Job 1 has 0.1 at 1.0: 0.3 at best. It is in its second position then, and leaves after it.
+    # Job 1 has 0.1 at 1.0, so 0.3 at best. The answer comes in its second position, after which it leaves.
     ends = {one.job: one.end for one in result.runs or ()}
     assert ends["1"] == 2.0
     assert optimist.asked[0].curve.values == (0.1,)
@@ -137,7 +137,7 @@ def test_questions_with_other_curves_beside_them_differ() -> None:
 
 
 class Broken(Optimist):
-    """Its code has a mistake."""
+    """A predictor with a defect in its code."""
 
     @override
     def predict(self, question: Question) -> Prediction:

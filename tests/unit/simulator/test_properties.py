@@ -1,4 +1,4 @@
-"""What is true of every simulation, whatever is simulated: random curves, slots, costs, faults and policies."""
+"""Property-based tests: invariants of any simulation, with random curves, slots, costs, faults and policies."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def curves(result: Result) -> Mapping[str, list[list[float | int | None]]]:
 
 
 def apart(intervals: list[RunInterval]) -> bool:
-    """Whether one ends before the next begins."""
+    """Return whether each run ends before the next one starts."""
     ordered = sorted(intervals, key=lambda run: (run.start, run.end))
     return all(before.end <= after.start + CLOSE for before, after in pairwise(ordered))
 
 
 def check(result: Result, found: list[Trace], slots: int) -> None:
-    """What is true however things go wrong."""
+    """Check the invariants that hold under any faults."""
     by_slot, jobs = defaultdict[str, list[RunInterval]](list), defaultdict[str, list[RunInterval]](list)
     for one in runs(result):
         assert 0 <= one.start <= one.end <= result.time + CLOSE
@@ -154,7 +154,8 @@ def test_without_faults(found: list[Trace], search: Mapping[str, Any]) -> None:
     if not search["from_scratch"]:
         assert result.iterations == reported
     assert result.iterations >= reported
-    if search["max_time"] is None and search["policy"][0] in ("default", Turns):  # Who trains all to the end.
+    # These policies train all jobs to the end.
+    if search["max_time"] is None and search["policy"][0] in ("default", Turns):
         assert result.jobs_started == len(found)
         assert {job: [report[1:] for report in curve] for job, curve in curves(result).items()} == {
             job: recorded(found, result, job) for job in curves(result)
@@ -163,7 +164,7 @@ def test_without_faults(found: list[Trace], search: Mapping[str, Any]) -> None:
 
 
 def recorded(found: list[Trace], result: Result, job: str) -> list[list[float | int | None]]:
-    """What the trace of a job says; jobs have numbers in the order of creation."""
+    """Return the reports in the trace of a job; jobs are numbered in the order of creation."""
     order = TraceWorkload(found).configurations(result.order_seed)
     (trace,) = (one for one in found if one.hyperparameters == order[int(job) - 1])
     pairs = zip(trace.positions, trace.metrics, strict=True)

@@ -88,7 +88,7 @@ SEEDS = st.integers(0, 2**63 - 1)
 
 @st.composite
 def conditional_spaces(draw: st.DrawFn, inner: st.SearchStrategy[Parameter] = parameters) -> Space:
-    """Parameters that depend on earlier ones, a group among them, in an order of their own."""
+    """Draw a space with parameters that depend on earlier ones, possibly with a group, in a random order."""
     entries = dict[str, Entry]()
     deciders = dict[str, Parameter]()
 
@@ -110,7 +110,7 @@ def conditional_spaces(draw: st.DrawFn, inner: st.SearchStrategy[Parameter] = pa
     for index in range(draw(st.integers(0, 2))):
         grouped[f"q{index}"] = conditioned(draw(inner))
     if grouped:
-        # A condition of the group and one inside it may exclude each other, which a space refuses: only one has some.
+        # The conditions of a group and those inside it may exclude each other, which a space refuses, so only one of them has any.
         free = all(not isinstance(entry, When) for entry in grouped.values())
         entries["group"] = conditioned(grouped) if free else grouped
     return Space(dict(draw(st.permutations(list(entries.items())))))

@@ -1,4 +1,4 @@
-"""Parameters that are there only under conditions, and groups of parameters."""
+"""Tests of parameters with conditions, and of groups of parameters."""
 
 import itertools
 import json
@@ -255,7 +255,7 @@ def test_grid_points_are_different_and_inside(space: Space) -> None:
 
 
 def _counted_by_trying(space: Space) -> int:
-    """Without conditions each name has its size; with them, equal choices among those that are there count once."""
+    """Return the number of different configurations, by trying all values of all parameters; absent parameters do not count."""
     ranges = [range(space[name].size or 0) for name in space]
     assume(len(list(itertools.islice(itertools.product(*ranges), 20_001))) <= 20_000)
     found = set[str]()

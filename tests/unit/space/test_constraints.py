@@ -1,4 +1,4 @@
-"""Constraints between hyperparameters."""
+"""Tests of constraints between hyperparameters."""
 
 import random
 
@@ -159,7 +159,7 @@ def test_a_grid_is_filtered() -> None:
     points = list(SPACE.grid())
     assert SPACE.grid_size == 8 * 3 * 4
     assert points == [point for index in range(SPACE.grid_size) if SPACE.fits(point := SPACE.grid_at(index))]
-    # 8, 4 and 2 widths for the batch sizes; with kind y two of three extras, and no width 3.
+    # Kind x: 8, 4 and 2 widths for the batch sizes. Kind y: two of the three extras, each without width 3.
     assert len(points) == (8 + 4 + 2) + 2 * (7 + 3 + 2)
 
 

@@ -1,4 +1,4 @@
-"""What is refused, and in which words."""
+"""Tests of the errors of spaces and parameters, with their messages."""
 
 import pytest
 

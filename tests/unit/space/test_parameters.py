@@ -1,4 +1,4 @@
-"""Values worked out by hand."""
+"""Tests of parameters with values computed by hand."""
 
 import random
 
@@ -80,7 +80,7 @@ def test_a_loguniform_gives_each_decade_its_part() -> None:
 def test_a_logint_prefers_small_integers() -> None:
     rng, parameter = random.Random(0), LogInt(1, 7)
     draws = [parameter.sample(rng) for _ in range(3000)]
-    # log 2 / log 8: a third of all draws.
+    # Probability of 1: log 2 / log 8, a third of all draws.
     assert 900 <= draws.count(1) <= 1100
     assert set(draws) == set(range(1, 8))
 

@@ -1,4 +1,4 @@
-"""What holds for every parameter and every space."""
+"""Property-based tests of every parameter and every space."""
 
 import json
 import random
@@ -20,7 +20,7 @@ def test_samples_are_values(parameter: Parameter, seed: int) -> None:
 @given(parameters)
 def test_the_written_form_gives_the_parameter_back(parameter: Parameter) -> None:
     written = json.loads(json.dumps(parameter.to_data()))
-    # A mapping as a constant is written out, so that it is not taken for a kind.
+    # The written form of a constant that is a mapping must not look like a parameter.
     assert parameter_from_data(written) == parameter
 
 

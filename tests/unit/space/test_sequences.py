@@ -1,4 +1,4 @@
-"""Sequences in a space: fixed ones, some with parameters inside, and a choice among them."""
+"""Tests of sequences in a space: fixed ones, templates with parameters inside, and a choice of several."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_drawn_fields_that_do_not_fit_together_are_drawn_again() -> None:
     parameter = Sequences(({"multi_step": {"initial": 1, "milestones": milestones, "gamma": 0.5}},))
     for seed in range(50):
         assert parameter.contains(parameter.sample(random.Random(seed)))
-    assert parameter.size == 36  # pairs that rise
+    assert parameter.size == 36  # pairs in ascending order
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_continuous_field_needs_a_division_for_a_grid() -> None:
 COUNTED: list[tuple[JsonValue, ...]] = [
     (WARM, {"constant": {"choice": [1, 2, None]}}),
     (0.1, {"multi_step": {"milestones": {"choice": [[3], [4]]}, "values": [1, 2]}}),
-    # Where values meet, or two templates are alike, the sequences themselves are counted.
+    # If values or templates can be equal, the number of different sequences is counted.
     (0.1, {"constant": {"choice": [0.1, 0.2]}}),
     ({"multi_step": {"initial": 1, "milestones": [{"int": [1, 4]}, {"int": [1, 4]}], "gamma": {"choice": [0.5, 2]}}},),
     ({"multi_step": {"milestones": {"choice": [[3], [4, 5]]}, "values": {"choice": [[1, 2], [1, 2, 3]]}}},),

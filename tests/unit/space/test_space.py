@@ -1,4 +1,4 @@
-"""Spaces as a whole."""
+"""Tests of whole spaces: grids, drawn values, problems and order."""
 
 import random
 
@@ -58,7 +58,7 @@ def test_a_space_reads_like_a_mapping() -> None:
 
 
 def test_drawn_values_are_pinned() -> None:
-    # A change here breaks the replay of every recorded experiment.
+    # A change of these values breaks the replay of all recorded experiments.
     space = Space.from_dict(
         {
             "lr": {"loguniform": [1e-4, 1]},

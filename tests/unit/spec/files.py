@@ -1,4 +1,4 @@
-"""Experiment files to try."""
+"""Experiment files for the tests."""
 
 import textwrap
 
@@ -17,7 +17,7 @@ GOOD = textwrap.dedent("""\
     snapshot: {provider: auto, every: 1, keep_latest: 1, keep_best: 1}
     resources: {slots: 2, per_job: {cpus: 1, gpus: 0}}
     """)
-"""Line numbers in tests count these lines."""
+"""Line numbers in tests refer to these lines."""
 
 SMALLEST = textwrap.dedent("""\
     name: small
@@ -28,7 +28,7 @@ SMALLEST = textwrap.dedent("""\
 
 
 def changed(line: int, text: str) -> str:
-    """`GOOD` with line number `line` replaced; `text` may have several lines."""
+    """Return `GOOD` with line number `line` replaced; `text` may have several lines."""
     lines = GOOD.splitlines()
     lines[line - 1] = text
     return "\n".join(lines)

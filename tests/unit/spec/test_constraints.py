@@ -1,4 +1,4 @@
-"""Conditions and constraints in an experiment file."""
+"""Tests of conditions and constraints in an experiment file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The experiment files in docs/programs.md are right."""
+"""Tests that the experiment files in docs/programs.md are valid."""
 
 from __future__ import annotations
 

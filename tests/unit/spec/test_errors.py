@@ -1,4 +1,4 @@
-"""Bad experiment files: the line, the field, what was found and what is allowed."""
+"""Tests of invalid experiment files: errors name the line, the field, the found value and the allowed values."""
 
 import textwrap
 
@@ -201,7 +201,8 @@ def test_text_that_is_no_unicode_is_refused(line: int, text: str, place: str) ->
     assert str(caught.value).startswith(
         f"e.yaml:{line if place != 'space' else 4}: {place}: found text that is no Unicode"
     )
-    str(caught.value).encode()  # It goes to terminals and over the wire.
+    # The message can be encoded for terminals and the wire.
+    str(caught.value).encode()
 
 
 def test_nor_does_it_come_in_as_json() -> None:

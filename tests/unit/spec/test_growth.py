@@ -1,4 +1,4 @@
-"""A sequence that cannot be computed to the end of the training is a mistake in the file."""
+"""Tests that a sequence whose values overflow before the end of the training is an error of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Good experiment files, their defaults and their canonical form."""
+"""Tests of valid experiment files, their defaults and their canonical form."""
 
 import json
 
@@ -142,7 +142,7 @@ def test_canonical_json_comes_back_equal(text: str) -> None:
 
 def test_canonical_json_is_the_same_for_the_same_experiment() -> None:
     lines = GOOD.splitlines()
-    # The sections in another order, and defaults written out or left out.
+    # The sections are in another order, and defaults are present or omitted.
     other = "\n".join([*lines[8:11], *lines[:8], lines[12], "snapshot: {every: 1}", "seed: 0", "weight: 1.0"])
     assert canonical_json(load_spec(other)) == canonical_json(load_spec(GOOD))
 

@@ -1,4 +1,4 @@
-"""Hyperparameters in a command's arguments, and the other fields of programs."""
+"""Tests of hyperparameters in a command's arguments, and of the other fields of programs."""
 
 from __future__ import annotations
 

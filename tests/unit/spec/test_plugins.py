@@ -1,4 +1,4 @@
-"""Finding plugins, and what is said when there is none."""
+"""Tests of the search for plugins, and of the errors when there is none."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def test_one_that_is_installed_later_is_found_and_one_that_is_gone_is_not(folder
     entry_points(folder, "strange", "mine = strange_plugins:Mine\n")
     assert plugin_names("strange.plugins") == ["mine"]
     entry_points(folder, "other", "later = strange_plugins:Mine\n")
-    os.utime(folder, ns=(1, 1))  # A clock of the file system may be coarse.
+    # The change must be visible although the file system's clock may be coarse.
+    os.utime(folder, ns=(1, 1))
     assert plugin_names("strange.plugins") == ["later", "mine"]
     assert load_plugin("strange.plugins", "later", Generator)
     shutil.rmtree(folder / "strange-1.0.dist-info")

@@ -1,4 +1,4 @@
-"""The reference page of the experiment file is what the models give."""
+"""Tests that the reference page of the experiment file agrees with the models."""
 
 from __future__ import annotations
 

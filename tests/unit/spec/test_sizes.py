@@ -1,4 +1,4 @@
-"""Amounts of bytes as people write them."""
+"""Tests of the written form of sizes in bytes."""
 
 from __future__ import annotations
 

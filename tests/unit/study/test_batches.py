@@ -1,4 +1,4 @@
-"""Requests of one moment go out in one call; the clock is the test's."""
+"""Tests that requests at the same time are sent in one call, with the test's clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 
 class Transport:
-    """Answers each call with jobs named after the requests; what is below position 1 is refused."""
+    """Simulates a client: answers each call with jobs named after the requests, and refuses calls with a position below 1."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -89,7 +89,8 @@ async def test_a_wrong_one_costs_nobody_else() -> None:
         return_exceptions=True,
     )
     assert [one.id if isinstance(one, Job) else type(one) for one in found] == ["job-a", InvalidInput, "job-c", "job-d"]
-    assert str(found[1]) == "position: must be in 1..9"  # It was one of four for whoever sent them, not for who asked.
+    # The error of the call names jobs[0]; the error of the request does not.
+    assert str(found[1]) == "position: must be in 1..9"
 
 
 async def test_equal_ones_are_asked_for_once_and_another_of_the_same_name_waits() -> None:

@@ -1,4 +1,4 @@
-"""A study on a client that the test scripts."""
+"""Tests of studies on a client that the test controls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STUDY = Experiment("s-1", "s", ExperimentState.RUNNING, Metric("loss", "min"), s
 
 
 class Scripted(AsyncClient):
-    """Makes a job of each request; the test says what becomes of them."""
+    """Simulates a client: creates a job for each request; the test changes the jobs by `becomes`."""
 
     def __init__(self) -> None:
         super().__init__("127.0.0.1:1")
@@ -93,7 +93,7 @@ class Scripted(AsyncClient):
         return STUDY
 
     def becomes(self, job: str, state: JobState, **rest: Any) -> None:
-        """A job changes."""
+        """Change the state of a job, and send the change to the watchers."""
         name, before = next((name, one) for name, one in self.known.items() if one.id == job)
         self.known[name] = replace(before, state=state, **rest)
         self.changes.put_nowait(self.known[name])
@@ -114,7 +114,7 @@ async def asked(client: Scripted, number: int) -> None:
 
 @pytest.mark.parametrize("late", [50, 1000])
 async def test_an_answer_waits_for_all_of_its_reports(monkeypatch: pytest.MonkeyPatch, late: int) -> None:
-    """As when AppStat starts anew while a job ends: watchers may know of its end before its last reports can be read."""
+    """Check reports that can be read only after the job's end is known, as when AppStat restarts while a job ends."""
     client, reads = Scripted(), list[str]()
     whole = client.statistics
 
@@ -245,7 +245,7 @@ async def test_a_closed_study_keeps_nothing_alive_of_the_calls_it_made() -> None
     await asyncio.sleep(0)
     gc.collect()
     assert [one() for one in kept] == [None] * len(kept)
-    assert study is not None  # It is still there itself.
+    assert study is not None  # the study object itself still exists
 
 
 async def test_what_becomes_of_a_configuration_later_is_not_what_was_asked_for() -> None:

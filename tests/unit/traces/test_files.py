@@ -1,4 +1,4 @@
-"""Files of traces: read back as they were written, and every bad line named."""
+"""Tests of files of traces: they are read back exactly, and errors name the line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JSON = st.recursive(
 
 @st.composite
 def traces(draw: st.DrawFn) -> list[Trace]:
-    """Traces that go together."""
+    """Draw traces of one search: the same metric and mode, and different jobs."""
     metric, mode = draw(TEXT), draw(st.sampled_from(["max", "min"]))
     made = []
     for job in draw(st.lists(TEXT, min_size=1, max_size=5, unique=True)):
@@ -255,7 +255,7 @@ def test_a_file_s_bytes_depend_on_nothing_but_its_traces(tmp_path: Path) -> None
     os.utime(one, (0, 0))
     write_traces(two, [trace("1")])
     assert one.read_bytes() == two.read_bytes()
-    assert one.read_bytes()[4:8] == bytes(4)  # gzip's own time
+    assert one.read_bytes()[4:8] == bytes(4)  # the time in gzip's header
     assert gzip.decompress(one.read_bytes()).decode() == to_line(trace("1"))
 
 

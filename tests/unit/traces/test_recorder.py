@@ -1,4 +1,4 @@
-"""Traces of what an experiment's jobs reported."""
+"""Tests of the traces that are made from the reports of an experiment's jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def curve(name: str, *values: float, first: int = 1) -> list[Statistic]:
 
 @pytest.mark.parametrize("page", [1, 2, 3, 100])
 def test_jobs_come_in_the_order_of_their_creation_without_those_that_said_nothing(page: int) -> None:
-    # AppStat's order is that of the ids as texts.
+    # AppStat orders ids as texts: "10" comes before "2".
     statistics = [*curve("10", 0.1, 0.2), *curve("2", 0.3), *curve("9", 0.4, NAN, 0.6)]
     found = recorded([job("2"), job("3"), job("9", {"lr": 0.5}), job("10")], statistics, page)
     assert found == [
@@ -68,7 +68,7 @@ def test_parts_of_an_evaluation_are_one_report() -> None:
 
 def test_a_fork_begins_with_its_ancestor_s_curve() -> None:
     jobs = [job("1"), job("2", parent="1", fork_position=2), job("3", parent="2", fork_position=3)]
-    jobs.append(job("4", parent="3", fork_position=1))  # back beyond where its parent itself began
+    jobs.append(job("4", parent="3", fork_position=1))  # forked before its parent's own start
     statistics = [*curve("1", 0.1, 0.2, 0.3), *curve("2", 2.3, 2.4, first=3), *curve("3", 3.4, first=4)]
     statistics += curve("4", 4.2, first=2)
     found = {one.job: one for one in recorded(jobs, statistics)}
@@ -79,7 +79,7 @@ def test_a_fork_begins_with_its_ancestor_s_curve() -> None:
 
 
 def test_a_job_that_took_another_s_state_goes_on_from_there() -> None:
-    """Two that took each other's: the one to which the way comes back began by itself."""
+    """Check two jobs that forked from each other: the one that the search for the beginning meets twice began from scratch."""
     jobs = [job("1", parent="2", fork_position=2), job("2", parent="1", fork_position=1)]
     found = {one.job: one for one in recorded(jobs, [*curve("1", 0.1, 0.2, 0.3), *curve("2", 2.1, 2.2, 2.3)])}
     assert found["1"].metrics == (0.1, 2.2, 0.3)

@@ -1,4 +1,4 @@
-"""Batches made ready ahead: the same ones in the same order, whatever is suspended or changed in between."""
+"""Tests of batches that are prepared ahead: the same ones in the same order, whatever is suspended or changed meanwhile."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_what_reading_raises_is_raised_where_the_batch_is_wanted() -> None:
 
 
 class Counted(Base):
-    """Notes which examples each step trains on."""
+    """A training that records in `seen` which examples each step uses."""
 
     prefetch = 3
 

@@ -1,4 +1,4 @@
-"""What a training process keeps of its data: by file and reader, within its budget, and never what has changed."""
+"""Tests of the data cache of a training process: by file and reader, within a budget, and never data that has changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 
 class Reader:
-    """Reads files and counts how often."""
+    """A reader of files that records the names of the files that it reads."""
 
     def __init__(self) -> None:
         self.read: list[str] = []

@@ -26,7 +26,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 def train(*times: Sequence[str]) -> list[str]:
-    """What the example prints when it is called several times in one process, which imports PyTorch once."""
+    """Return the lines that the example prints when it is called several times in one process, which imports PyTorch once."""
     program = [sys.executable, "-c", TRAIN, json.dumps(times)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A hash that is found beside other work is the hash of what was given, in the order in which it was given."""
+"""Tests of the hash that is computed in a thread: it equals the hash of all pieces in their order."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def test_pieces_of_any_length_are_hashed_in_order(lengths: list[int], seed: int)
         for length, buffer in zip(lengths, in_turns(), strict=False):
             data = random.randbytes(length)
             expected.update(data)
-            buffer[:length] = data  # The one before may be hashed just now; this one is not any more.
+            # The previous buffer may be hashed at this time; this one is not any more.
+            buffer[:length] = data
             hashed.update(buffer[:length])
         assert (hashed.hexdigest(), hashed.size) == (expected.hexdigest(), sum(lengths))
 
 
 class Trickle(io.RawIOBase):
-    """Gives so many bytes at a time, less than is asked for."""
+    """A stream that returns fewer bytes at a time than requested."""
 
     def __init__(self, data: bytes, steps: list[int]) -> None:
         self._data, self._steps = memoryview(data), iter(steps)

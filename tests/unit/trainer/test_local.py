@@ -81,7 +81,7 @@ def test_snapshot_every_has_a_range() -> None:
 
 
 class Forgets(Parabola):
-    """Keeps its velocity out of the snapshot."""
+    """A trainer whose velocity is not part of its snapshots."""
 
     velocity = 0.0
 

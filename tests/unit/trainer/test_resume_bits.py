@@ -1,4 +1,4 @@
-"""A training that is suspended and taken up in other processes is bit for bit the uninterrupted one."""
+"""Tests that a training that is suspended and resumed in other processes has the same bits as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def train(folder: Path, *stages: int) -> Any:
-    """Train stages of all cases in a process of their own."""
+    """Train stages of all cases in a new process, and return the JSON document that it prints."""
     program = [sys.executable, "-m", "tests.unit.trainer.torch_trainers", str(folder), *map(str, stages)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -41,5 +41,5 @@ def test_metrics_and_state_are_the_same_bits(case: str, trained: tuple[Any, list
     joined = {position: metrics for part in parts for position, metrics in part[case]["reports"].items()}
     assert joined == straight[case]["reports"]
     assert list(joined) == sorted(joined, key=int)
-    # The snapshot holds the weights, the optimizer's moments, the schedule and the random states.
+    # The snapshot contains the weights, the optimizer's moments, the schedule and the random states.
     assert parts[-1][case]["sha256"] == straight[case]["sha256"]

@@ -1,4 +1,4 @@
-"""Sequences in a training: `setup` at each boundary where a value changes, and the same bits however it is suspended."""
+"""Tests of sequences in a training: `setup` at each boundary where a value changes, and the same bits after any suspend."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_setup_comes_at_each_boundary_where_a_value_changes_and_names_what_chang
     trainer = driver.trainer
     assert isinstance(trainer, Descent)
     everything = ["batch_size", "lr", "momentum"]
-    # The warm-up ends at 0.1 and the exponential begins with it: nothing changes at 3.
+    # The warm-up ends at 0.1 and the exponential starts with it, so no value changes at 3.
     assert trainer.changes == [
         (0, everything), (1, ["lr"]), (2, ["lr"]), (4, ["batch_size", "lr"]), (5, ["lr"]), (6, ["batch_size", "lr"]),
         (7, ["lr"]), (8, ["lr"]),
@@ -95,7 +95,7 @@ def test_a_suspend_at_any_boundary_changes_nothing(stop: int, tmp_path: Path) ->
 
 
 def test_a_sibling_goes_on_from_the_common_prefix_as_if_trained_alone(tmp_path: Path) -> None:
-    other = {**CONFIGURATION, "lr": Warmup(3, 0.1).written()}  # equal up to 4
+    other = {**CONFIGURATION, "lr": Warmup(3, 0.1).written()}  # equal to CONFIGURATION up to position 4
     alone = _curve(_started(Descent, tmp_path, other))
     parent = _started(Descent, tmp_path, CONFIGURATION)
     prefix = _curve(parent, 4)
@@ -151,7 +151,7 @@ def test_an_evaluation_measures_what_was_trained(tmp_path: Path) -> None:
 
 
 class Long(Diary):
-    """Iterations of four units that may be cut."""
+    """A trainer with iterations of four units, which may end after any unit."""
 
     stops_anywhere: ClassVar[bool] = True
     unit_per_iteration = 4

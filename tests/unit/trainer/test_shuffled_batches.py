@@ -19,7 +19,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_si
 def test_each_example_comes_once_an_epoch_whatever_happens(
     count: int, seed: int, smallest: int, plan: list[tuple[int, bool]]
 ) -> None:
-    """The order does not depend on batch sizes and suspends; only where batches are cut does."""
+    """Check that batch sizes and suspends change only where batches end, and not the order of examples."""
     undisturbed = ShuffledBatches(count, 1, seed=seed)
     batches = ShuffledBatches(count, 3, seed=seed, smallest=smallest)
     seen: list[int] = []

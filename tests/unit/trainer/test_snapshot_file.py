@@ -29,7 +29,7 @@ NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"
 
 
 def tree(root: Path) -> dict[str, bytes | None]:
-    """Everything below `root`: content by name, None for a folder."""
+    """Return the contents of everything below `root` by relative name; None for a folder."""
     return {
         str(path.relative_to(root)): None if path.is_dir() else path.read_bytes() for path in sorted(root.rglob("*"))
     }
@@ -69,7 +69,7 @@ def test_equal_contents_are_equal_files(directory: Path, tmp_path: Path) -> None
     first = pack(directory, tmp_path / "first")
     twin = tmp_path / "twin"
     (twin / "state").mkdir(parents=True)
-    # Made in another order, at another time, with other modes.
+    # The same files in another order, at another time, with other modes.
     (twin / "hopyard.json").write_bytes((directory / "hopyard.json").read_bytes())
     (twin / "state" / "torch.pt").write_bytes((directory / "state" / "torch.pt").read_bytes())
     (twin / "state" / "torch.pt").chmod(0o600)
@@ -80,7 +80,7 @@ def test_equal_contents_are_equal_files(directory: Path, tmp_path: Path) -> None
 
 
 def test_the_format_is_frozen(tmp_path: Path) -> None:
-    """A hash names a snapshot for ever: changing this value breaks every store."""
+    """Check the hash of a fixed snapshot: hashes name snapshots for ever, so a change of this value breaks every store."""
     (tmp_path / "d" / "state").mkdir(parents=True)
     (tmp_path / "d" / "state" / "x").write_text("5.0")
     (tmp_path / "d" / "hopyard.json").write_text("{}\n")
@@ -114,7 +114,7 @@ def test_a_truncated_file_is_found(keep: int, directory: Path, tmp_path: Path) -
 
 
 def archive(path: Path, *members: tarfile.TarInfo, cut: int | None = None) -> str:
-    """Write an archive nobody honest would write; returns its true hash."""
+    """Write an archive that the product never writes, and return its hash."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for one in members:

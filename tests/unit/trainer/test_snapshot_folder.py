@@ -1,4 +1,4 @@
-"""Snapshots that stay folders: the same name, the same bytes on their way as when they are packed, the same refusals."""
+"""Tests of snapshots that stay folders: they have the name, the bytes on the wire and the checks of a packed file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PyTorch training on one process and on several, which must not show in what it learns."""
+"""Tests that a PyTorch training learns the same on one process and on several."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.trainer.torch_gang import PER_EPOCH, Plain, train
 
 ROOT = Path(__file__).parents[3]
 STAGES = ((1, 6), (2, 3 * PER_EPOCH), (1, 27), (2, 36))
-"""(ranks, up to where)"""
+"""Each stage of the moving training: (number of ranks, until)."""
 
 
 def test_a_training_that_changes_its_number_of_slots_is_the_one_on_one_slot(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_training_that_changes_its_number_of_slots_is_the_one_on_one_slot(tmp_
 
 @pytest.fixture(autouse=True)
 def as_in_a_new_process(tmp_path: Path) -> Iterator[None]:
-    """PyTorch counts groups anew when one has ended."""
+    """Resets PyTorch's counter of process groups after the test, as in a new process."""
     yield
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
     dist.destroy_process_group()
@@ -74,7 +74,7 @@ class Hasty(Plain):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_ranks_that_do_not_meet_say_so_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
-    """Rank 0's port is taken, or there is no rank 0."""
+    """Check both cases: the port of rank 0 is in use, and there is no rank 0."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = free_port() if rank else server.getsockname()[1]
@@ -87,7 +87,7 @@ def test_ranks_that_do_not_meet_say_so_in_time(tmp_path: Path, monkeypatch: pyte
             driver.start({"lr": 0.1}, TrainerContext(seed=1, scratch=tmp_path, rank=rank, world_size=2))
     driver.close()
     ended, broken = ended_by(found.value, 0)
-    # Its groups are one ahead of those of a new process: they would never meet.
+    # This process has counted a group more than a new one, so it must end: they could never meet.
     assert (ended.reason, broken) == (common_pb2.RUN_END_REASON_LOST, True)
 
 

@@ -1,4 +1,4 @@
-"""Gangs of PyTorch on several hosts, which are network namespaces here: in each the host's own name is a loopback address."""
+"""Tests of PyTorch gangs on several hosts. The hosts are network namespaces, in which the host's own name is a loopback address."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ APART = ("unshare", "-rn", "sh", "-c")
 
 @pytest.fixture
 def apart() -> None:
-    """This computer lets us have networks of our own."""
+    """Skips the test where this computer does not allow network namespaces."""
     for package, tool in (("util-linux", "unshare"), ("util-linux", "nsenter"), ("iproute2", "ip")):
         require_system_package(package, tool)
     made = subprocess.run(

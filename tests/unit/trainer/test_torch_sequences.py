@@ -1,4 +1,4 @@
-"""TorchTrainer follows sequences unit by unit and step by step, with the same bits however it is suspended."""
+"""Tests that TorchTrainer follows sequences by unit and by step, with the same bits after any suspend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LR = Warmup(3, 0.1, then=Cosine(t_max=8)).written()
 
 
 class Noted(Base):
-    """Notes what each optimizer step used: three steps to an iteration, seven to an epoch."""
+    """A training that records the values of each optimizer step: three steps to an iteration, seven to an epoch."""
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
         super().build(hyperparameters)
@@ -55,7 +55,7 @@ CONFIGURATION = {
 def _train(
     kind: type[Noted], tmp_path: Path, stops: list[int], configuration: Mapping[str, Any] = CONFIGURATION
 ) -> Any:
-    """Train to each stop, the next one from a snapshot; returns what the steps used, the losses, the weights at the end."""
+    """Train to each stop, each time from the last snapshot. Return the values of the steps, the losses, and the weights at the end."""
     noted, losses, weights, snapshot = list[Any](), dict[int, float](), dict[str, Tensor](), None
     for number, stop in enumerate(stops):
         driver = TrainerDriver(kind, clock=Clock())
@@ -78,7 +78,7 @@ def test_each_step_uses_the_values_of_its_unit(kind: type[Noted], tmp_path: Path
     lr = Warmup(3, 0.1, then=Cosine(t_max=8))
     momentum, size = MultiStep(milestones=(4, 7), values=(0.5, 0.8, 0.9)), MultiStep(8, (5,), 2)
     expected = [(lr.value(at), momentum.value(at), size.value(at)) for at in range(LAST)]
-    # An epoch of 53 examples: five batches of 8, the rest of 13 in one, then a new epoch.
+    # An epoch has 53 examples: five batches of 8, one of the remaining 13, then a new epoch.
     assert [step[2] for step in noted] == [8, 8, 8, 8, 8, 13, 16, 16, 16, 5, 16]
     assert [step[:2] for step in noted] == [step[:2] for step in expected]
 

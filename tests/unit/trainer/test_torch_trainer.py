@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _process_as_before() -> Iterator[None]:
-    """A trainer draws from the generators of the whole process; put them back."""
+    """Restores the random generators of the process, which a trainer uses."""
     states = capture_random_states(CPU)
     yield
     restore_random_states(states, CPU)
@@ -48,7 +48,7 @@ def test_reports_training_and_evaluation(tmp_path: Path) -> None:
 
 def test_evaluation_averages_over_examples_not_batches(tmp_path: Path) -> None:
     class Cut(Base):
-        eval_batch_size = 8  # 8, 8 and 4 of 20
+        eval_batch_size = 8  # batches of 8, 8 and 4 of the 20 examples
 
     one, other = started(tmp_path).step().metrics, started(tmp_path, Cut).step().metrics
     for name in ("loss", "accuracy"):
@@ -64,7 +64,7 @@ def test_evaluation_changes_nothing(tmp_path: Path) -> None:
     class Never(Draws):
         evaluate_after_train = False
 
-    # One after the other: trainers in one process share the global generators.
+    # The trainers run one after the other, because trainers in one process share the global generators.
     results = []
     for trainer_class in (Draws, Never):
         driver = started(tmp_path, trainer_class)
@@ -212,7 +212,7 @@ def test_all_random_states_come_back() -> None:
         return [random.random(), random.gauss(0, 1), float(np.random.normal()), float(torch.rand(()))]
 
     seed_everything(2**40 + 5)
-    draw()  # leaves half a Gaussian pair behind in Python and NumPy
+    draw()  # leaves half of a Gaussian pair in the generators of Python and NumPy
     states = capture_random_states(CPU)
     first = draw()
     assert draw() != first

@@ -31,7 +31,7 @@ def fails(*_: object) -> None:
 
 
 def whole_life(trainer_class: type[Trainer], tmp_path: Path) -> TrainerDriver:
-    """Go through every phase."""
+    """Start, train, save, load and close a trainer in a driver, and return the driver."""
     driver = TrainerDriver(trainer_class, clock=Clock())
     try:
         driver.start({"lr": 0.1}, context(tmp_path))
@@ -148,7 +148,7 @@ def test_advance_takes_a_positive_whole_number(units: Any, tmp_path: Path) -> No
 
 
 class Tensor:
-    """Looks like a tensor of one number."""
+    """Simulates a tensor of one number."""
 
     def item(self) -> float:
         return 1.0

@@ -1,4 +1,4 @@
-"""One training on changing numbers of processes, each of which stays for several stages, as a warm runner does.
+"""One training on a changing number of processes, each of which trains several stages, as a spare runner does.
 
     python -m tests.unit.trainer.torch_gang FOLDER RANK STAGE...
 
@@ -25,11 +25,12 @@ from hopyard.trainer import TrainerContext, TrainerDriver
 from tests.unit.trainer.torch_trainers import Adam, examples
 
 PER_EPOCH = 8
-COUNT = 7 * (PER_EPOCH - 1) + 1  # The last batch of an epoch has one example: less than one for each rank.
+# The last batch of an epoch has one example: less than one for each rank.
+COUNT = 7 * (PER_EPOCH - 1) + 1
 
 
 class Plain(Adam):
-    """Nothing in it sees other examples of its batch, or chance: the same on any number of ranks."""
+    """A training without chance and without layers that mix examples, so that it is the same on any number of ranks."""
 
     unit: ClassVar[Any] = "step"
     unit_per_iteration = 3
@@ -52,13 +53,13 @@ class Plain(Adam):
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.model.parameters(), 0.2)  # Of the whole batch, or it would not be the same.
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.2)  # Clips the gradients of the whole batch.
         self.optimizer.step()
         return loss.detach()
 
 
 def train(folder: Path, number: int, rank: int, size: int, port: int, until: int) -> dict[int, dict[str, float]]:
-    """One rank's part of a stage; what it reported by position."""
+    """Train one rank's part of a stage, and return its metrics by position."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     driver = TrainerDriver(Plain, clock=time.monotonic)
     reports = {}
@@ -76,7 +77,7 @@ def train(folder: Path, number: int, rank: int, size: int, port: int, until: int
 
 
 def main(folder: Path, rank: int, stages: list[str]) -> None:
-    """All stages that have this rank."""
+    """Train all stages that include this rank."""
     for stage in stages:
         number, size, port, until = map(int, stage.split(":"))
         while number and not (folder / f"reports-{number - 1}.json").exists():

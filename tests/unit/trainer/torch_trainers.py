@@ -1,4 +1,4 @@
-"""Trainings that between them use everything a PyTorch snapshot must hold; and a program that runs them.
+"""Trainings that together use everything that a PyTorch snapshot must contain; and a program that runs them.
 
     python -m tests.unit.trainer.torch_trainers FOLDER STAGE...
 
@@ -39,7 +39,7 @@ def examples(count: int = EXAMPLES) -> tuple[Tensor, Tensor]:
 
 
 class Base(TorchTrainer):
-    """Dropout, batch normalization, SGD with momentum; three steps to an iteration."""
+    """A training with dropout, batch normalization and SGD with momentum; three steps to an iteration."""
 
     unit: ClassVar[Any] = "step"
     unit_per_iteration = 3
@@ -85,7 +85,7 @@ class Adam(Base):
 
 
 class Mixed(Adam):
-    """Autocast to bfloat16 with a gradient scaler that changes its scale every other step."""
+    """A training in bfloat16 (autocast) with a gradient scaler that changes its scale every other step."""
 
     amp_dtype = torch.bfloat16
 
@@ -94,7 +94,7 @@ class Mixed(Adam):
 
 
 class NoisyExamples(Dataset[tuple[Tensor, Tensor]]):
-    """Augments with Python's and NumPy's generators."""
+    """A data set that augments its examples with Python's and NumPy's generators."""
 
     def __len__(self) -> int:
         return EXAMPLES
@@ -105,7 +105,7 @@ class NoisyExamples(Dataset[tuple[Tensor, Tensor]]):
 
 
 class Epochs(Adam):
-    """A map-style data set; an iteration is an epoch."""
+    """A training on a map-style data set; an iteration is an epoch."""
 
     unit: ClassVar[Any] = "epoch"
     unit_per_iteration = 1
@@ -116,7 +116,7 @@ class Epochs(Adam):
 
 @dataclass(frozen=True)
 class Case:
-    """A training in stages: up to which position, with which hyperparameters."""
+    """A training in stages: the positions where they end, and the hyperparameters of each."""
 
     trainer: type[TorchTrainer]
     stages: tuple[tuple[int, dict[str, Any]], ...]
@@ -145,7 +145,7 @@ CASES: dict[str, Case] = {
 
 
 def run(case: Case, folder: Path, stages: list[int]) -> dict[str, Any]:
-    """Train some stages of a case in this process, from and to snapshots in `folder`."""
+    """Train some stages of a case in this process, from and to snapshots in `folder`. Return the reports and the last hash."""
     driver = TrainerDriver(case.trainer, clock=time.monotonic)
     first = stages[0]
     with tempfile.TemporaryDirectory() as scratch:
@@ -163,7 +163,7 @@ def run(case: Case, folder: Path, stages: list[int]) -> dict[str, Any]:
 
 
 def main(folder: Path, stages: list[int]) -> None:
-    """Run the stages of all cases."""
+    """Run the stages of all cases, and print the JSON document."""
     found = {}
     for number, (name, case) in enumerate(CASES.items()):
         own = folder / str(number)

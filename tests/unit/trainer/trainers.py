@@ -1,4 +1,4 @@
-"""Small trainers without PyTorch, for the tests beside this file."""
+"""Small trainers without PyTorch, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopyard.trainer import Trainer, TrainerContext
 
 
 class Parabola(Trainer):
-    """The four methods a user needs: goes down x^2."""
+    """A trainer with only the required methods: gradient descent on x^2."""
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: frozenset[str]) -> None:
         self.x, self.lr = 5.0, hyperparameters["lr"]
@@ -28,10 +28,10 @@ class Parabola(Trainer):
 
 
 class Diary(Trainer):
-    """Writes down which of its methods were called, and with what."""
+    """A trainer that records the calls of its methods, with their arguments."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[object, ...]] = []  # on purpose without calling the base class
+        self.calls: list[tuple[object, ...]] = []  # the base class's constructor is not called on purpose
         self.trained = 0
 
     def build(self, hyperparameters: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ class Diary(Trainer):
 
 
 class Clock:
-    """A clock that goes on by one second each time it is read."""
+    """A clock that advances by one second each time it is read."""
 
     def __init__(self) -> None:
         self.now = 0.0

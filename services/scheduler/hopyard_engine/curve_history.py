@@ -1,4 +1,4 @@
-"""The learning curves of other jobs as JSON, for predictors that learn from them.
+"""The learning curves of an experiment's jobs as JSON: a predictor that predicts one job learns from the curves of the others.
 
 The JSON text of a curve is cached until the curve changes.
 """
@@ -41,7 +41,7 @@ class Histories:
 
 
 def others(stream: Stream, job: Job) -> list[Job]:
-    """Select the other jobs of an experiment whose curves are sent with a question about `job`.
+    """Select the other jobs of an experiment whose curves are sent to the predictor with a question about `job`.
 
     These are the jobs of the same experiment with the highest positions with results, at most `MAX_CURVES` with `MAX_POINTS` points in
     total. Jobs without results are left out. The result is in order of the jobs' creation.
@@ -60,7 +60,7 @@ def others(stream: Stream, job: Job) -> list[Job]:
 
 
 def state_of(job: Job) -> tuple[int, bool, object]:
-    """Return a value that changes when a job's curve changes or the job ends. It is the version of the cached text."""
+    """Return a value that changes when a job's curve changes or the job ends. Then the cached JSON text of the curve is outdated."""
     return len(job.curve.points), job.state.ended, job.origin
 
 

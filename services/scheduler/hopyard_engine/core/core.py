@@ -186,7 +186,11 @@ class Core:
         return name in self._thinking
 
     def forget_pending(self, name: StreamId) -> None:
-        """Drop the waiting events of a stream, and the collected effects of all streams, after an event could not be handled."""
+        """Drop what is left of an event of the stream `name` whose handling raised an error.
+
+        These are the events of the stream that the core has not handled yet, because they wait for the policy's answer or follow from
+        the event, and the effects of the event so far, also those of other streams.
+        """
         self._thinking.end(name)
         self._inbox = deque(event for event in self._inbox if event.stream != name)
         self._effects = []
@@ -215,7 +219,7 @@ class Core:
         return sends
 
     def orders(self, node: str) -> list[ShipmentOrder]:
-        """Return the upload orders that a node has not answered, to be sent after its `Welcome`."""
+        """Return the upload orders that a node has not answered, to be sent after the answer to its announcement (`Welcome`)."""
         return [
             ShipmentOrder(stream.id, entry.shipper.order, entry.job, entry.info.position, entry.info.sha256)
             for stream in self.streams.values()
@@ -292,7 +296,7 @@ class Core:
         self.cluster.enter(stream.id, Tenant(*stream.terms_sent, need=need(stream)))
 
     def _enter(self, stream: Stream) -> None:
-        """Request slots for a restored stream, with the demand and terms that it had."""
+        """Request slots for a restored stream, with the demand, weight and maximum number of slots that it had."""
         tenant = Tenant(
             *stream.terms_sent,
             stream.claimed,
@@ -356,7 +360,7 @@ class Core:
         self._settle_inbox()
 
     def _tell_draining(self, node: str, at: float) -> None:
-        """Send `NodeDraining` to all streams that have slots on a drained node which are not marked as draining.
+        """Send `NodeDraining` to each stream that has slots on the drained node `node` and has not marked all of them as draining.
 
         `at` is the time of these events in seconds since the Unix epoch.
         """
@@ -367,7 +371,7 @@ class Core:
                 )
 
     def _recall(self) -> None:
-        """Remove the collected effects that send commands to processes which no longer exist."""
+        """Remove, from the effects of the current event, the commands to processes that no longer exist."""
         self._effects = [
             effect
             for effect in self._effects

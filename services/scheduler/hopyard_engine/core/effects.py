@@ -242,7 +242,10 @@ class ShipmentOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrdersGiven:
-    """Effect: send a node its unanswered upload orders (`Core.orders`) now, because there are new ones and no `Welcome` follows."""
+    """Effect: send a node its unanswered upload orders (`Core.orders`) now.
+
+    It is emitted when there are new orders during a session. At the beginning of a session they follow the `Welcome` effect instead.
+    """
 
     node: str
 
@@ -348,7 +351,8 @@ class Noted:
         stream: Id of the stream.
         job: Id of the job; empty: the notice is not about one job.
         reason: The notice.
-        aloud: Whether the notice concerns the whole experiment and is shown in addition to the event that caused it.
+        aloud: Whether the notice is a separate statement in the description of the event that caused it (`explain.story`). If False,
+            it is added in parentheses to the statement about the event.
     """
 
     stream: StreamId

@@ -319,7 +319,7 @@ class Amended:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot was written to the disk of the run's node (message of a run)."""
+    """A snapshot was written to the disk of the run's node (message of a run). `SnapshotStored` reports its upload."""
 
     snapshot: SnapshotInfo
 
@@ -544,7 +544,8 @@ class Operated:
     Attributes:
         at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
-        action: "stop" ends the experiment as STOPPED, "close" as COMPLETED. "keep" restarts its idle timer (`Settings.idle`).
+        action: "pause" suspends the runs of the experiment, "resume" continues a paused experiment, "stop" ends the experiment as
+            STOPPED, "close" as COMPLETED. "keep" restarts its idle timer (`Settings.idle`).
         experiment: Id of the experiment; empty: the first experiment of the stream.
     """
 

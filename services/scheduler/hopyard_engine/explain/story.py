@@ -72,9 +72,10 @@ class Story:
         self.experiment: Stream | None = None
 
     def tell(self, event: Event) -> StoryLine:
-        """Apply the next event of the stream (or of the cluster's stream) and return its description.
+        """Apply the next event of the stream and return its description. Cluster events are described without being applied.
 
-        A stream event that is only a repetition is described as ignored.
+        An object gets the events of one journal: those of a stream, `StreamCreated` first, or the cluster events. A stream event
+        that is only a repetition is described as ignored.
         """
         self._number += 1
         kind = type(event).__name__

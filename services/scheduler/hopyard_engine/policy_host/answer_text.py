@@ -209,7 +209,7 @@ def unwanted(node: str, run: RunKey, attempt: int) -> str:
     Args:
         node: Name of the node, which has opened a session again.
         run: The channel of the run's process.
-        attempt: Number of the job's newest attempt.
+        attempt: Number of the job's newest attempt. If it is another than that of the run, the sentence names it.
     """
     now = f"the job is at attempt {attempt}" if attempt != run.attempt else "that run was given up"
     return (

@@ -74,7 +74,7 @@ class PolicyHost:
     Args:
         policy: A new policy object.
         recorded: Whether answers are journalled. If True, an answer is converted to its journal format and back, and invalid values
-            are failures.
+            are failures. If False, answers are returned unchanged.
     """
 
     def __init__(self, policy: Policy, *, recorded: bool = True) -> None:
@@ -140,7 +140,9 @@ class PolicyHost:
         return self._look(stream, at, "stages", self._policy.stages)
 
     def confidences(self, stream: Stream, at: float) -> dict[str, float]:
-        """Return the probability of each job, by id, to reach the policy's goal, after the up-calls so far; empty: the policy has none.
+        """Return the probability of jobs, by id, to reach the target that the policy uses, after the up-calls so far.
+
+        The target is the experiment's, or the policy's own in an experiment without one. Empty if the policy computes no probabilities.
 
         Args:
             stream: The stream in the state that the policy sees.

@@ -1,6 +1,7 @@
 """The view that a policy in this process has of its experiment during an up-call.
 
-It shows the core's state, read-only. The policy's own commands in the current answer are applied to it.
+It shows the core's state, read-only. The view takes the commands into account that the policy has given so far during the up-call,
+although the core has not applied them yet: for example, `idle_slots` leaves out the slot of a started job.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
     Args:
         stream: The stream of the run.
         source: (job id, position), or (name of a training in an earlier experiment, position). For an earlier experiment the result
-            is a temporary entry, which is not registered.
+            is a new entry that is not among the snapshots of the stream (`Stream.snapshots`).
 
     Raises:
         RefusedError: There is no such snapshot, or no copy of it can be loaded.

@@ -35,12 +35,15 @@ def bill(stream: Stream, command: BillRun) -> None:
 
 
 def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> None:
-    """Bill the slot time since the last bill of a run, divided between new reports in proportion to their training times.
+    """Bill the slot time of a run since its last bill.
+
+    The time is divided between the new reports in proportion to their training times. Each part is billed to the experiments that need
+    the run at least up to the position of its report (`bill`), in equal shares.
 
     Args:
         stream: The stream of the run.
         run: The run.
-        reports: The new reports of the run.
+        reports: The new reports of the run; at least one.
         at: Time of the message with the reports, in seconds since the Unix epoch.
     """
     whole = sum(report.seconds for report in reports)
@@ -52,7 +55,7 @@ def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> 
 
 
 def over(stream: Stream, run: Run, at: float) -> None:
-    """Bill the remaining slot time of a run that has left its slots: from its last report to `at`, in seconds since the Unix epoch."""
+    """Bill the remaining slot time of a run that has left its slots: from its last bill to `at`, in seconds since the Unix epoch."""
     _charge(stream, run, run.position, at - run.accounted)
     run.accounted = at
 

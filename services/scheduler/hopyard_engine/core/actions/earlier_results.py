@@ -59,8 +59,10 @@ def take_over(stream: Stream, job: Job, source: SnapshotId) -> SnapshotId:
 def lend_no_more(stream: Stream, hashes: Collection[str] | None = None) -> None:
     """End loans of snapshots of earlier experiments, so that no further job can start from these snapshots.
 
+    While a snapshot is on loan to a stream, its jobs may start from it, and the store keeps it for the stream.
+
     Args:
-        stream: The stream with the loans.
+        stream: The stream to which the snapshots are on loan.
         hashes: Hashes of the snapshots; None: all loans.
     """
     ended = list[str]()

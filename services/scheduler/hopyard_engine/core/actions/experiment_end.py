@@ -28,7 +28,9 @@ def check_target(stream: Stream, job: Job, position: int, value: float, at: floa
 
 
 def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
-    """End a RUNNING experiment if any recorded report reaches its target. Does nothing in other states or without a target.
+    """End a RUNNING experiment if a recorded report of one of its jobs reaches its target, as `check_target` does for a new report.
+
+    Does nothing if the experiment is in another state or has no target.
 
     To be called when the target has changed, when the experiment is resumed, and when a job got results of another experiment.
     `at` is the time of the event in seconds since the Unix epoch.
@@ -64,7 +66,8 @@ def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -
 def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
     """End the experiment that the policy names, else that of the winner it names, else all experiments of the stream.
 
-    `at` is the time of the event in seconds since the Unix epoch.
+    The final state is COMPLETED. The winner is the job that the policy declares the result: it is saved, not terminated. `at` is
+    the time of the event in seconds since the Unix epoch.
 
     Raises:
         RefusedError: The reason is empty, the winner is unknown or cannot win (`_not_won`), the named experiment is unknown, ENDING

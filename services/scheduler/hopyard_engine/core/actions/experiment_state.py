@@ -56,7 +56,8 @@ def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
 def revive(stream: Stream) -> None:
     """Make a stream whose experiments had all ended active again.
 
-    Resets its demand, sets its remaining timers again, and requests slots.
+    Its demand becomes "as many slots as possible" until the policy states it again. The timers that the stream retained at its end are
+    set again, and slots are requested.
     """
     stream.demand = stream.claimed = None
     stream.gang = stream.claimed_gang = 1

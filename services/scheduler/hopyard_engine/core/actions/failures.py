@@ -63,11 +63,14 @@ def missed(stream: Stream, source: SnapshotId, node: str) -> None:
 
 
 def rewind_all(stream: Stream, lost: list[SnapshotEntry]) -> None:
-    """Release the contents of lost snapshots, and rewind the idle jobs that would have resumed from them: their own jobs and the forks.
+    """Delete the contents of lost snapshots that no other snapshot has, and rewind the idle jobs that would have resumed from them.
+
+    These are the jobs whose snapshots were lost, and the forks of these jobs. A rewound job gets the position of the newest remaining
+    snapshot that it can resume from.
 
     Args:
         stream: The stream.
-        lost: The removed entries of the snapshots.
+        lost: The entries of the lost snapshots, which have been removed from the stream's snapshots.
     """
     losers = {entry.job for entry in lost}
     for entry in lost:

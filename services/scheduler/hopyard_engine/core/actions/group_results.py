@@ -1,7 +1,8 @@
 """Reuse of results between experiments of a group: a job gets a copy of another job's reports and snapshots.
 
-So the best result, the target, the rows and the remaining snapshots of an experiment do not depend on other experiments. Between jobs
-of one experiment nothing is copied; a job refers to the other job by `Job.origin`.
+So the best result, the target, the rows in AppStat and the remaining snapshots of an experiment do not depend on other experiments.
+Between jobs of one experiment nothing is copied: `Job.origin` has the id of the other job and the position up to which its results
+are used.
 """
 
 from __future__ import annotations

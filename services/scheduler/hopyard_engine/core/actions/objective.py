@@ -11,8 +11,8 @@ from hopyard_engine.core.state.stream import Stream
 def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
     """Update the best report of a job and of its experiment after a report.
 
-    A position that was rated before is rated again, because a further part of a partitioned evaluation (`curve`) changes its
-    value.
+    If the best report is at this position, the best one is determined again, because the value at a position changes with each further
+    part of an evaluation that several runs perform, each on one partition of the data.
 
     Args:
         stream: The stream of the job.

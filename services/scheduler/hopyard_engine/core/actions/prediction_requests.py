@@ -53,7 +53,7 @@ def question(stream: Stream, job: Job, parameters: Mapping[str, Any]) -> dict[st
         stream: The stream of the job.
         job: The job.
         parameters: The policy's parameters, which `obstacle` has accepted: "target" (default: the experiment's target) and "horizon"
-            (default: the experiment's maximum position, or the job's limit in an experiment without a maximum).
+            (default: the experiment's maximum position, or, if it has none, that of the job).
     """
     metric, terms = stream.settings.metric, job.terms
     horizon = terms.max_position if terms.max_position < ENDLESS else job.max_position

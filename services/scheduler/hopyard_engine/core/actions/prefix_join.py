@@ -1,7 +1,8 @@
 """Prefix joins: a job gets the results of another job that has itself continued the first job's training.
 
 Example: job 1 trains up to position 4, job 2 continues from there to 8, and then job 1 is to get job 2's results. Normally a job
-refers to another one's results by `Job.origin`. Here both jobs would refer to each other, so the results are copied into job 1.
+refers to another one's results by `Job.origin`: the id of the other job, and the position up to which its results are used. Here both
+jobs would refer to each other, so the results are copied into job 1.
 """
 
 from __future__ import annotations

@@ -134,7 +134,10 @@ def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, dict
 
 
 def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
-    """Return whether a job already has the results of the snapshot `source`, so that it need not refer to the snapshot's job."""
+    """Return whether a job already has the same results as another job up to the position of the other job's snapshot.
+
+    Then it need not refer to the other job. `source` is the snapshot, as (id of the other job, position).
+    """
     return job.high_water >= source[1] and prefix_join.agree(stream, job, stream.jobs[source[0]], source[1])
 
 
@@ -273,7 +276,7 @@ def kill_timer(run: Run) -> KillTimer:
 
 
 def kill(stream: Stream, timer: KillTimer) -> None:
-    """Kill the remaining processes of a run when its kill timer has elapsed. Does nothing if the run has been closed."""
+    """Kill the remaining processes of a run when its kill timer has elapsed. Does nothing if they have all left their slots."""
     job = stream.jobs.get(timer.job)
     run = job.run if job is not None else None
     if run is not None and run.attempt == timer.attempt:
@@ -314,7 +317,7 @@ def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: De
 def complete(stream: Stream, run: Run, position: int) -> None:
     """Let a run that waits at its `until`, the given position, save a snapshot and end, without a decision.
 
-    The command is also sent to a run that ends at `until` without it (`Run.completes`).
+    The run gets the decision CONTINUE. A run that ends at its `until` without a decision (`Run.completes`) gets it too.
     """
     run.ending = RunEndReason.UNTIL
     job = stream.jobs[run.job]

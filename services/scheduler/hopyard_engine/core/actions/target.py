@@ -15,7 +15,8 @@ from hopyard_engine.core.state.stream import Stream
 def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
     """Return the value or mean with which a new report reaches the target, or None if the report does not reach it.
 
-    A value that is not finite reaches no target, nor does a mean that includes one.
+    The report is compared with the target by its value if the setting `target_over` is 1, else by the mean of the job's last
+    `target_over` values. A value that is not finite reaches no target, nor does a mean that includes one.
 
     Args:
         stream: The stream of the job.
@@ -36,7 +37,8 @@ def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
 def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
     """Return the (position, value) with which a job reached the target at any time; None: it never did, or there is no target.
 
-    If `target_over` is 1, this is the job's best report; else it is the first mean that reaches the target.
+    If the setting `target_over` is 1, this is the job's best report. Else it is the first mean of `target_over` successive values that
+    reaches the target, with the position of the last of these values.
     """
     if job.terms.target is None:
         return None
@@ -49,15 +51,16 @@ def ever(stream: Stream, job: Job) -> tuple[int, float] | None:
 
 
 def _means(stream: Stream, job: Job, values: list[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    """Iterate over the means of `target_over` successive values that reach the target, each with its last position.
+    """Iterate over the means that reach the target, each with the position of its last value.
 
+    Each mean is over `target_over` successive values (a setting of the experiment). Fewer values give no mean.
     Sums are exact, so the mean of equal values is that value. No mean includes a value that is not finite, or values from
     both sides of such a value.
 
     Args:
         stream: The stream of the job.
         job: The job.
-        values: (position, value) pairs, in the order of the means.
+        values: (position, value) pairs; successive ones are averaged.
     """
     terms = job.terms
     assert terms.target is not None

@@ -38,7 +38,8 @@ class ClusterNode:
         id: Name of the node.
         incarnation: Incarnation of the agent; empty: the agent has not opened a session yet.
         up: Whether the lease of the node is valid.
-        drained: Incarnation of the agent that was drained (empty: unknown); None: not drained. A restarted agent accepts runs again.
+        drained: Incarnation of the agent when the node was drained (empty: unknown); None: not drained. The drain ends when the agent
+            has another incarnation.
     """
 
     id: str

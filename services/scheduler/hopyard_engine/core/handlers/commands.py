@@ -159,8 +159,8 @@ def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -
     `at` is the time of the event in seconds since the Unix epoch.
 
     Raises:
-        RefusedError: The hyperparameters are missing, the limit is not from 1 to `ENDLESS` - 1, or the experiment is unknown, ENDING
-            or ended.
+        RefusedError: The hyperparameters are missing, the limit is below 1 or is `ENDLESS` (no maximum) or above, or the experiment
+            is unknown, ENDING or ended.
     """
     if command.hyperparameters is None:
         raise RefusedError(Reason(ReasonCode.LIMIT_WITHOUT_VALUES))
@@ -259,11 +259,13 @@ def _answer(stream: Stream, command: AnswerJob) -> None:
 
 
 def _complete_with_its_own(stream: Stream, job: Job, command: AnswerJob) -> bool:
-    """Complete a job that has trained to its end and waits until its policy has evaluated it, if `command` says so.
+    """Complete a job that has trained to its end and waits until its policy has evaluated it.
+
+    The command must have `completes` set and name the position of the job.
 
     Returns:
-        Whether the job was completed. False if it does not wait for its evaluation, or the command does not complete it at its
-        position. Then nothing has changed.
+        Whether the job was completed. False if the job does not wait for its evaluation, or the command does not meet this condition.
+        Then nothing has changed.
     """
     top = job.max_position
     waited = job.terms.evaluates and command.completes and command.position == job.position >= top
@@ -301,10 +303,13 @@ def _answer_from_sibling(stream: Stream, job: Job, source: Job, command: AnswerJ
 def _follow(stream: Stream, job: Job, source: SnapshotId) -> None:
     """Give a job the results of another job of the same experiment.
 
+    The job refers to the other job by `Job.origin`. The results are copied instead if the other job has itself continued this job's
+    training (`prefix_join`).
+
     Args:
         stream: The stream of both jobs.
         job: The job.
-        source: (id of the other job, position up to which `job` gets its results).
+        source: (id of the other job, position up to and including which `job` gets its results).
     """
     if not prefix_join.rejoin(stream, job, source):
         stream.set_origin(job, source)
@@ -312,9 +317,9 @@ def _follow(stream: Stream, job: Job, source: SnapshotId) -> None:
 
 
 def _rate(stream: Stream, job: Job) -> None:
-    """Set a job's best report to the last one in its curve with the experiment's metric, after it got results of another job.
+    """Set a job's best report to the one at the highest position that has the experiment's metric. Earlier reports are not compared.
 
-    Without such a report, the best report does not change.
+    To be called when the job has got results of another job. If no report has the metric, the best report does not change.
     """
     point = next((p for p in reversed(stream.curve(job)) if stream.settings.metric in p.metrics), None)
     if point is not None:

@@ -117,10 +117,11 @@ def handle(stream: Stream, event: StreamEvent) -> list[Effect]:
 
 
 def _resets_answer_count(stream: Stream, event: StreamEvent) -> bool:
-    """Return whether the event resets the count of the policy's answers, which `CALL_LIMIT` limits.
+    """Return whether the event resets the count of the policy's answers.
 
-    Answers of the policy, changes of its process, its slots and its share never do. An elapsed timer of the policy and an answer that
-    the policy requested from a solver do if `REST_SECONDS` have passed since the last reset. All other events do.
+    The experiments are paused if the count exceeds a limit (`CALL_LIMIT`), because the policy may cause up-calls endlessly. Answers
+    of the policy, changes of its process, its slots and its share never reset it. An elapsed timer of the policy and an answer that
+    the policy requested from a solver reset it if `REST_SECONDS` have passed since the last reset. All other events reset it.
     """
     match event:
         case PolicyAnswered() | PolicyFailed() | PolicyProcess() | SlotGranted() | SlotRecalled() | ShareSet():

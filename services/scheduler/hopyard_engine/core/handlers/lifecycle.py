@@ -101,8 +101,9 @@ def pause_all(stream: Stream, at: float, reason: Reason) -> None:
 def advance(stream: Stream, at: float) -> None:
     """Perform all changes that follow from the state alone.
 
-    These are: return slots, preempt runs, end experiments, drop snapshots above the quota, and report changed demand and terms to the
-    cluster state. To be called after each event. `at` is the time of the event in seconds since the Unix epoch.
+    These are: return slots, preempt runs, end experiments, drop snapshots above the quota, and report a changed demand, weight or
+    maximum number of slots to the cluster state. To be called after each event. `at` is the time of the event in seconds since the
+    Unix epoch.
     """
     stream.shed()
     if stream.granted <= stream.share:
@@ -201,7 +202,11 @@ def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, R
 
 
 def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
-    """Return whether an experiment has no work left: nothing is pending, and all jobs have ended or the policy uses no more slots."""
+    """Return whether an experiment has no work left: nothing is pending, and all jobs have ended or the policy uses no more slots.
+
+    Pending are up-calls and questions without an answer, and, unless all jobs have ended and no more can be created, also runs, HELD
+    jobs, timers of the policy, backoffs, and slots or data that the stream waits for.
+    """
     if stream.conversation.busy:
         return False
     if experiment.jobs_left == 0 and experiment.all_ended:
@@ -224,17 +229,20 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
 
 
 def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
-    """Record whether the policy started nothing in its answer to an `AllocateJobs` up-call. `accepted` are the accepted commands.
+    """Record whether the policy started nothing in its answer to an `AllocateJobs` up-call.
 
-    If it started nothing although slots were idle, and nothing else is pending, the experiment has no work left (`_nothing_left`).
+    `accepted` are the accepted commands of the answer. The policy started nothing if it only labelled jobs or reserved or released
+    slots. If slots were idle then, its experiments may have no work left (`_nothing_left`).
     """
     stream.conversation.at_rest = all(isinstance(command, LabelJob | ReserveSlot | ReleaseSlot) for command in accepted)
 
 
 def _wind_up(stream: Stream, experiment: Experiment) -> None:
-    """End the jobs of an ENDING experiment after its last run.
+    """Complete or terminate the remaining jobs of an ENDING experiment after its last run, and drop snapshots that nobody needs then.
 
-    If its final state is COMPLETED, jobs without a result remain idle, so that they can continue if the experiment is extended.
+    The winner and the jobs that reached the target are COMPLETED. If the final state is COMPLETED, all others remain idle, so that they
+    can continue if the experiment is extended, unless their snapshots are kept for other experiments (`Job.lends`). Else they are
+    TERMINATED.
     """
     assert experiment.final is not None
     state, reason = experiment.final

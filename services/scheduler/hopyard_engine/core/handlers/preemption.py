@@ -37,7 +37,7 @@ def set_share(stream: Stream, event: ShareSet) -> None:
 
 
 def preempt(stream: Stream) -> None:
-    """Preempt as many runs as needed to free the slots above the share, in the order of `Stream.precedence`.
+    """Preempt as many runs as needed to free the slots above the share, those of the lowest priority first (`Stream.precedence`).
 
     Runs that are not preemptible continue until they end. `lifecycle.advance` calls this after each event from the deadline until the
     stream is within its share, because the set of preemptible runs may change.

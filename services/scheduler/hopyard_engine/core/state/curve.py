@@ -84,10 +84,10 @@ class LearningCurve:
         return point.whole
 
     def evaluated(self, position: int, model: str) -> None:
-        """Prepare the entry at `position` for a part that evaluates the snapshot with hash `model`.
+        """Drop the parts of an incomplete evaluation at `position` if they evaluate another snapshot than that with the hash `model`.
 
-        Drops the parts of an incomplete evaluation of another snapshot: a job that went back to an older snapshot and trained again
-        can have another model at the same position.
+        To be called before a part that evaluates `model` is added. A job that went back to an older snapshot and trained again can
+        have another model at the same position. Without an entry at `position` nothing changes.
         """
         point = self.points.get(position)
         if point is not None and not point.complete and point.model != model:

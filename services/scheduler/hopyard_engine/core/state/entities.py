@@ -59,7 +59,7 @@ class Run:
         model: Hash of the snapshot that it loads; empty: it starts without a snapshot.
         completes: Whether it saves and ends at `until` without a decision, which completes its job.
         state: State, see `run_states`.
-        position: Position of its last report; before the first report the position of `start`.
+        position: Position of its last report; `start` before the first report.
         finished: Whether the program has nothing more to train.
         ending: Requested end; None: no end is requested.
         ended: End as reported by rank 0, or created by the engine when another rank is lost or fails; None while it has not ended.
@@ -130,7 +130,8 @@ class Job:
         prefix: The entries of that other curve up to the position in `origin`, copied when `origin` was set.
         fork_pin: The origin's snapshot that a fork starts from, pinned until the fork has a snapshot in the store; else None.
         forked: Whether the job resumes from its origin's snapshot while it has no snapshot itself.
-        copied: Whether a fork command created it. Then the results up to its origin belong to the configuration of the forked job.
+        copied: Whether a fork command created it. Then the results up to the position in `origin` were trained with the
+            configuration of the job in `origin`.
         generated: Whether the generator proposed its configuration.
         priority: Priority among idle jobs, higher first; None is the same as 0.
         attempt: Number of runs so far.

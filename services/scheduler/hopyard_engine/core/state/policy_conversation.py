@@ -201,7 +201,7 @@ class PolicyConversation:
         self.rested_at = at
 
     def end(self, *, drop_calls: bool) -> None:
-        """End the conversation with the stream: the up-call in flight is abandoned.
+        """Abandon the up-call in flight, because all experiments of the stream have ended. Its answer is ignored.
 
         Args:
             drop_calls: Whether to empty the queue too. If False, the queued up-calls are made when the stream continues.

@@ -429,7 +429,9 @@ class SnapshotBook:
         return lost
 
     def not_shipping(self, node: str, gone: Callable[[str, int], bool], but: frozenset[str] = frozenset()) -> None:
-        """Record that a node no longer performs uploads.
+        """Record that a node no longer uploads the snapshots for which `gone` returns True.
+
+        Those that are not stored become DEFERRED if they are uploaded only by order and another node has a copy, else LOCAL.
 
         Args:
             node: The node.

@@ -174,7 +174,7 @@ class Stream:
 
     @property
     def terms(self) -> tuple[float, int | None]:
-        """The weight and the maximum number of slots of the stream, which the cluster divides slots by.
+        """(weight, maximum number of slots) of the stream, by which the cluster state divides slots between streams.
 
         Both are sums over the RUNNING experiments, or over those that have not ended if none is RUNNING. A maximum of None means no
         limit.
@@ -468,7 +468,7 @@ class Stream:
         job.experiment.paused_jobs.pop(job.id, None)
 
     def unpin_fork(self, job: Job) -> None:
-        """Remove the pin from the snapshot that the job was forked from, if it has one."""
+        """Remove the pin of `job` from the snapshot that it was forked from. Does nothing if the job has no such pin."""
         if job.fork_pin is not None:
             pin, job.fork_pin = job.fork_pin, None
             self.snapshots.unpin(pin, job.fork_holder)
@@ -477,8 +477,9 @@ class Stream:
     def asked(self, job: Job) -> set[int]:
         """Return the positions of a job's snapshots that the policy requested and may still fork from.
 
-        The policy has not released them (`KeepSnapshots`), the job is not terminated, and the stream does not end. With
-        `Settings.forks_newest` the newest of them is the only one.
+        Those that the policy has released (`KeepSnapshots`) are left out. Empty if the stream is ending or has ended, unless the job's
+        experiment ran out of time, or if the job is TERMINATED and no other experiment may use its snapshots (`lends`). With
+        `Settings.forks_newest` only the newest available one is returned.
         """
         over = (self.state is ExperimentState.ENDING or self.state.ended) and not job.experiment.out_of_time
         if over or (job.state is JobState.TERMINATED and not self.lends(job)):

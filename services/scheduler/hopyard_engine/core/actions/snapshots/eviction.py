@@ -148,8 +148,8 @@ def _quickest_again(stream: Stream) -> Iterator[EvictableContents]:
 def _price(stream: Stream, one: EvictableContents) -> tuple[bool, float, int]:
     """Return the sort key of the contents `one`, lowest dropped first.
 
-    The key consists of whether a job would resume from them if its experiment were extended (`ends`), their recompute cost in
-    seconds, and the highest registration number of their snapshots.
+    The key consists of whether a job would resume from them if its experiment were extended (`ends`; False is dropped first), their
+    recompute cost in seconds, and the sequence number of their snapshot that was recorded last (`SnapshotEntry.number`).
     """
     goes_on = any(ends(stream, stream.jobs[entry.job], entry.info.position) for entry in one.entries)
     return goes_on, one.seconds(stream), max(entry.number for entry in one.entries)

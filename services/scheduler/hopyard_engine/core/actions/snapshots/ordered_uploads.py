@@ -17,7 +17,7 @@ from hopyard_engine.core.state.stream import Stream
 def is_awaited(stream: Stream, event: SnapshotShipped) -> bool:
     """Return whether an agent's answer belongs to the current upload order of its snapshot.
 
-    If not, the answer is acknowledged, and the contents that it uploaded are deleted if no snapshot has them.
+    If not, this function acknowledges the answer, and deletes the uploaded contents from the store if no snapshot has them.
     """
     if stream.snapshots.of_order((event.job, event.position), event.node, event.order) is not None:
         return True

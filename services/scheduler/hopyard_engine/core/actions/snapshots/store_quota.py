@@ -1,12 +1,13 @@
 """Eviction when the snapshots of all experiments exceed the quota of the store.
 
-Contents that are needed now are never deleted. These are the snapshots that an experiment's own quota never drops (`eviction.needed`),
-those that a policy requested and may still fork from, and those on loan from earlier experiments. All others are deleted in the order
-of recompute seconds per byte, lowest first, across all experiments. Those from which COMPLETED jobs would resume in an extension come
-last, in the same order. Contents with several owners are deleted only if none of the owners needs them, and are counted once.
+Contents that are needed now are never deleted. These are the snapshots that an experiment's own quota never drops
+(`eviction.needed`), those that a policy requested and may still fork from, and those on loan from earlier experiments: jobs may
+start from them, so the store keeps them for the present experiment too. All others are deleted in the order of recompute seconds
+per byte, lowest first, across all experiments. Those from which COMPLETED jobs would resume in an extension come last, in the same
+order. Contents with several owners are deleted only if none of the owners needs them, and are counted once.
 
-One decision is made for all streams, as for slots. Each stream that loses snapshots gets an event (`SnapshotsGivenUp`), and does not
-delete those that it needs meanwhile.
+The snapshots to delete are chosen for all streams together. Each stream that has some of them gets an event (`SnapshotsGivenUp`). A
+stream does not delete those that it needs when it handles the event.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def stored_contents(stream: Stream) -> list[StoredContents]:
 
 
 def lent(stream: Stream) -> list[StoredContents]:
-    """Return the contents on loan to a stream from earlier experiments."""
+    """Return the contents on loan to a stream: those of snapshots of earlier experiments from which its jobs may start.
+
+    All have the rank NEEDED.
+    """
     infos = (info for trial in stream.earlier.values() for info in trial.snapshots.values())
     return [StoredContents(info.sha256, info.size, EvictionRank.NEEDED) for info in infos]
 
@@ -87,7 +91,7 @@ def of_job(stream: Stream, job: Job) -> list[StoredContents]:
 
 
 def give_up(stream: Stream, event: SnapshotsGivenUp) -> None:
-    """Drop the snapshots that the event lists for eviction, except contents that are needed meanwhile.
+    """Drop the snapshots that the event lists for eviction, except contents that a snapshot of the stream needs now.
 
     Emits a notice if any were dropped.
     """

@@ -42,8 +42,9 @@ class DefaultPolicy(ElasticPolicy):
     position that it had reached before the loss.
 
     Every up-call computes its decisions from the view alone, so lost runs, refused commands, failed jobs, an extended
-    experiment and a change of slots need no special handling. The only state is the set of pending amendments. The
-    experiments of a group are treated alike. No barrier waits for the jobs of a paused experiment or for HELD jobs.
+    experiment and a change of slots need no special handling. The only state is the set of pending requests to change
+    the end of a run. The experiments of a group are treated alike. No barrier waits for the jobs of a paused experiment or
+    for HELD jobs.
 
     Args:
         barrier: Schedule in rounds.
@@ -88,7 +89,11 @@ class DefaultPolicy(ElasticPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start idle jobs on idle slots and create jobs in advance; with a barrier, only jobs that have not finished the round."""
+        """Start idle jobs on idle slots and create jobs in advance.
+
+        With a barrier, only jobs of the present cohort that have not finished the present round are started and created; parked
+        jobs continue if the next round has begun.
+        """
         if self._barrier:
             self._advance(cluster)
         elif self._elastic is not None:
@@ -98,7 +103,12 @@ class DefaultPolicy(ElasticPolicy):
             self._create(cluster, cluster.experiment.jobs_left, len(cluster.idle_slots()), left)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Let jobs train to their maximum positions. With a barrier, continue into the next round, or park or suspend the job."""
+        """Let jobs train to their maximum positions; with a barrier, decide what a job does at the end of its round.
+
+        In a round each job of the cohort trains one epoch. If the job was the last one that had not finished the round, it
+        continues into the next round. Otherwise it is parked, unless other jobs of the cohort need more than the idle slots, or the
+        policy has more slots than its share: then the job's run ends, so that its slot becomes idle.
+        """
         job = cluster.jobs[event.job]
         top = job.max_position
         if not event.at_until:
@@ -121,13 +131,21 @@ class DefaultPolicy(ElasticPolicy):
         return PARK
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Check whether the round is complete, because the ended job may have been the last one that had not finished it."""
+        """With a barrier, start the next round if the present one is complete, and give the ended run's slot to another job.
+
+        In a round each job of the cohort trains one epoch. A round is complete when every job that can still train has finished
+        it; the ended run may have been the last one that had not. Without a barrier, only the end of a profiling run is recorded.
+        """
         self._amended.forget(run.job)
         super().on_run_end(cluster, run)
         self._advance(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Add the new job to the round. It may need the slot of a parked job."""
+        """With a barrier, start the new job in the present round (the epoch that all jobs of the cohort train), if there is a slot.
+
+        If no slot is idle, a job that is parked because it has finished the round is suspended, so that the new job gets its slot.
+        Without a barrier, nothing is done.
+        """
         self._advance(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
@@ -147,15 +165,27 @@ class DefaultPolicy(ElasticPolicy):
         self._advance(cluster)
 
     def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
-        """Check whether the round is complete, because idle jobs may have lost their newest snapshots."""
+        """With a barrier, start the next round if the present one is complete, else start jobs that have not finished it.
+
+        In a round each job of the cohort trains one epoch. Idle jobs may have lost their newest snapshots with the slots, and must
+        then train again. Without a barrier, nothing is done.
+        """
         self._advance(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Check whether the round is complete, because the jobs of the cohort or their maximum positions may have changed."""
+        """With a barrier, start the next round if the present one is complete, else start jobs that have not finished it.
+
+        In a round each job of the cohort trains one epoch. The change may concern the jobs that belong to the cohort, or their
+        maximum positions. Without a barrier, nothing is done.
+        """
         self._advance(cluster)
 
     def demand(self, cluster: Cluster) -> int:
-        """Return the number of slots in use plus those that waiting jobs and jobs yet to be created need; in rounds, of the cohort."""
+        """Return the number of slots in use plus those that waiting jobs and jobs yet to be created need.
+
+        With a barrier, only jobs of the present cohort that have not finished the present round are counted as waiting, and only jobs
+        that will belong to the cohort as yet to be created.
+        """
         if not self._barrier:
             return self._useful(cluster, cluster.queued() + self._unmade(cluster))
         cohort = self._cohort(cluster)
@@ -165,7 +195,10 @@ class DefaultPolicy(ElasticPolicy):
     # ------------------------------------------------------------------------------------------------------------ rounds
 
     def _advance(self, cluster: Cluster, besides: str = "") -> None:
-        """Continue or start all jobs of the cohort that the barrier allows; suspend parked jobs if others need their slots.
+        """Continue or start the jobs of the cohort that have not finished the present round; create jobs that the cohort lacks.
+
+        In a round each job of the cohort trains one epoch. If these jobs need more than the idle slots, jobs that are parked because
+        they have finished the round are suspended. Without a barrier, nothing is done.
 
         Args:
             cluster: The view of the up-call.
@@ -194,7 +227,7 @@ class DefaultPolicy(ElasticPolicy):
         self._create(cluster, room, spare + max(len(held) - needed, 0), left)
 
     def _cohort(self, cluster: Cluster) -> list[JobView]:
-        """Return the jobs that train in the present round.
+        """Return the cohort: the jobs that train one epoch in the present round.
 
         With a width this is the first group of `width` jobs with one that has not ended, or the last, incomplete group.
         Without a width ended jobs are omitted: the barrier does not wait for them, and there may be many.
@@ -223,7 +256,7 @@ class DefaultPolicy(ElasticPolicy):
         return min((min(reached, default=0) // self._epoch + 1) * self._epoch, top)
 
     def _waiting(self, cluster: Cluster, cohort: Sequence[JobView], target: int) -> list[JobView]:
-        """Return the idle jobs of the cohort that have not reached `target`, the end of the round, in the order of their start."""
+        """Return the idle jobs of the cohort that have not reached `target`, the end of the round, ordered as in `idle_jobs`."""
         members = {job.id for job in cohort}
         return [
             job
@@ -298,6 +331,9 @@ class DefaultPolicy(ElasticPolicy):
 
     def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
         """Create jobs for idle slots and in advance.
+
+        As many are created as are missing to `spare` plus the policy's parameter `ahead`; jobs in creation and `waiting` jobs are
+        not missing.
 
         Args:
             cluster: The view of the up-call.

@@ -41,7 +41,7 @@ def quick_distribution(deviates: NDArray[np.float32]) -> NDArray[np.float32]:
 def distribution(deviates: Floats) -> Floats:
     """Return, for each value z, P(Z <= z) of a standard normal variable Z, with an absolute error of about 1e-7.
 
-    Values may be infinite. For small z the result has the right order of magnitude, down to 1e-300.
+    Values may be infinite. For very negative z, where the result is below 1e-7, it has the right order of magnitude, down to 1e-300.
     """
     distance = np.abs(deviates) / sqrt(2.0)
     inverse = 1.0 / (1.0 + _SLOPE * distance)

@@ -8,8 +8,9 @@ interest.
 
 - shape: one of `shapes`, 0 at the first report and 1 at the horizon;
 - level, rise: normal, integrated exactly; the scale (prior standard deviation) of the rise is on a grid. The rise is
-  not negative, and the expected value at the horizon is not above the limit: each grid point is weighted by the
-  posterior probability of these conditions and uses the truncated moments;
+  not negative, and the expected value at the horizon is not above a given upper limit (the argument `limit` of
+  `extrapolate`): each grid point is weighted by the posterior probability of these conditions and uses the truncated
+  moments;
 - wander: Brownian motion in ln x, for deviations from a smooth shape: plateaus, steps of the learning rate, drift. It
   continues after the last report;
 - noise: white, with a variance that decreases with x, so that late reports weigh more; its scale and the ratio of
@@ -72,9 +73,11 @@ _PRIOR: Final = (
 class _Design:
     """The part of the posterior that depends on the abscissae only, not on the values of the reports.
 
-    Level, rise, shape, wander and noise are the terms of the curve model (see the module).
+    The model of a curve is level + rise * shape(x) + wander(x) + noise: `shape` rises from 0 at the first report to 1 at the
+    horizon, the wander is a Brownian motion in ln x, and the noise is independent for each report.
 
-    Axes of the arrays: w wanders, s shapes, n noises, r scales of the rise, i reports, f future reports.
+    Axes of the arrays: w scales of the wander (`WANDERS`), s shapes, n scales of the noise (`NOISES`), r scales of the rise
+    (`RISES`), i reports, f future reports.
 
     Attributes:
         precision: Inverse covariance of the reports, relative to the variance of noise; (w, i, i).
@@ -83,9 +86,10 @@ class _Design:
             r).
         normaliser: The part of the log evidence that does not depend on the values of the reports; broadcasts to (w, s,
             n, r).
-        pull: Weight of each report's residual in the expected wander after the last report; (w, i).
-        slope: The amounts by which the coefficients of level and rise are smaller after the last report, because `pull`
-            applies to residuals that contain them; (w, s, 2).
+        pull: Weight of each report's residual (its value minus level + rise * shape) in the expected wander after the last
+            report; (w, i).
+        slope: The amounts by which the coefficients of level and rise in an expected future value are smaller than 1 and
+            shape(x), because `pull` applies to residuals, from which level and rise are subtracted; (w, s, 2).
         future: Values of the shapes at the future abscissae; (s, f).
         wander: Variance of the wander at the future abscissae, relative to the variance of noise; (w, f).
     """
@@ -102,9 +106,11 @@ class _Design:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Posterior means and covariances of the terms level and rise of the curve model (see the module), in each mixture component.
+    """Posterior means and covariances of level and rise in each component of the mixture.
 
-    Each array has the axes (wanders, shapes, noises, scales of the rise).
+    The model of a curve is level + rise * shape(x) + wander(x) + noise; a component is one shape with one scale (standard
+    deviation) each of wander, noise and rise. Each array has the axes (scales of the wander, shapes, scales of the noise,
+    scales of the rise).
 
     Attributes:
         level: Mean of the level.
@@ -288,9 +294,10 @@ def _grouped(abscissae: Floats, values: Floats) -> tuple[Floats, Floats, Floats]
 
 
 def _noise(values: Floats) -> float:
-    """Return the variance of reports around the mean of their two neighbours, over the later half of a curve.
+    """Return the variance of the noise of a single report, estimated over the later half of a curve; 0 for fewer than three reports.
 
-    The result is 0 for fewer than three reports.
+    The estimate is the mean squared difference of a report from the mean of its two neighbours, divided by 1.5, the factor by
+    which the neighbours' noise increases it.
     """
     bends = values[1:-1] - (values[:-2] + values[2:]) / 2
     return float(np.mean(bends[len(bends) // 2 :] ** 2) / 1.5) if len(bends) else 0.0

@@ -1,4 +1,4 @@
-"""The predictor plugin `mcmc`: fits the model, samples its posterior, and computes the prediction."""
+"""The predictor plugin `mcmc`: fits a weighted sum of curve families to a learning curve, samples its posterior, and predicts."""
 
 from __future__ import annotations
 

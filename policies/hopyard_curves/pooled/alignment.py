@@ -1,6 +1,6 @@
 """Aligns the curves of other jobs to the positions of the curve that is to be predicted.
 
-In this package a run is the curve of another job. Values are normalized (0 worst, 1 best; see
+In this package a *reference curve* is the curve of another job. Values are normalized (0 worst, 1 best; see
 `metric_normalization.Scale`).
 """
 
@@ -29,18 +29,19 @@ _LEAST_NOISE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """A curve to predict, and the runs (curves of other jobs) that trained further, at common positions.
+    """A curve to predict, and the reference curves (curves of other jobs) that reach further, at common positions.
 
     All values are normalized (0 worst, 1 best; see `Scale`).
 
     Attributes:
         at: The curve's positions, ascending.
         values: The curve's reports at these positions.
-        ahead: Future positions, ascending, each reached by at least one run.
-        before: The runs' values at `at`, one row for each run.
-        after: The runs' values at `ahead`, one row for each run; 0 where a run did not reach the position.
-        reached: Whether the run of a row reached the position of a column; the shape of `after`.
-        configurations: The hyperparameters of each run, in the order of rows; the last element is that of the curve.
+        ahead: Future positions, ascending, each reached by at least one reference curve.
+        before: The reference curves' values at `at`, one row for each curve.
+        after: The reference curves' values at `ahead`, one row for each curve; 0 where a curve did not reach the position.
+        reached: Whether the reference curve of a row reached the position of a column; the shape of `after`.
+        configurations: The hyperparameters of each reference curve, in the order of rows; the last element is that of the curve to
+            predict.
     """
 
     at: Floats
@@ -107,10 +108,10 @@ def runs(curves: Iterable[Curve]) -> list[AlignedRun]:
 
 
 def align(scale: Scale, curve: AlignedRun, others: Sequence[AlignedRun], future: Floats) -> Aligned | None:
-    """Align runs to the positions of a curve.
+    """Align reference curves (curves of other jobs) to the positions of a curve.
 
-    The runs used are those whose first report is not after the curve's last report and which reach the first future
-    position. Values between reports are interpolated; before its first report, a run has the value of its first report.
+    Those are used whose first report is not after the curve's last report and which reach the first future position. Values
+    between reports are interpolated; before its first report, a reference curve has the value of its first report.
 
     Args:
         scale: The scale of the metric.
@@ -119,7 +120,7 @@ def align(scale: Scale, curve: AlignedRun, others: Sequence[AlignedRun], future:
         future: Positions after the curve's last one, ascending, at least one.
 
     Returns:
-        The curve with these runs, or None if there is no such run.
+        The curve with these reference curves; None: there are none.
     """
     positions = np.concatenate((curve.reports.positions, future))
     now = curve.reports.positions[-1]

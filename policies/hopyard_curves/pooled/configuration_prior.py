@@ -1,8 +1,8 @@
-"""Predicts the final value of a run from its configuration and the final values of finished runs.
+"""Predicts the final value of a learning curve from its configuration and the final values of other jobs' curves.
 
-The final value ("end") is the normalized value at a common late position (0 worst, 1 best). The prediction is a kernel
-regression on the hyperparameters. Each hyperparameter is weighted by how well it alone predicts the known ends, so most
-have no weight.
+A curve is *finished* if it reaches a common late position. The final value ("end") is its normalized value there (0 worst,
+1 best). The prediction is a kernel regression on the hyperparameters. Each hyperparameter is weighted by how well it alone
+predicts the known ends, so most have no weight.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ LEAST_GAIN: Final = 0.1
 _WIDTH: Final = 0.15
 """Kernel width for a hyperparameter, as a fraction of its range of ranks."""
 _CAUTION: Final = 0.5
-"""Number of pseudo-runs with the mean end that every prediction includes."""
+"""Number of fictitious finished curves with the mean end that every prediction includes."""
 
 
 def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.intp], ends: Floats) -> Floats | None:
-    """Predict the end (normalized final value) of each configuration; a finished run's own end is not used for its prediction.
+    """Predict the end (normalized final value) of the learning curve of each configuration.
+
+    A finished curve is one whose end is known. Its own end is not used for its prediction.
 
     Args:
-        configurations: The configurations of all runs.
-        ended: Indices of the finished runs in `configurations`.
-        ends: The ends of the finished runs, in the order of `ended`.
+        configurations: The configurations of all curves, finished or not, including that of a curve to predict.
+        ended: Indices of the finished curves in `configurations`.
+        ends: The ends of the finished curves, in the order of `ended`.
 
     Returns:
         One value for each configuration. None if there are fewer than `LEAST_RUNS` ends, if all are equal, or if the
@@ -50,12 +52,12 @@ def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.int
 
 
 def _foretold(apart: Floats, ended: NDArray[np.intp], ends: Floats) -> Floats:
-    """Return, for each run, the kernel-weighted mean of the ends (final values) of the finished runs, without its own.
+    """Return, for each curve, the kernel-weighted mean of the ends (final values) of the finished curves, without its own.
 
     Args:
-        apart: Distances of runs (rows) from finished runs (columns), in kernel widths.
-        ended: The rows of the finished runs.
-        ends: The ends of the finished runs, in the order of `ended`.
+        apart: Distances of curves (rows) from finished curves (columns), in kernel widths.
+        ended: The rows of the finished curves.
+        ends: The ends of the finished curves, in the order of `ended`.
     """
     near = np.exp(-0.5 * apart**2)
     near[ended, np.arange(ended.size)] = 0.0
@@ -68,8 +70,8 @@ def _gain(apart: Floats, ends: Floats) -> float:
     """Return the fraction of the variance of the ends (final values) that leave-one-out predictions explain; can be negative.
 
     Args:
-        apart: Pairwise distances of the finished runs, in kernel widths.
-        ends: The ends of the finished runs.
+        apart: Pairwise distances of the finished curves, in kernel widths.
+        ends: The ends of the finished curves.
     """
     told = _foretold(apart, np.arange(ends.size), ends)
     without = (ends.sum() - ends) / (ends.size - 1)

@@ -23,11 +23,11 @@ from hopyard_curves.pooled.regression_ensemble import (
 Floats = NDArray[np.float64]
 
 TRUST: Final = 1.0
-"""Number of similar runs at a position for which the prediction from runs and that of `grid` have equal weight."""
+"""Number of similar reference curves at a position for which the prediction from them and that of `grid` have equal weight."""
 FAITH: Final = 0.5
 """Prior weight of the prediction that uses earlier experiments."""
 KNOTS: Final = 32
-"""Maximum number of future positions predicted from other runs; the rest is interpolated."""
+"""Maximum number of future positions predicted from reference curves; the rest is interpolated."""
 _USUAL: Final = 100.0
 _CLEAR: Final = 50.0
 _LEVELS: Final = np.array(LEVELS)
@@ -36,15 +36,15 @@ _LEVELS: Final = np.array(LEVELS)
 class PooledPredictor(Predictor):
     """Predicts a curve from the experiment's other curves, running ones included, and from those of earlier experiments.
 
-    A run is the curve of another job. The progress of runs from the curve's last position is regressed on their level
-    and slope there, by several experts (regressions): with long and short memory, over all runs or mainly over similar
-    ones. Each expert is weighted by how well it predicts these runs from one another. The predictive distribution is
-    that of the residuals, so it may have several peaks. With K similar runs at a position, this prediction has weight
-    K^2 / (K^2 + 1); the prediction of `grid`, which uses this curve alone, has the remaining weight. Without other
-    curves the result is that of `grid`.
+    A reference curve is the curve of another job. The progress of reference curves from the curve's last position is
+    regressed on their level and slope there, by several experts (regressions): with long and short memory, over all
+    reference curves or mainly over similar ones. Each expert is weighted by how well it predicts these curves from one
+    another. The predictive distribution is that of the residuals, so it may have several peaks. With K similar reference
+    curves at a position, this prediction has weight K^2 / (K^2 + 1); the prediction of `grid`, which uses this curve alone,
+    has the remaining weight. Without other curves the result is that of `grid`.
 
-    Runs of earlier experiments, together with those of this one, give a second prediction. The two predictions are
-    mixed by how well each predicts this experiment's runs from the others. If too few runs exist to compare them, both
+    Curves of earlier experiments, together with those of this one, give a second prediction. The two predictions are
+    mixed by how well each predicts this experiment's curves from the others. If too few curves exist to compare them, both
     have the same weight.
 
     Args:
@@ -88,7 +88,7 @@ class PooledPredictor(Predictor):
 
 
 def _usual(values: list[Floats]) -> Floats:
-    """Concatenate the values of runs and remove extreme outliers, such as those of diverged runs. There must be a value."""
+    """Concatenate the values of curves and remove extreme outliers, such as those of diverged training. There must be a value."""
     together = np.concatenate(values)
     low, middle, high = np.quantile(together, (0.25, 0.5, 0.75))
     kept = np.abs(together - middle) <= _USUAL * (high - low)
@@ -104,8 +104,8 @@ def _faith(without: EnsembleScore, within: EnsembleScore) -> float:
     """Return the weight (0..1) of the prediction that uses earlier experiments.
 
     Args:
-        without: The error with which the experiment's own runs predict one another.
-        within: The error for the same runs if earlier experiments' runs are used too.
+        without: The error with which the experiment's own curves predict one another.
+        within: The error for the same curves if earlier experiments' curves are used too.
     """
     least = max(min(without.error, within.error), LEAST)
     evidence = DECISIVENESS * without.runs * (without.error - within.error) / least

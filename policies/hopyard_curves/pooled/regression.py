@@ -1,4 +1,7 @@
-"""Bayesian linear regressions with weighted data, many small ones at once: B regressions over the same K runs and F features."""
+"""Bayesian linear regressions with weighted data, many small ones at once.
+
+There are B regressions over the same K observations with F features. An observation is a reference curve: the curve of another job.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ _MOST_LEVERAGE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The results of B regressions over the same K runs (curves of other jobs).
+    """The results of B regressions over the same K reference curves (curves of other jobs).
 
     Attributes:
-        shares: The weight of each run, B x K; the sum of each row is 1.
-        residuals: Leave-one-out residuals of the runs, B x K.
+        shares: The weight of each reference curve, B x K; the sum of each row is 1.
+        residuals: Leave-one-out residuals of the reference curves, B x K.
         coefficients: Intercept and coefficients of the features, B x (1 + F).
         covariance: Covariance of the coefficients, B x (1 + F) x (1 + F).
         variance: Variance of the residuals, B.
-        runs: Effective number of runs, B: (sum of weights)^2 / sum of squared weights.
-        origin: The mean of the features over the runs, F. The intercept is the value of the regression there.
+        runs: Effective number of reference curves, B: (sum of weights)^2 / sum of squared weights.
+        origin: The mean of the features over the reference curves, F. The intercept is the value of the regression there.
     """
 
     shares: Floats
@@ -57,9 +60,9 @@ def fit(weights: Floats, features: Floats, targets: Floats, prior: Floats, sprea
     Coefficients have normal priors, the intercept has none. The variance of the residuals is estimated too.
 
     Args:
-        weights: Weight of each run, B x K, >= 0, at least one positive in each row; only ratios matter.
-        features: Features of each run, K x F.
-        targets: The value to explain for each run, B x K, or K if it is the same in all regressions.
+        weights: Weight of each reference curve, B x K, >= 0, at least one positive in each row; only ratios matter.
+        features: Features of each reference curve, K x F.
+        targets: The value to explain for each reference curve, B x K, or K if it is the same in all regressions.
         prior: Prior means of the coefficients, F.
         spreads: Prior standard deviations of the coefficients, F.
     """

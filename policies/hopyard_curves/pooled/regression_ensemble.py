@@ -1,11 +1,11 @@
 """An ensemble of weighted regressions that predicts the progress of a curve from its past.
 
-A run is the curve of another job that trained further (`alignment.Aligned`); values are normalized (0 worst, 1 best).
-Each member of the ensemble, called an expert, describes a curve by its level (a mean with weights that decay into the
-past) and its slope (the level minus that of the first half of the curve). The progress of a run, its later value minus
-its level, is regressed linearly on both. The prior fits any metric: a high level persists, less so if it is mostly
-noise, and part of the slope continues. An expert with a finite kernel width gives similar runs more weight, in the
-regression and in the distribution of the residuals.
+A *reference curve* is the curve of another job that trained further (`alignment.Aligned`); values are normalized (0
+worst, 1 best). Each member of the ensemble, called an *expert*, is one regression. It describes a curve by its level (a
+mean of the reports with weights that decay into the past) and its slope (the level minus that of the first half of the
+curve). The progress of a reference curve, its later value minus its level, is regressed linearly on both. The prior fits
+any metric: a high level persists, less so if it is mostly noise, and part of the slope continues. An expert with a finite
+kernel width gives similar reference curves more weight, in the regression and in the distribution of the residuals.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Floats = NDArray[np.float64]
 MEMORIES: Final = (0.05, 0.2)
 """Memories of the level: the fractions of the curve's length over which the weight of a report decays to 1/e."""
 WIDTHS: Final = (None, 2.0, 1.0, 0.5)
-"""Kernel widths for the weights of similar runs, in standard deviations of the runs; None: all runs have equal weight."""
+"""Kernel widths for the weights of similar curves, in standard deviations of the reference curves; None: all have equal weight."""
 _KIN: Final = 2.0
-"""Kernel width for `CurveForecast.support`, in standard deviations of the runs."""
+"""Kernel width for `CurveForecast.support`, in standard deviations of the reference curves."""
 _BACKGROUND: Final = 1e-3
-"""The weight of a run that is not similar at all."""
+"""The weight of a reference curve that is not similar at all."""
 _PERSISTENCE: Final = 0.75
 """Prior coefficient of a difference in level without noise; `_MOMENTUM` is that of a difference in slope."""
 _MOMENTUM: Final = 0.2
@@ -42,9 +42,9 @@ _RESOLUTION: Final = 3.0
 """Levels closer than this many standard deviations of noise differ linearly, others logarithmically."""
 _LEAST_SPREAD: Final = 0.5
 DECISIVENESS: Final = 0.3
-"""The weight of one run's score in the choice of experts."""
+"""The weight of one reference curve's score in the choice of experts."""
 _JUDGED: Final = 48
-"""Maximum number of runs whose leave-one-out scores are computed to weight the experts."""
+"""Maximum number of reference curves whose leave-one-out scores are computed to weight the experts."""
 _ENOUGH: Final = 3
 _KERNEL: Final = 0.2
 """Width of the kernel around each residual, in standard deviations of the residuals."""
@@ -55,16 +55,19 @@ LEAST: Final = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The features of the runs and of the curve for one expert, with the priors of its regression.
+    """The features of the reference curves and of the curve for one expert, with the priors of its regression.
+
+    An expert is one regression of the ensemble. It explains the progress of the reference curves (curves of other jobs), their
+    later values minus their levels, by these features.
 
     Attributes:
-        runs: One row for each run: the level; the slope if there are two reports; the prediction from the configuration
-            if any.
+        runs: One row for each reference curve: the level, a mean of its reports with weights that decay into the past; if there
+            are two reports, the slope, the level minus that of the first half; the prediction from the configuration if any.
         curve: The same features of the curve.
         prior: Prior means of the coefficients.
         spreads: Prior standard deviations of the coefficients.
-        width: Kernel width for the weights of similar runs; None: all runs have equal weight.
-        near_runs: The features of the runs, scaled so that distances measure similarity.
+        width: Kernel width for the weights of similar reference curves; None: all have equal weight.
+        near_runs: The features of the reference curves, scaled so that distances measure similarity.
         near_curve: The features of the curve, scaled in the same manner.
     """
 
@@ -77,20 +80,22 @@ class _View:
     near_curve: Floats
 
     def weights(self, places: Floats) -> Floats:
-        """Return the weights of all runs in the regression for each of `places`, one row for each place.
+        """Return the weights of all reference curves (columns) in the regressions, one row for each row of `places`.
+
+        Reference curves with similar features have larger weights. All weights are 1 if the expert has no kernel width.
 
         Args:
-            places: Scaled features, such as `near_curve`, one place in each row.
+            places: The scaled features of the curves to predict, such as `near_curve`, one curve in each row.
         """
         if self.width is None:
             return np.ones((len(places), len(self.runs)))
         return self.similarity(places, self.width) + _BACKGROUND
 
     def similarity(self, places: Floats, width: float) -> Floats:
-        """Return the similarity of each run (column) to each of `places` (row): 1 for equal features, decreasing with distance.
+        """Return the similarity of each reference curve (column) to each of `places` (row): 1 for equal features, else less.
 
         Args:
-            places: Scaled features, such as `near_curve`, one place in each row.
+            places: The scaled features of curves, such as `near_curve`, one curve in each row.
             width: The kernel width: the distance at which the similarity is exp(-0.5).
         """
         squares = ((places[:, None, :] - self.near_runs[None]) ** 2).sum(axis=2)
@@ -99,13 +104,13 @@ class _View:
 
 @dataclass(frozen=True, slots=True)
 class EnsembleScore:
-    """The score of an ensemble of regressions: the error with which it predicts known runs, each from the other runs.
+    """The score of an ensemble of regressions: the error with which it predicts known reference curves, each from the others.
 
-    A run is the curve of another job. Scores decide how much a prediction from other curves is trusted.
+    A reference curve is the curve of another job. Scores decide how much a prediction from other curves is trusted.
 
     Attributes:
         position: The position at which values were predicted.
-        runs: The number of runs that `error` represents; if there are many, only a sample of them was predicted.
+        runs: The number of reference curves that `error` represents; if there are many, only a sample of them was predicted.
         error: The mean CRPS (continuous ranked probability score, smaller is better) of the predictions of normalized values.
     """
 
@@ -116,13 +121,14 @@ class EnsembleScore:
 
 @dataclass(frozen=True, slots=True)
 class CurveForecast:
-    """The predicted continuation of a curve.
+    """The continuation of a curve, predicted from reference curves (curves of other jobs) by an ensemble of regressions.
 
     Attributes:
         distribution: The distribution of the curve's report at each position of `Aligned.ahead`, as normalized values.
-        support: The number of runs similar to the curve that reached each of these positions (a sum of similarities).
-        judgement: The score with which the ensemble predicts runs from one another; None: too few runs reached any of these
-            positions.
+        support: The number of reference curves similar to the curve that reached each of these positions (a sum of
+            similarities).
+        judgement: The score with which the ensemble predicts reference curves from one another; None: too few of them reached
+            any of these positions.
     """
 
     distribution: NormalMixtures
@@ -131,13 +137,16 @@ class CurveForecast:
 
 
 def predict_continuation(aligned: Aligned, judge: tuple[int, float] | None = None) -> CurveForecast:
-    """Predict the continuation of a curve from the runs.
+    """Predict the continuation of a curve from reference curves, the curves of other jobs.
+
+    The prediction is the weighted mixture of those of several experts. Each expert is a regression with its own features and
+    weights of the reference curves.
 
     Args:
-        aligned: The curve and the runs.
-        judge: (n, position): the test that determines the weights of the experts. Each expert predicts each of the first n
-            runs from all other runs at this position, one of `Aligned.ahead`. None: all runs, at the last position that
-            at least three runs reached.
+        aligned: The curve and the reference curves.
+        judge: (n, position): the test by which the experts are weighted. Each expert predicts each of the first n reference
+            curves from all others at this position, one of `Aligned.ahead`; a smaller error gives a larger weight. None: all
+            reference curves, at the last position that at least three of them reached.
     """
     noise = aligned.early_noise
     column = _furthest(aligned) if judge is None else int(np.searchsorted(aligned.ahead, judge[1]))
@@ -188,10 +197,13 @@ def _view(aligned: Aligned, noise: float, told: Floats | None, memory: float, wi
 def _features(values: Floats, at: Floats, memory: float) -> Floats:
     """Return one row of features for each row of `values`: level and slope, or only the level if there is one report.
 
+    The level of a curve is the mean of its values, with weights that decay exponentially into the past. The slope is the level
+    minus the level of the first half of the curve.
+
     Args:
         values: Normalized curves, one in each row, at the positions `at`.
         at: Ascending positions.
-        memory: The fraction of the last position over which the weight of a report decays to 1/e.
+        memory: The fraction of the last position over which the weight of a value decays to 1/e.
     """
     reach = memory * at[-1]
     level = values @ _fading(at, reach)
@@ -208,19 +220,20 @@ def _fading(at: Floats, reach: float) -> Floats:
 
 
 def _furthest(aligned: Aligned) -> int | None:
-    """Return the index in `Aligned.ahead` of the last position that at least `_ENOUGH` runs reached; None if there is none."""
+    """Return the index in `Aligned.ahead` of the last position that at least `_ENOUGH` reference curves reached; None: none."""
     enough = np.flatnonzero(aligned.reached.sum(axis=0) >= _ENOUGH)
     return int(enough[-1]) if enough.size else None
 
 
 def _trusts(aligned: Aligned, views: list[_View], column: int, first: int) -> tuple[Floats, EnsembleScore]:
-    """Weight the experts by their leave-one-out CRPS at one position.
+    """Weight the experts (the regressions of the ensemble) by their leave-one-out CRPS at one position; a smaller one weighs more.
 
     Args:
-        aligned: The curve and the runs.
-        views: One view for each expert.
+        aligned: The curve and the reference curves (curves of other jobs).
+        views: The features and priors of each expert.
         column: The index of the position in `Aligned.ahead`.
-        first: The number of runs, from the first, that are predicted, each from all other runs that reached the position.
+        first: The number of reference curves, from the first, that are predicted, each from all others that reached the
+            position.
 
     Returns:
         The weights of the experts, whose sum is 1, and the joint score of the weighted ensemble.

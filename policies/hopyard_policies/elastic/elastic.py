@@ -18,7 +18,7 @@ from hopyard_policies.elastic.profiling import ProfileBuilder
 from hopyard_policies.elastic.scaling import Scaling
 
 Left = Callable[[JobView], int]
-"""Takes a job. Returns the units that its run has left, or would have left if it started now."""
+"""Takes a job. Returns the units (positions) that its run has still to train, or would have if it started now."""
 
 Worth = Callable[[JobView], float]
 """Takes a job. Returns the value of finishing it a second earlier, relative to other jobs."""
@@ -46,8 +46,9 @@ class Elastic:
             number of slots; the smallest number is the smallest permitted gang. Without it the times of earlier experiments
             are used, and missing ones are measured (`hopyard_policies.elastic.profiling`). `anew`: measure all times, even if
             earlier experiments have measured them; False by default. `efficiency`: the least efficiency of a gang, in (0, 1],
-            0.75 by default. `pause`: the seconds that moving a job costs, 10 by default. `most`: the most slots of a job, 16
-            by default without a profile.
+            0.75 by default; the efficiency is the slot time of a unit (seconds times slots) on the smallest gang of the
+            profile, divided by that on this gang. `pause`: the seconds that moving a job costs, 10 by default. `most`: the most
+            slots of a job, 16 by default without a profile.
 
     Raises:
         ValueError: The option is invalid.
@@ -128,13 +129,15 @@ class Elastic:
     ) -> list[JobView]:
         """Start jobs on gangs of idle slots; return the jobs that must wait.
 
-        A job waits if no gang is free for it or if the limit on concurrent jobs is reached. The first job may start as a profiling
-        run instead.
+        A job waits if no gang is free for it or if the limit on concurrent jobs is reached. For the first job a profiling run may be
+        started instead, a short run that measures the time of a unit; the job is then among the returned jobs.
+
+        Slots are divided by the weights of the jobs: the units that a job has left, times its `worth`.
 
         Args:
             cluster: The view of the up-call, in which no job has been started yet.
             jobs: The jobs to start, in order.
-            coming: Number of other jobs that wait or will wait soon. Each has the least weight of `jobs` when slots are divided.
+            coming: Number of other jobs that wait or will wait soon. For each, slots are reserved as for the job with the least weight.
             left: Returns the units of training (positions) that a job has left.
             begin: Is called with each job to start and the ids of its slots, in the order of ranks; submits the start.
             worth: Returns the value of finishing a job a second earlier, relative to other jobs.
@@ -295,13 +298,13 @@ class Elastic:
         self._scalings = {kind: Scaling(profile, self._efficiency) for kind, profile in measuring.profiles.items()}
 
     def _look(self, cluster: Cluster, left: Left) -> None:
-        """Prepare an up-call: delete the records of jobs that are no longer moving to another gang.
+        """Prepare an up-call: update which jobs are moving to another gang, which they do by suspending and starting again.
+
+        A job is no longer moving if it has started on its new gang, did not suspend, has ended, has no units left, or is HELD.
 
         Args:
             cluster: The view of the up-call.
             left: Returns the units of training (positions) that a job has left.
-
-        These are the jobs that have started on their new gangs, did not suspend, ended while suspending, or are HELD.
         """
         self._know(cluster)
         self._begun = 0

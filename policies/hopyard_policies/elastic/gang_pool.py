@@ -40,8 +40,9 @@ class GangPool:
     def take(self, wanted: int, kinds: Mapping[str, Scaling], least: int) -> tuple[str, ...]:
         """Remove a gang of at most `wanted` slots of one kind from the idle slots, the largest possible, and return it.
 
-        The result is empty if no gang fits, or if a larger one will be possible soon. If no kind has `least` slots in
-        total, a gang of `least` slots of several kinds is returned.
+        The result is empty if the idle slots of no kind suffice for an allowed size, or if some kind allows a larger gang, of at
+        most `wanted` slots, as soon as its suspending runs have ended. If no kind of host has `least` slots, idle or busy, the gang
+        consists of `least` idle slots of several kinds.
 
         Args:
             wanted: The maximum size of the gang.
@@ -49,7 +50,7 @@ class GangPool:
             least: The size of the smallest permitted gang.
 
         Returns:
-            The ids of the slots.
+            The ids of the slots; empty: the job must wait.
         """
         now = {kind: kinds[kind].fitting(min(wanted, len(idle))) for kind, idle in self._idle.items() if idle}
         soon = (kinds[kind].fitting(min(wanted, self._soon(kind))) for kind in self._leaving)

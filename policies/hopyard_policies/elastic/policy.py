@@ -61,5 +61,5 @@ class ElasticPolicy(Policy):
         return cluster.busy_slots() + waiting
 
     def _way(self, job: JobView) -> int:
-        """Return the units that a run of the job has left, or would have left if it started now."""
+        """Return the number of positions that the job must still train to its maximum position; subclasses may use an earlier end."""
         return job.max_position - job.position

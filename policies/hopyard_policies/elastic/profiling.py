@@ -15,7 +15,10 @@ _TRIES: Final = 3
 
 
 class ProfileBuilder:
-    """Builds a profile for each kind of host: the seconds of a unit by number of slots, doubled while larger gangs are efficient.
+    """Builds a profile for each kind of host: the seconds of a unit (one position of training) on 1, 2, 4, ... slots.
+
+    The number of slots is doubled while the largest measured gang is efficient enough. The efficiency of a gang is the slot time
+    of a unit (seconds times slots) on the smallest measured gang, divided by that on this gang.
 
     Profiles start with the measurements of earlier experiments (`Cluster.scaling`). The rest is measured with waiting
     jobs, on slots of one kind that no other job waits for: the job is run with `RunMode.PROFILE` before it starts.
@@ -24,7 +27,7 @@ class ProfileBuilder:
 
     Args:
         most: The largest number of slots to try.
-        efficiency: Larger gangs are not tried if the efficiency of the largest measured gang is below this fraction.
+        efficiency: Larger gangs are not tried if the efficiency of the largest measured gang is below this value, in (0, 1].
         anew: Ignore measurements of earlier experiments.
 
     Attributes:
@@ -142,7 +145,10 @@ class ProfileBuilder:
         self._job = ""
 
     def _judge(self, kind: str) -> None:
-        """Stop measuring a kind of host if the efficiency of its largest measured gang is below the parameter `efficiency`."""
+        """Stop measuring a kind of host if the efficiency of its largest measured gang is below the parameter `efficiency`.
+
+        The efficiency is the slot time of a unit (seconds times slots) on the smallest measured gang, divided by that on the largest.
+        """
         profile = self.profiles[kind]
         size, least = max(profile), min(profile)
         if least * profile[least] < self._efficiency * size * profile[size]:

@@ -75,12 +75,12 @@ class AshaPolicy(AsynchronousPolicy):
             with `r` or the infinite horizon.
         r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from
             `rungs`.
-        brackets: Early-stopping rates: bracket s starts at rung s of the ladder. None: 0, 1 and 2, as far as they have
-            two rungs.
+        brackets: Early-stopping rates: bracket s starts at rung s of the ladder. None: 0, and 1 and 2
+            if their brackets have at least two rungs.
         infinite: Use the infinite horizon, with bracket 0 alone by default.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
-        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the most units left to their
-            rungs get most. None: one slot for each job.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the most positions left to
+            their rungs get most. None: one slot for each job.
 
     Raises:
         ValueError: An argument is out of range, or two exclude each other.

@@ -169,7 +169,11 @@ class SynchronousBracket(Bracket):
 
     @property
     def decided(self) -> bool:
-        """Whether all rungs are decided, all late results are processed, and no job excluded by `set_aside` may still report."""
+        """Whether nothing remains to be decided: all rungs are decided, and no late result is pending.
+
+        A result is late if it is reported at a rung that is already decided. One is pending while a job excluded by `set_aside` may
+        still report, and until `decide` has returned the jobs that reported late.
+        """
         return self._decided == len(self.rungs) and not self._late and not self._aside
 
     def narrow(self) -> None:

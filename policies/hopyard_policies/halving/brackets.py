@@ -1,6 +1,8 @@
 """The sets of brackets of an experiment and the number of configurations of each bracket.
 
-Bracket s starts at rung s of the ladder; s is its early-stopping rate. R is the maximum training of a configuration.
+The *ladder* of an experiment is the sequence of all its rungs, numbered from 0; the last one is at R, the maximum training of a
+configuration. A *bracket* is one competition of successive halving. Bracket s has the rungs of the ladder from rung s; s is its
+early-stopping rate.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ STANDARD = 3
 
 
 def standard(rungs: int) -> tuple[int, ...]:
-    """Return the early-stopping rates of the standard set of brackets: 0, 1, 2, as far as a bracket has two rungs, and always 0.
+    """Return the early-stopping rates of the standard set of brackets: 0, and 1 and 2 if their brackets have at least two rungs.
 
-    The bracket with rate s starts at rung s of the ladder.
+    The bracket with rate s has all rungs of the experiment except the first s, so it has `rungs` - s rungs.
 
     Args:
-        rungs: The number of rungs of the ladder.
+        rungs: The number of all rungs of the experiment.
     """
     return tuple(range(max(min(STANDARD, rungs - 1), 1)))
 
@@ -101,10 +103,11 @@ def needed(rungs: int, eta: int) -> int:
 def hyperband(rungs: int, eta: int) -> tuple[int, ...]:
     """Return the number of configurations of Hyperband's brackets s = 0, 1, ...: ceil(m / (m - s) * eta^(m - 1 - s)).
 
-    All brackets train about equally much. The last one has one rung: its configurations train to R without stopping.
+    All brackets train about equally much. The last one has one rung: its configurations train to the maximum position without
+    stopping. Bracket s has all rungs of the experiment except the first s.
 
     Args:
-        rungs: The number m of rungs of the ladder.
+        rungs: The number m of all rungs of the experiment.
         eta: The reduction factor.
     """
     return tuple(-(-rungs * eta ** (rungs - 1 - s) // (rungs - s)) for s in range(rungs))

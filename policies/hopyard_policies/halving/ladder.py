@@ -1,4 +1,7 @@
-"""The ladder of an experiment: positions of rungs, brackets, and the jobs in them."""
+"""The ladder of an experiment: the positions of all its rungs, its brackets, and the jobs in them.
+
+A *bracket* is one competition of successive halving. It has the rungs of the ladder from rung s; s is its early-stopping rate.
+"""
 
 from __future__ import annotations
 

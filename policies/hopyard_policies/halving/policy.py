@@ -58,8 +58,8 @@ class HalvingPolicy(ElasticPolicy):
             so [0] is the bracket that stops earliest, and [0, 1, 2] are three brackets. None: the default of the
             policy.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
-        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the most units left to their
-            rungs get most. None: one slot for each job.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); jobs with the most positions left to
+            their rungs get most. None: one slot for each job.
 
     Raises:
         ValueError: An argument is out of range, or two exclude each other.
@@ -103,9 +103,13 @@ class HalvingPolicy(ElasticPolicy):
 
     @abc.abstractmethod
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return two sequences with one item for each of the first brackets: its number of configurations, and its number of rungs.
+        """Return the sizes of the first brackets, one for each early-stopping rate, in the order in which they are opened.
 
-        The second one is empty if the brackets have no top rung.
+        `review` warns the user if none of them is large enough to train a configuration to its top rung.
+
+        Returns:
+            Two sequences with one item for each bracket: its number of configurations, and its number of rungs. The second one is
+                empty if the brackets have no top rung.
         """
 
     @abc.abstractmethod
@@ -396,7 +400,7 @@ class HalvingPolicy(ElasticPolicy):
             cluster.create_job()
 
     def _ready(self, cluster: Cluster) -> int:
-        """Return the number of new configurations that can start or are being created, without paused ones."""
+        """Return the number of new configurations in creation or waiting, without jobs that are HELD or of paused experiments."""
         return sum(map(cluster.waits, self._fresh)) + cluster.count(JobState.CREATING)
 
     def _start(self, cluster: Cluster, job: str, slot: str) -> None:
@@ -412,7 +416,7 @@ class HalvingPolicy(ElasticPolicy):
         cluster.start_job(job.id, slots, until=until, allowed=until)
 
     def _begin(self, cluster: Cluster, elastic: Elastic) -> None:
-        """Start the collected elastic jobs on gangs; queue those for which no gang is free.
+        """Start the jobs of `_gangs`, which this up-call has selected to start, on gangs; queue those for which no gang is free.
 
         Args:
             cluster: The view of the up-call.
@@ -426,11 +430,11 @@ class HalvingPolicy(ElasticPolicy):
             self._queue[job.id] = None
 
     def _others(self, cluster: Cluster) -> int:
-        """Return the number of jobs that wait for slots or will wait, without those that this decision starts."""
+        """Return the number of jobs that wait for slots, may be promoted or can be created, without those that this up-call starts."""
         queued = sum(cluster.waits(job) for job in self._queue)
         return queued + self._promotable(cluster) + self._ready(cluster) + cluster.experiment.jobs_left
 
     def _way(self, job: JobView) -> int:
-        """Return the number of units that a job has left to its next rung; 0: it has no next rung."""
+        """Return the number of positions that a job must still train to its next rung; 0: it has no next rung."""
         goal = self._ladder.goal(job.id)
         return max(min(goal, job.max_position) - job.position, 0) if goal is not None else 0

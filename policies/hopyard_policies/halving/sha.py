@@ -171,10 +171,10 @@ class HyperbandPolicy(SynchronousPolicy):
 class BohbPolicy(ShaPolicy):
     """BOHB: `sha` with a generator that learns from its results, `tpe` unless the experiment names another.
 
-    The ASHA paper uses BOHB with the early-stopping rate of SHA. With a list of `brackets` the policy cycles through these brackets,
-    like Hyperband.
+    By default all brackets have the early-stopping rate 0, as with `sha`; the ASHA paper also uses one rate for both. With a list of
+    `brackets` the policy cycles through these brackets, like Hyperband.
 
-    The parameters are those of `sha`.
+    The parameters and their defaults are those of `sha`.
     """
 
     generator = "tpe"

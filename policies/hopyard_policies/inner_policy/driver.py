@@ -117,7 +117,7 @@ class TunerState:
 
     @property
     def jobs_left(self) -> int:
-        """The number of trials that the tuner may still create in the present turn."""
+        """The number of jobs that could be created at the start of the latest `turn`, minus those that the tuner created in it."""
         return max(self._jobs_left - len(self._created), 0)
 
     def owns(self, ticket: str) -> bool:
@@ -358,7 +358,12 @@ class TunerState:
     # -------------------------------------------------------------------------------------------------------------- news
 
     def _reconcile(self, cluster: Cluster) -> None:
-        """Update the trials whose jobs failed, ended, became HELD, or are no longer HELD, without a decision of the tuner."""
+        """Update the trials whose jobs changed state without a decision of the tuner, and queue up-calls that inform the tuner.
+
+        If a job failed, was terminated or became HELD, or its experiment was paused, the virtual run of its trial ends, and the tuner
+        receives a `RunEnd`. A trial whose job has ended gets the final state of the job. A completed trial waits for training again
+        if its experiment was extended.
+        """
         counts = tuple(cluster.count(state) for state in _TELLING)
         if counts == self._counts:
             return

@@ -1,4 +1,4 @@
-"""A view of the cluster restricted to one experiment of a group: its terms, jobs and best result."""
+"""A view of the cluster restricted to one experiment of a group: its settings (`ExperimentView`), jobs and best result."""
 
 from __future__ import annotations
 

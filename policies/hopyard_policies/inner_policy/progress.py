@@ -29,7 +29,7 @@ class Progress(Protocol):
     def curve(self, trial: str) -> Sequence[CurvePoint]:
         """Return a trial's curve, at least up to the reached position; empty before the first report.
 
-        The curve may contain reports beyond the trial's maximum position, but only of the same training.
+        The curve may contain reports beyond the trial's maximum position, but no report of a training with other hyperparameter values.
         """
         ...
 

@@ -48,8 +48,10 @@ class TrialState:
         position: The position up to which the tuner knows it to be trained.
         virtual_run: The virtual run; None: the trial waits for the tuner or has ended.
         ended: The final state in which the tuner has ended it; None: the tuner has not.
-        limit: The maximum position at the time it was completed.
-        over: Whether its job has ended, too. Nothing more happens to it unless the experiment is extended.
+        limit: The job's maximum position when the trial was trained to its end; 0: that has not happened. A larger maximum
+            position later means that the experiment was extended.
+        over: Whether both the trial (see `ended`) and its job have ended, so that only an extension of the experiment can change
+            the trial.
         attempt: The number of virtual runs so far.
         parent: The trial that it was forked from at `fork_position`; empty: it was not forked.
         fork_position: The position of the fork.

@@ -26,7 +26,7 @@ from hopyard_policies.base.cluster_proxy import PassingCluster
 
 
 def terms_in_epochs(terms: ExperimentView, epoch: int) -> ExperimentView:
-    """Return the terms of an experiment with the maximum position in epochs of `epoch` units; an incomplete epoch is counted as one."""
+    """Return the view of an experiment with `max_position` in epochs of `epoch` units, rounded up; the other fields are unchanged."""
     endless = terms.max_position >= ENDLESS
     return terms if endless else replace(terms, max_position=-(-terms.max_position // epoch))
 

@@ -101,21 +101,24 @@ class Gangs:
 
     @property
     def waits(self) -> bool:
-        """Whether a test run is pending. No gang starts until it has ended."""
+        """Whether a test run (the first run of a program on a gang) is pending in any experiment. No gang starts before its end."""
         return self._trial is not None
 
     def tries(self, job: JobView) -> bool:
-        """Reserve the test run of the job's experiment for this job if the experiment's program is untested.
+        """Make the job's next run the test run of its experiment's program, if the program is untested.
+
+        A test run finds out whether a program can train on a gang; its training is discarded. Call this only while no test run is
+        pending (`waits`).
 
         Returns:
-            True if a test run is pending, so that the caller starts the job's gang in mode PROFILE; False if the program was tested.
+            True if the job's run is a test run, which the caller starts in mode PROFILE; False if the program was tested.
         """
         if job.experiment not in self._able:
             self._trial = job.id, job.experiment
         return self.waits
 
     def trying(self, job: str) -> bool:
-        """Return whether the pending test run is a run of this job."""
+        """Return whether the pending test run (the first run of a program on a gang) is a run of this job; False if none is pending."""
         return self._trial is not None and self._trial[0] == job
 
     def told(self, stat: ApplicationStat) -> None:
@@ -142,7 +145,11 @@ class Gangs:
             self._able.setdefault(experiment, False)
 
     def forget(self, job: str) -> None:
-        """Cancel the pending test run if it is a run of this job. Call it when the job did not start or will not run again."""
+        """Cancel the pending test run (the first run of a program on a gang) if it is a run of this job.
+
+        Call it when the job did not start or will not run again. If the test run has not reported yet, the program remains untested,
+        and its next gang is a test run.
+        """
         if self.trying(job):
             self._trial = None
 

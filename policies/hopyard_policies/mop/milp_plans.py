@@ -1,4 +1,8 @@
-"""Plans of the exact scheduler: requested from a solver with a time limit, and followed when they arrive."""
+"""Requests schedules of training units from an exact solver, with a time limit, and uses them when they arrive.
+
+A *plan* is such a schedule: the slot of each unit that remains in the present epoch, and their order. The solver minimizes the time
+of the epoch by a mixed-integer program. The *default scheduler* is the rule `longest`, which decides without a plan.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ LEAST: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request for a plan that the solver has not answered yet.
+    """A request for a plan (a schedule of training units) that the solver has not answered yet.
 
     The solver's answer refers to jobs, slots and partitions by their indices in the lists of the request.
 
@@ -46,11 +50,11 @@ class _Asked:
 
 
 class MilpPlans:
-    """Requests a plan from the exact solver in each epoch, once all costs and speeds are measured, and makes rounds follow it.
+    """Requests a plan from the exact solver in each epoch, once all costs and speeds are measured, and makes a `Round` follow it.
 
-    A round is the schedule of the units that remain in the present epochs. Until the plan arrives, the default scheduler
-    decides. It also decides if there is no plan, or if the plan is worse than the default scheduler on the units that remain
-    when the plan arrives.
+    A plan is a schedule of training units. A `Round` decides which of the units that remain in the present epochs each idle slot
+    starts. Until the plan arrives, it uses the default scheduler (the rule `longest`), also if there is no plan, or if the plan is
+    worse than the default scheduler on the units that remain when the plan arrives.
 
     Args:
         seconds: The time limit for the solver in seconds. The fraction `PART` of the epoch's minimum duration is a further limit.
@@ -66,25 +70,27 @@ class MilpPlans:
         self._followed: Round | None = None
 
     def guide(self, ahead: Round, epoch: int, now: float) -> None:
-        """Make a round follow the present plan, if there is one for this epoch. Call it before the round starts units.
+        """Make a `Round` start units as the solver's latest schedule says, if there is one for this epoch and it is of use.
+
+        Otherwise the schedule is discarded. Call this before the `Round` starts units.
 
         Args:
-            ahead: The round.
-            epoch: The number of times that an epoch began; a plan of another epoch is discarded.
+            ahead: The object that decides which of the remaining units each idle slot starts.
+            epoch: The number of times that an epoch began; a schedule for another epoch is discarded.
             now: The time in seconds (`Cluster.now`).
         """
         if self._plan and (self._epoch != epoch or not self._follow(now, ahead)):
             self._plan = ()
 
     def ask(self, cluster: Cluster, ahead: Round, epoch: int) -> None:
-        """Request a plan for the units that remain after a round has started units.
+        """Request a schedule for the units that remain in the epoch from the solver. Call it after units were started.
 
-        Nothing is requested if a plan or a pending request exists, if this epoch with these slots was already tried, or if times
-        of some jobs or slots have not been measured.
+        Nothing is requested if a schedule or a pending request exists, if one was already requested in this epoch with these slots,
+        or if no training time has been measured yet for some job or some slot.
 
         Args:
             cluster: The view of the up-call.
-            ahead: The round.
+            ahead: The `Round`, which has the remaining units.
             epoch: The number of times that an epoch began.
         """
         reason = epoch, tuple(cluster.slots)
@@ -109,14 +115,16 @@ class MilpPlans:
             self._plan, self._epoch, self._fresh = _steps(asked, answer.result), asked.epoch, True
 
     def _follow(self, now: float, ahead: Round) -> bool:
-        """Make a round follow the plan if the plan contains the round's units and, if new, is not worse than the default scheduler.
+        """Make a `Round` follow the plan if the plan has all its units and, if new, is not worse than the default scheduler.
+
+        The default scheduler is the rule `longest`.
 
         Args:
             now: The time in seconds (`Cluster.now`).
-            ahead: The round: the schedule of the units that remain.
+            ahead: The `Round`, which has the remaining units.
 
         Returns:
-            True if the round follows the plan now. False: the plan is of no further use.
+            True if the `Round` follows the plan now. False: the plan is of no further use.
         """
         if ahead.follows:
             return True
@@ -140,7 +148,7 @@ def covers(plan: VisitSchedule, left: VisitProblem) -> bool:
 
 
 def _helps(plan: VisitSchedule, left: VisitProblem) -> bool:
-    """Return whether a new plan finishes the remaining units no later than the default scheduler would.
+    """Return whether a new plan finishes the remaining units no later than the default scheduler, the rule `longest`, would.
 
     Units that started while the solver ran are not among the remaining units, although the plan contains them.
 

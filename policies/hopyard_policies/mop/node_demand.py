@@ -26,7 +26,7 @@ class NodeDemand:
         self._narrow = False
 
     def look(self, cluster: Cluster, data: Data) -> None:
-        """Start or end the restriction. Call it when the slots may have changed.
+        """Start or end the restriction of `nodes` to the nodes with remaining work. Call it when the slots may have changed.
 
         The restriction starts when some available partition is on no node of the present slots. It ends when the nodes with remaining
         work are all nodes with data.

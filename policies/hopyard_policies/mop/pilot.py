@@ -78,7 +78,13 @@ class Pilot:
             self._estimates.learn(stat.job, slot, sizes[stat.input] / mean, stat.report.metrics.get("seconds", 0.0))
 
     def ended(self, run: RunEnd) -> None:
-        """Record the end of a pilot run. If it failed or more than `LOSSES` pilot runs were lost, no further one starts."""
+        """Record the end of a pilot run. If it failed or more than `LOSSES` pilot runs were lost, no further one starts.
+
+        A pilot run trains on a few examples, to measure the time of a unit.
+
+        Args:
+            run: The ended run; it must be a pilot run.
+        """
         slot = self._under_way.pop(run.job, "")
         if run.job == self._everywhere:
             self._visited.add(slot)
@@ -88,13 +94,19 @@ class Pilot:
         self._over = self._over or run.reason is RunEndReason.FAILED or self._lost > LOSSES
 
     def forget(self, job: str) -> None:
-        """Delete the record of the pilot run of a job, because it did not start or the job will not run again."""
+        """Delete the record of a job's pilot run, a short run that measures the time of a unit; do nothing if none is under way.
+
+        Call it when the pilot run did not start or the job will not run again. The job may get another pilot run.
+        """
         self._under_way.pop(job, None)
         if job == self._everywhere:
             self._everywhere = ""
 
     def _chosen(self, slot: str, waiting: list[JobView]) -> JobView | None:
         """Return the job of which a pilot run should start on the idle slot with the id `slot`; None: no job.
+
+        A pilot run measures the time of a unit. The job that is measured on every slot comes first, if it has not been measured on
+        this one; then the first of `waiting` that has had no successful pilot run and whose time is unknown.
 
         Args:
             slot: The id of the slot.

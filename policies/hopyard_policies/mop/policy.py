@@ -238,13 +238,19 @@ class MopPolicy(Policy):
             self._search.hear(verdict, cluster.data)
 
     def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
-        """Discard the schedule, because slots with other partitions may be available now."""
+        """Discard the schedule of training units, because slots with other partitions may be available now.
+
+        The next `allocate_jobs` computes a new one. The nodes on which slots are useful (`nodes`) are updated at once.
+        """
         self._training.anew()
         if cluster.data is not None:
             self._places.look(cluster, cluster.data)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Discard the schedule, because jobs may have a new maximum position, and pass the change to the tuner."""
+        """Discard the schedule of training units, because maximum positions may have changed, and pass the change to the tuner.
+
+        The next `allocate_jobs` computes a new schedule.
+        """
         self._training.anew()
         self._hear(cluster, change)
 
@@ -272,10 +278,10 @@ class MopPolicy(Policy):
         return self._places.nodes(cluster)
 
     def review(self, terms: ExperimentView) -> str:
-        """Return the tuner's remarks on the terms of an experiment, and a warning if its last epoch is incomplete; empty: no remarks.
+        """Return the tuner's remarks on an experiment, and a warning if its last epoch is incomplete; empty: no remarks.
 
         Raises:
-            ValueError: There are no partitions, the tuner rejects the terms, or `scheduler` is `milp` and scipy is not installed.
+            ValueError: There are no partitions, the tuner rejects the experiment, or `scheduler` is `milp` and scipy is not installed.
         """
         if self._exact is not None and importlib.util.find_spec("scipy") is None:
             raise ValueError("scheduler milp needs scipy where the scheduler runs: pip install 'hopyard[mop]'")
@@ -298,7 +304,10 @@ class MopPolicy(Policy):
     # -------------------------------------------------------------------------------------------------------- the tuner
 
     def _hear(self, cluster: Cluster, call: Call) -> None:
-        """Pass an up-call to the tuner (the inner policy) and carry out the tuner's decisions, if the partitions are known."""
+        """Pass an up-call to the tuner (the inner policy) and carry out the tuner's decisions.
+
+        While the partitions are unknown, nothing is done: the tuner never receives this up-call.
+        """
         if cluster.data is not None and cluster.data.train:
             self._search.hear(call, cluster.data)
             self._turn(cluster, cluster.data)
@@ -392,9 +401,10 @@ class MopPolicy(Policy):
             self._forget(name)
 
     def _begin(self, cluster: Cluster, data: Data) -> None:
-        """Set the end of the next epoch for each job that the tuner wants trained further, so that units start.
+        """Begin the next epoch of each job that has finished its epoch and that the tuner wants trained further.
 
-        With a barrier, do nothing while any job has work left in its epoch.
+        The position at which that epoch ends is recorded in `_goals`, so that `_train` starts the job's units up to it. With a barrier,
+        nothing is done while any job has work left in its epoch.
 
         Args:
             cluster: The view of the up-call.
@@ -436,7 +446,9 @@ class MopPolicy(Policy):
         return [job for job in cluster.idle_jobs() if self._search.wanted(job, len(data.train)) > job.position]
 
     def _left(self, job: JobView, data: Data) -> Collection[str]:
-        """Return the names of the partitions that a job must still be trained on in its epoch; after training, be evaluated on.
+        """Return the names of the partitions that a job still needs in its present epoch.
+
+        While the job must be trained further in the epoch, these are the partitions to train on; afterwards those to be evaluated on.
 
         Args:
             job: The job.

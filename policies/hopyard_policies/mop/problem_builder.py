@@ -1,4 +1,7 @@
-"""Builds the scheduling problem from the policy's view, and translates between names and the indices of the problem."""
+"""Builds the scheduling problem of an epoch, and translates between names and the indices of the problem.
+
+The problem is when and on which slot each remaining training unit, one configuration on one partition of the data, should run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ Step = tuple[str, str, str]
 class Round:
     """A schedule of the remaining units of some jobs in their present epochs.
 
-    A round is used until jobs, slots, ends of units or measured times differ from those that it expects; then the caller makes
+    It is used until jobs, slots, ends of units or measured times differ from those that it expects; then the caller makes
     a new one.
 
     Args:
@@ -29,7 +32,7 @@ class Round:
         goals: The position at which the present epoch of each job ends.
         wanted: The position up to which the tuner wants each job trained, as far as known.
         visits: The history of visits, with running units.
-        estimates: Estimates of costs and speeds; the round adds measurements.
+        estimates: Estimates of costs and speeds; measured times are added.
         make: Creates the scheduler's rule for a problem.
 
     Attributes:
@@ -96,9 +99,9 @@ class Round:
     def goes_on(
         self, slots: Collection[str], jobs: Sequence[JobView], goals: Mapping[str, int], able: Collection[str]
     ) -> bool:
-        """Return whether this round can still be used; if so, mark the jobs that have become able to start a unit.
+        """Return whether this schedule can still be used; if so, mark the jobs that have become able to start a unit.
 
-        The round can be used if jobs, slots, epoch ends, and visited and running partitions are as it expects.
+        It can be used if jobs, slots, epoch ends, and visited and running partitions are as it expects.
 
         Args:
             slots: All slots.
@@ -140,7 +143,7 @@ class Round:
             seconds: The duration of the unit.
 
         Returns:
-            True if the round expected a unit to run on this slot.
+            True if a unit was running on this slot by this schedule; False: nothing is recorded.
         """
         number = self.slots.index(slot) if slot in self.slots else -1
         if number not in self._online.running:
@@ -150,12 +153,12 @@ class Round:
 
     @property
     def known(self) -> bool:
-        """Whether all jobs and slots of the round have measured times."""
+        """Whether times have been measured for all jobs and slots of this schedule."""
         return self._estimates.know(self.jobs, self.slots)
 
     @property
     def follows(self) -> bool:
-        """Whether the round follows a plan given to `follow`."""
+        """Whether units start as the plan given to `follow` says."""
         return self._online.follows
 
     def left(self, now: float) -> VisitProblem:
@@ -163,7 +166,7 @@ class Round:
         return self._online.left(now)
 
     def schedule(self, steps: Sequence[Step]) -> VisitSchedule:
-        """Convert a plan to the indices of this round. Units of unknown jobs and slots are left out.
+        """Convert a plan to the indices of this object. Units of unknown jobs and slots are left out.
 
         Args:
             steps: The units of the plan, in order of start.
@@ -183,7 +186,9 @@ class Round:
         )
 
     def follow(self, plan: VisitSchedule, now: float) -> None:
-        """Follow a plan, until measured times differ too much from the expected ones.
+        """Start units as a plan says, until measured times differ too much from the expected ones; then decide by a rule again.
+
+        The rule is made by the argument `make` of the constructor.
 
         Args:
             plan: A schedule that contains all remaining units.

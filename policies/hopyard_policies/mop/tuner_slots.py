@@ -147,7 +147,9 @@ class TunerSlots:
     # ------------------------------------------------------------------------------------------------------------ queries
 
     def idles(self, cluster: Cluster, data: Data) -> bool:
-        """Return whether the tuner has had its first turn and does not want more configurations trained than it trains now.
+        """Return whether the tuner needs no slot beyond those for the configurations that it trains now.
+
+        The result is False before the first call of `turn`, because the tuner has not decided anything yet.
 
         Args:
             cluster: The view of the up-call, with positions in training units.
@@ -167,12 +169,10 @@ class TunerSlots:
         return found and tuple(replace(rung, position=rung.position * len(data.train)) for rung in found)
 
     def review(self, terms: ExperimentView) -> str:
-        """Return the tuner's remarks on the terms of an experiment; empty: it has no remarks.
-
-        A note that the tuner counts epochs precedes the remarks.
+        """Return the tuner's remarks on an experiment, after a note that the tuner counts epochs; empty if there are no remarks.
 
         Raises:
-            ValueError: The tuner rejects the terms.
+            ValueError: The tuner rejects the experiment.
         """
         within = terms_in_epochs(terms, terms.partitions)
         try:

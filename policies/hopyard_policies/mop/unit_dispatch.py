@@ -82,9 +82,10 @@ class Training:
     def start_together(
         self, cluster: Cluster, data: Data, jobs: Sequence[JobView], ends: Mapping[str, int], left: Left, saves: Saves
     ) -> None:
-        """Start gangs: jobs in order of their positions, each on all slots that it can use at the same time.
+        """Start gangs: jobs with the least position first, each on all slots that it can use at the same time.
 
-        The first gang of an untested program is a test run. Nothing starts while a test run is pending.
+        The first gang of an untested program is a test run, which finds out whether the program can train on a gang; its training is
+        discarded. Nothing starts while a test run is pending.
 
         Args:
             cluster: The view of the up-call.
@@ -114,7 +115,9 @@ class Training:
             self._begin(cluster, visit, saves)
 
     def ended(self, run: RunEnd, now: float) -> None:
-        """Record the end of a training run. Discard the present schedule unless it expected that end.
+        """Record the end of a training run. Discard the present schedule (`Round`) if it has no running unit on the run's slot.
+
+        The schedule is also discarded if the training was lost or the run was a gang.
 
         Args:
             run: The ended run.

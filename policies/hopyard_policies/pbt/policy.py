@@ -165,7 +165,7 @@ class PbtPolicy(Policy):
             self._leave(job.id)
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Remove the member that was to be created from its population, because the generator has no configuration for it."""
+        """Remove from its population the member that could not be created because the generator has no further configuration."""
         self._leave(exhausted.job)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
@@ -186,7 +186,7 @@ class PbtPolicy(Policy):
         return cluster.busy_slots() + len(self._startable(cluster)) + coming
 
     def review(self, terms: ExperimentView) -> str:
-        """Check the terms of an experiment. There are no remarks, so the result is empty.
+        """Check whether the policy can serve an experiment. There are no remarks, so the result is empty.
 
         Raises:
             ValueError: The space or the interval is unknown, or `frozen` contains a name that is not in the space.
@@ -235,7 +235,8 @@ class PbtPolicy(Policy):
         Members of a large population are created in batches, as slots start the earlier ones.
 
         Returns:
-            True if any member is missing that was created now or can be created later.
+            True if, at the start of the call, a population lacked members that its experiment may still create. They are created
+                by this call or by later ones.
         """
         able = room(cluster, AT_ONCE - cluster.count(JobState.PENDING))
         left = {terms.id: terms.jobs_left for terms in cluster.experiments.values() if terms.running}
@@ -280,9 +281,10 @@ class PbtPolicy(Policy):
         return [job for _, _, job in sorted(found, key=lambda each: each[:2])]
 
     def _slowest(self, cluster: Cluster, population: Population) -> int:
-        """Return the position of the last boundary that the slowest member has passed, perhaps with a run that was lost.
+        """Return the position of the last boundary that the slowest member of a population has passed.
 
-        Members that have ended or are HELD are left out. The result is 0 if no member remains or one has passed no boundary.
+        A boundary counts as passed even if the run that passed it was lost and the member must be trained up to it again. Members
+        whose jobs have ended or are HELD are left out. The result is 0 if no member remains or one has passed no boundary.
         """
         reached = [
             job.high_water
@@ -303,8 +305,9 @@ class PbtPolicy(Policy):
     def _is_drawn_again(self, cluster: Cluster, population: Population, job: str) -> bool:
         """Return whether a member at its first boundary must be replaced by a new configuration.
 
-        The result is True if the member is not better than the kill threshold, half of the population was not better either and
-        stayed, and the experiment may have more jobs. If less than half stayed, the member is recorded with them and stays.
+        A member that is better than the kill threshold stays, and without a threshold every member. Of the other members, the first
+        ones stay, up to half of the population; they are recorded in `Population.poor`. Each further one is replaced if the
+        experiment may have more jobs.
         """
         terms = cluster.experiments[population.experiment]
         if terms.kill_threshold is None or population.results[job][0] > terms.rated(terms.kill_threshold):
@@ -315,7 +318,7 @@ class PbtPolicy(Policy):
         return terms.jobs_left > 0
 
     def _copy(self, cluster: Cluster, population: Population, replaced: str, *, anew: bool = False) -> bool:
-        """Replace a member with a changed copy of one of the best.
+        """Replace a member of a population with a changed copy of one of the best; the caller terminates the replaced member's job.
 
         Args:
             cluster: The view of this up-call.
@@ -324,8 +327,8 @@ class PbtPolicy(Policy):
             anew: Whether `replaced` is itself a copy that could not start.
 
         Returns:
-            True if a copy was made. False if no suitable member has a snapshot, or if all drawn copies equal earlier
-            ones, which would repeat their training.
+            True if a copy was made. False: the population is unchanged, because no suitable member has a snapshot, or because
+                all drawn copies equal earlier ones, whose training they would repeat.
         """
         sources = [
             (better, source)

@@ -128,7 +128,11 @@ class PopPolicy(BoundaryPolicy):
     # -------------------------------------------------------------------------------------------------------------- slots
 
     def _divide(self, cluster: Cluster) -> None:
-        """Recompute which jobs are promising and which of them have a slot, and label promising jobs with their confidence."""
+        """Recompute which jobs are promising and which of them get a slot, and label promising jobs with their confidence.
+
+        The confidence of a job is its predicted probability of reaching the target in time. A job is promising if its confidence is at
+        least the threshold that `pop.slots.divide` computes. The most confident of them get the number of slots computed there.
+        """
         jobs = {job.id: job for job in cluster.open_jobs() if job.state is not JobState.HELD}
         known = {name: self._outlooks[name] for name in jobs if name in self._outlooks}
         division = divide((outlook.confidence for outlook in known.values()), cluster.share, self._per_job)
@@ -151,7 +155,11 @@ class PopPolicy(BoundaryPolicy):
         )
 
     def _turn(self, job: JobView) -> tuple[float, float]:
-        """Return the sort key of a suspended job: promising jobs without a slot by p, then ERT; the others after them, all equal."""
+        """Return the key by which suspended jobs are sorted, smallest first.
+
+        Promising jobs without a slot come first, by largest confidence, then by shortest expected remaining time. All others have
+        equal keys.
+        """
         return (
             (-self._outlooks[job.id].confidence, self._outlooks[job.id].remaining)
             if job.id in self._labels

@@ -28,10 +28,11 @@ class JobPredictions:
     Attributes:
         before: Seconds of training before the first prediction.
         first: The worth of a second of the job at the first prediction, not calibrated.
-        prospect: The latest prospect.
+        prospect: The probability that further training reaches the target, and the expected seconds of that training, by the
+            latest prediction.
         full: Seconds to train the job from the beginning to its end.
         since: Seconds of training from the first to the latest prediction.
-        chances: The predicted probability at each prediction.
+        chances: The predicted probability that the job reaches the target, at each prediction.
         ended: Whether the job ended without reaching the target.
     """
 
@@ -105,9 +106,9 @@ class PredictionHistory:
         """Return the worth of a second of a new configuration; infinite before the first prediction.
 
         The worth is the probability of reaching the target that a second of its slot time gains. It is assumed that a new
-        configuration is trained to its first prediction, and further only if the worth is then at least a threshold. The result is
-        the maximum over all thresholds between first predictions. The estimate includes one more job with the prior probability,
-        trained to its end.
+        configuration is trained to its first prediction, and further only if the worth predicted then is at least a threshold. The
+        threshold is chosen so that the result is largest; the worths at the first predictions of all jobs are tried. The estimate
+        includes one fictitious job that is trained to its end and reaches the target with the probability `PRIOR`.
         """
         return self._settle()
 

@@ -74,7 +74,11 @@ class PopPlusPolicy(BoundaryPolicy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Measure the cost of starting at a run's first report, then decide like `BoundaryPolicy`: predictions at boundaries."""
+        """Request a prediction at a boundary; at the first report after the answer, return whether the job continues or is suspended.
+
+        This is as in `BoundaryPolicy`. In addition, the first report of a run serves to measure the seconds of its start: from the
+        command to this report, without the training itself.
+        """
         began = self._began.pop(event.job, None)
         if began is not None:
             trained_since = (point.seconds for point in cluster.curve(event.job) if point.position > began[1])
@@ -123,7 +127,11 @@ class PopPlusPolicy(BoundaryPolicy):
     # ------------------------------------------------------------------------------------------------------------ slots
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Return the idle jobs in the order in which they get slots: highest worth first, then new jobs, then by creation."""
+        """Return the idle jobs in the order in which they get slots: those with the highest worth first.
+
+        The worth is the probability of reaching the target that a second of slot time gains. Of jobs with equal worth, those that
+        never started come first, then the oldest.
+        """
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         return sorted(idle, key=lambda job: (-self._worth(job), job.attempt > 0, job.ordinal))
 
@@ -136,7 +144,7 @@ class PopPlusPolicy(BoundaryPolicy):
         return len(waiting) <= free or waiting[free] <= self._worth(job, stays=True)
 
     def _urgency(self, job: JobView) -> float:
-        """Return the probability that the job reaches the target, at least 0.01; the prior probability before a prediction.
+        """Return the probability that the job reaches the target, at least 0.01; before its first prediction `PRIOR`, which is 0.1.
 
         This is the value of a second saved, by which elastic jobs get slots.
         """

@@ -18,7 +18,7 @@ def bill(books: PolicyState, cluster: Cluster, branches: Mapping[int, TreeBranch
         books: The runs, with the last submitted bill of each; updated.
         cluster: Receives the commands.
         branches: The branches of the stage tree.
-        begun: Trials whose runs start in the present decision.
+        begun: Trials whose runs start in the present up-call.
     """
     for run in books.runs.values():
         job = cluster.jobs[run.trial]

@@ -1,4 +1,4 @@
-"""One decision of the policy `stage_tree`: which runs continue, which are suspended, and what starts on idle slots.
+"""One scheduling pass of the policy `stage_tree`: which runs continue, which are suspended, and what starts on idle slots.
 
 A *trial* is a configuration that a tuner or a client wants trained; it is *open* until it has ended. A *stage* is a piece of training
 that some trials need and that one run does without a stop. The *critical path* of a stage is the longest chain of stages that begins
@@ -55,7 +55,7 @@ def own_snapshots(cluster: Cluster, job: str) -> list[int]:
 
 
 class Dispatch:
-    """Makes one decision of the policy `stage_tree` from the view of one up-call. An instance is used for one call of `decide`.
+    """Decides which runs continue and what starts on idle slots, from the view of one up-call; used for one call of `decide`.
 
     Args:
         books: The state of the policy; updated.
@@ -85,7 +85,7 @@ class Dispatch:
         self._quantum = self._quantum_seconds()
 
     def decide(self) -> Decision:
-        """Submit all commands of this decision; return the decision for the run of the event, CONTINUE if there is no event."""
+        """Submit the commands that end, change and start runs; return the decision for the run of the event, else CONTINUE."""
         matched, waiting = self._match()
         highest = self._contended(waiting, len(self._cluster.idle_slots()) - len(matched))
         for run in self._books.runs.values():
@@ -111,9 +111,10 @@ class Dispatch:
     # --------------------------------------------------------------------------------------------------------- inputs
 
     def _gather(self, running: Collection[str]) -> None:
-        """Collect the inputs of each branch of the search plan, that is, of the trials that are equal at their first position.
+        """Collect in `_inputs`, for each branch of the search plan, the values from which its stages are computed (`Inputs`).
 
-        A branch on which all trials have ended and no run trains gets no entry.
+        These are the open trials, the training that is wanted of them, and the current runs. A branch is the part of the search plan
+        with the trials that are equal at their first position. A branch on which all trials have ended and no run trains gets no entry.
 
         Args:
             running: The ids of the running experiments.
@@ -214,9 +215,9 @@ class Dispatch:
         return min(state.position, self._plan[state.id].limit)
 
     def _idle(self, trial: str) -> bool:
-        """Return whether a trial's job can be started.
+        """Return whether a trial's job can be started: it waits for a slot, and this policy has no record of a run of it.
 
-        A job whose run has ended is idle before its `RunEnd` arrives; it is not started until then.
+        A job whose run has ended waits for a slot already before its `RunEnd` up-call arrives; until then the result is False.
         """
         return trial not in self._books.runs and self._cluster.waits(trial)
 
@@ -406,7 +407,8 @@ class Dispatch:
     def _runner(self, ready: Ready) -> _Start | None:
         """Return the run that trains a stage and what follows; None: no job can train it.
 
-        Of the trials that need the stage and whose jobs are idle, the one with the most seconds of training is chosen.
+        Of the trials that need the stage and whose jobs are idle, the one with the longest remaining training in seconds, from the
+        start of the stage to the position up to which the trial is wanted, is chosen.
 
         Args:
             ready: The stage, which can start now.

@@ -1,4 +1,4 @@
-"""The stage tree by branches, reused between decisions.
+"""The stage tree by branches, reused between up-calls.
 
 Trials whose hyperparameters differ at the first position are on different branches of the search plan and do not affect
 each other. A branch is recomputed only when its inputs have changed. The critical path of a stage is the longest chain of stages that
@@ -57,7 +57,8 @@ class Part:
 class Inputs:
     """The values from which the stages of one branch of the search plan are computed, except the measured seconds of a unit.
 
-    The stages are computed again only if a new decision has other values. The trials of a branch are equal at their first position.
+    The stages are computed again only if these values have changed since the last up-call. The trials of a branch are equal at
+    their first position.
 
     Attributes:
         open: Trials that have not ended.
@@ -228,7 +229,7 @@ def in_order(branches: Collection[TreeBranch]) -> list[Ready]:
 
 
 class Forest:
-    """The stage tree: all branches of a search plan, cached between decisions.
+    """The stage tree: all branches of a search plan, cached between up-calls.
 
     Args:
         plan: The search plan.

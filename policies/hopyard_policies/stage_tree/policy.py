@@ -1,7 +1,7 @@
 """The policy `stage_tree`: training that several trials have in common at their beginning is done once.
 
 A *trial* is a configuration that a tuner or a client wants trained; a *stage* is a piece of training that some trials need and that one
-run does without a stop. An up-call leads to a *decision*: which runs continue or end, and which stages start on idle slots.
+run does without a stop. In most up-calls the policy decides again which runs continue or end, and which stages start on idle slots.
 """
 
 from __future__ import annotations
@@ -129,11 +129,14 @@ class StageTreePolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Make a decision, because slots are idle or a requested snapshot exists."""
+        """Decide which runs continue, and start runs on the idle slots; slots have become idle or a requested snapshot exists."""
         self._turn(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Make a decision at a boundary of a run; return whether the run continues, and up to which position, or leaves its slot."""
+        """Decide again which runs continue and what starts on idle slots; return the decision for the run at the boundary.
+
+        It states whether the run continues, and up to which position, or leaves its slot.
+        """
         job = cluster.jobs[event.job]
         run = self._books.runs.get(event.job)
         if run is None or run.leaving or job.state is JobState.SUSPENDING or event.report.finished:
@@ -142,7 +145,7 @@ class StageTreePolicy(Policy):
         return self._turn(cluster, event)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
-        """Record the end of a run and make a decision."""
+        """Record the end of a run, then decide again which runs continue and what starts on idle slots."""
         known = self._books.over(run.job, run.position)
         if known is not None:
             self._books.times.run_over(run.job, known.began, cluster.now, known.start, cluster.curve(run.job))
@@ -156,7 +159,7 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Add the new trial to the search plan and make a decision."""
+        """Add the new trial to the search plan, then decide again which runs continue and what starts on idle slots."""
         self._begin(cluster)
         job = cluster.jobs[created.job]
         if job.id in self._best:
@@ -167,10 +170,11 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
-        """Add a client's trial to the search plan. If its training has been done already, it is answered at once.
+        """Add the trial that a client requested to the search plan, and start its training when slots are idle.
 
-        A client's call may contain several requests; the decision is made with the last one. If the last one is lost because the
-        scheduler fails, a timer triggers the decision.
+        If other jobs have done that training already, the request is answered with their results without a run. A client's call may
+        contain several requests; runs are started only after the last one. If the last one is lost because the scheduler fails, a
+        timer starts them.
         """
         self._begin(cluster)
         job = cluster.jobs[request.job]
@@ -182,17 +186,20 @@ class StageTreePolicy(Policy):
             self._timers.add(cluster.wake_at(cluster.now + _LAST_SECONDS))
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Pass the up-call to the tuner that it concerns, and make a decision."""
+        """Pass the up-call to the tuner that it concerns, then decide again which runs continue and what starts on idle slots."""
         self._tuners.hear(cluster, exhausted)
         self._turn(cluster)
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
-        """Pass the prediction to the tuner that requested it, and make a decision."""
+        """Pass the prediction to the tuner that requested it, then decide again which runs continue and what starts on idle slots."""
         self._tuners.hear(cluster, prediction)
         self._turn(cluster)
 
     def on_timer(self, cluster: Cluster, timer: TimerFired) -> None:
-        """Pass the timer to the tuner that set it, unless it is this policy's timer for lost requests, and make a decision."""
+        """Pass the timer to the tuner that set it, then decide again which runs continue and what starts on idle slots.
+
+        A timer that this policy set in `on_request`, in case a client's last request is lost, is not passed to a tuner.
+        """
         if timer.ticket in self._timers:
             self._timers.remove(timer.ticket)
         else:
@@ -200,7 +207,10 @@ class StageTreePolicy(Policy):
         self._turn(cluster)
 
     def on_answer(self, cluster: Cluster, answer: AnswerReady) -> None:
-        """Handle the answer to an amendment of a run, or pass the answer to the tuner that made the request; make a decision."""
+        """Pass the answer to the tuner that made the request, then decide again which runs continue and what starts on idle slots.
+
+        An answer to an amendment, a request of this policy to change the end or the save points of a run, is recorded instead.
+        """
         if self._tuners.owns(answer.ticket):
             self._tuners.hear(cluster, answer)
         elif answer.ticket in self._books.amends:
@@ -222,19 +232,23 @@ class StageTreePolicy(Policy):
             self._tuners.hear(cluster, verdict)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Make a decision, because more slots may be usable."""
+        """Decide again which runs continue and what starts on idle slots, because the number of usable slots has changed."""
         self._turn(cluster)
 
     def on_slots_change(self, cluster: Cluster, change: SlotsChange) -> None:
-        """Update the known snapshots, which may have been lost or have become available with a slot, and make a decision."""
+        """Update the known snapshots, then decide again which runs continue and what starts on idle slots.
+
+        Snapshots may have been lost or have become available with a slot.
+        """
         for job in cluster.open_jobs():
             self._look(cluster, job)
         self._turn(cluster)
 
     def on_experiment_change(self, cluster: Cluster, change: ExperimentChange) -> None:
-        """Apply the changed terms of an experiment, pass the change to its tuner, and make a decision.
+        """Apply a change of an experiment, such as a new maximum position, and pass it to the experiment's tuner.
 
-        The search plan is rebuilt if trials become longer. The results of earlier experiments are added if an experiment joined.
+        Then decide again which runs continue and what starts on idle slots. The search plan is rebuilt if trials become longer. The
+        results of earlier experiments are added if an experiment joined.
         """
         self._replan(cluster)
         if change.change == "joined":
@@ -254,11 +268,11 @@ class StageTreePolicy(Policy):
         return self._books.could_use
 
     def review(self, terms: ExperimentView) -> str:
-        """Return the remarks of the tuner, the inner policy, on the terms of an experiment; empty: no remarks.
+        """Return the remarks of the tuner, the inner policy, on an experiment; empty: no remarks.
 
         Raises:
-            ValueError: The tuner rejects the terms, or this policy has the parameter `train_best_further`, but the experiment has no
-                maximum position.
+            ValueError: The tuner rejects the experiment, or this policy has the parameter `train_best_further`, but the experiment
+                has no maximum position.
         """
         most = ENDLESS - 1 - self._further
         if self._further and terms.max_position > most:
@@ -336,8 +350,8 @@ class StageTreePolicy(Policy):
     def _alone(self, cluster: Cluster, job: JobView) -> Trial:
         """Return a trial that starts from position 0.
 
-        It may share training with the trials of all experiments that train alike, but if the tuners fork trials, only with those of
-        its own experiment.
+        It may share training with the trials of all experiments that train equal configurations in the same way (the same
+        `ExperimentView.plan`). If the tuners fork trials, it may share training only with trials of its own experiment.
         """
         terms = cluster.experiments.get(job.experiment)
         plan = terms.plan if terms is not None and not self._tuners.copies else ""
@@ -346,7 +360,7 @@ class StageTreePolicy(Policy):
     # ----------------------------------------------------------------------------------------------------------- turns
 
     def _turn(self, cluster: Cluster, event: IterationFinish | None = None) -> Decision:
-        """Update the known progress, let the tuners decide, and submit the commands of one decision (see `Dispatch`).
+        """Update the known progress, let the tuners decide, and submit the commands that end, change and start runs (`Dispatch`).
 
         Args:
             cluster: The view of the up-call; receives the commands.

@@ -107,7 +107,7 @@ class NoSharing:
     """
 
     def __call__(self, one: Hyperparameters, other: Hyperparameters, until: int) -> int:
-        """Return 0: different configuration objects share no training."""
+        """Return 0: no training is shared. The search plan calls this only for two different configuration objects."""
         return 0
 
     def head(self, given: Hyperparameters, position: int) -> Hashable:

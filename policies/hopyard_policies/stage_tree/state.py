@@ -28,7 +28,8 @@ class RequestedRun:
         leaving: Whether this policy has decided to end it.
         late: Positions at which it was requested to save after it had already passed them.
         wanted: The experiments that pay for it, each with the position up to which it wants the training.
-        firm: Whether the run had already passed the `until` of an amendment; then it is not shortened again.
+        firm: Whether the engine has refused to shorten the run, because it had already passed the requested end; then `until` is not
+            reduced any more.
     """
 
     trial: str
@@ -55,7 +56,8 @@ class PolicyState:
         keeping: Decides which snapshots of ended jobs are kept.
         times: Measured costs of training and of runs.
         runs: Current runs by trial.
-        amends: Pending amendments by ticket: trial, previous `until`, requested save points.
+        amends: By ticket, the requests to change a run that the engine has not answered: the trial, the run's `until` before the
+            request, and the requested save points.
         slots: The slot of each trial's last run.
         trained: Start and end positions of each trial's own ended runs; other jobs may have trained the same before.
         forest: The stage tree.
@@ -117,11 +119,13 @@ class PolicyState:
         yield from self.requests.virtual_runs()
 
     def amended(self, ticket: str, accepted: bool) -> None:
-        """Handle the answer to an amendment of a run. If it was not accepted, restore the previous values of the run.
+        """Handle the answer to an amendment, a request to change the end (`until`) or the save points of a run.
+
+        If it was not accepted, restore the run's previous `until`, and record the requested save points as `late`.
 
         Args:
             ticket: The ticket of the amendment.
-            accepted: False if the run had already passed the amended position.
+            accepted: False if the engine refused the request, or the run had already passed the requested end or save point.
         """
         trial, until, saves = self.amends.pop(ticket, ("", 0, set[int]()))
         run = self.runs.get(trial)

@@ -136,7 +136,10 @@ class _Showing:
         return sum(point.seconds for point in self._curve(trial) if start < point.position <= end)
 
     def _first_unit(self) -> float | None:
-        """Return the mean seconds of a unit in the current runs, before any run has ended; None: no run has reported."""
+        """Return the mean seconds of a unit over the reports of all current runs; None: none of them has reported.
+
+        It is used only while the cost model has no measured time of a unit.
+        """
         curves = [[p for p in self._curve(run.trial) if p.position > run.start] for run in self._books.runs.values()]
         seconds = sum(point.seconds for curve in curves for point in curve)
         units = sum(

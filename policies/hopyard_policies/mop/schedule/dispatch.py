@@ -44,9 +44,10 @@ class LongestFirst:
     """Idle slots choose in order of largest remaining load; each takes the longest idle configuration that needs it.
 
     The longest configuration is the one with the most remaining time, so the critical slot and the critical
-    configuration come first. If several slots are idle and one finds no configuration, slots that chose before it change their
-    choices to make room if possible. As many slots as possible therefore work, which makes equal units in rounds
-    optimal. Slots also exchange choices for a longer configuration that is unassigned.
+    configuration come first. The load of a slot is the time until it has trained all units assigned to it. If several slots are
+    idle and one finds no configuration, slots that chose before it change their choices to make room if possible. As many slots as
+    possible therefore work; if all units take equally long and start together, the schedule is optimal. Slots also exchange
+    choices for a longer configuration that is unassigned.
 
     With replicas, a slot that holds several partitions prefers the partition that would take longest if its fastest
     holder failed, unless the longest configuration has at least as much remaining time as the slot has remaining load. A slot
@@ -118,9 +119,11 @@ class LongestFirst:
         return self._weights[config] if self._weights else 1.0
 
     def _choose(self, slot: int, chosen: dict[int, int]) -> bool:
-        """Choose an idle configuration for a slot: the longest one that needs it, or one for the partition most at risk.
+        """Choose an idle configuration for a slot: the one with the most remaining time among those that need the slot.
 
-        A slot that found none in the last call of `start` chooses only among configurations that became idle since.
+        If the slot should train several partitions and that configuration has less remaining time than the slot has load, the choice of
+        `_riskiest` is used instead, if there is one. A slot that found none in the last call of `start` chooses only among
+        configurations that became idle since.
 
         Args:
             slot: The slot.
@@ -144,13 +147,15 @@ class LongestFirst:
         return True
 
     def _riskiest(self, slot: int, candidates: Sequence[tuple[float, int]]) -> tuple[float, int] | None:
-        """Return the candidate to train on a slot's partition that is most at risk, among those that some candidate needs.
+        """Return a candidate to train on the riskiest of the slot's partitions that any candidate needs.
 
-        The partition most at risk is the first one by `_by_risk`.
+        The riskiest partition is the one whose work would take longest if its fastest holder failed (`_by_risk`). Of the candidates
+        that need it, the first is returned.
 
         Args:
             slot: The slot.
-            candidates: Keys of configurations, longest remaining time first.
+            candidates: Keys of configurations, longest remaining time first. A key is (the negative remaining time, the index of the
+                configuration).
 
         Returns:
             The key of the configuration; None: no candidate needs the slot.
@@ -163,7 +168,10 @@ class LongestFirst:
         return None
 
     def _by_risk(self, partitions: Iterable[int]) -> list[int]:
-        """Sort partitions by the time that their work would take without their fastest holder, longest first; ties by size."""
+        """Sort partitions by the time that their work would take without their fastest holder, longest first.
+
+        Of partitions with equal times, the largest comes first.
+        """
         left, others, sizes = self._left, self._others, self._problem.sizes
         return sorted(partitions, key=lambda q: (-left[q] / others[q] if others[q] else 0.0, -sizes[q], q))
 

@@ -25,7 +25,7 @@ def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:
     """Minimize the makespan over start times, with an order for each two units that share a slot or a configuration.
 
     The variables Y and Z of section 5.1 are one binary variable for each such pair: 1 if its first unit comes first.
-    With replicas, which the paper omits, units are first assigned to slots as in the default scheduler.
+    With replicas, which the paper omits, units are first assigned to slots by `replica_assignment.host`.
 
     Args:
         problem: The scheduling problem.

@@ -1,4 +1,4 @@
-"""Makes complete schedules for known times: the schedulers by name, and the choice of the default scheduler's rule."""
+"""Makes complete schedules for known times: the schedulers by name, and the choice of the rule of the default scheduler, `longest`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopyard_policies.mop.schedule.replica_assignment import host, loads
 from hopyard_policies.mop.schedule.simulation import carry_out
 
 RESTARTS: Final = 30
-"""Maximum number of passes of the default scheduler; the first follows the rule, the others are perturbed."""
+"""Maximum number of passes of the scheduler `longest`; the first follows the rule, the others are perturbed."""
 
 TIGHT: Final = 0.8
 """Minimum mean load, as a fraction of the bound of the makespan, at which no configuration or slot may wait."""
@@ -26,7 +26,7 @@ UNITS: Final = 4_000
 
 
 def longest(problem: VisitProblem, rng: random.Random, restarts: int = RESTARTS) -> VisitSchedule:
-    """Return the schedule of the default scheduler: the best of several by `LongestFirst`, with randomly weighted remaining times.
+    """Return the schedule of the scheduler `longest`: the best of several by `LongestFirst`, with randomly weighted remaining times.
 
     Args:
         problem: The scheduling problem.
@@ -97,15 +97,17 @@ SCHEDULERS: Final[Mapping[str, Callable[[VisitProblem, random.Random], VisitSche
 
 
 def dispatcher(problem: VisitProblem, known: bool = False) -> Rule:
-    """Return the default scheduler's rule for approximately known times: `LongestFirst`, or following a plan.
+    """Return the rule of the scheduler `longest`, for times that are known only approximately: `PlanFollower` or `LongestFirst`.
 
-    If configurations and slots are equal in number and load, no configuration and no slot may wait. Greedy choices can then
-    leave a slot without a configuration that needs it, and following a plan is better.
+    A complete schedule by `longest` is followed if no configuration and no slot may wait: the mean load of the configurations and
+    that of the slots are at least the fraction `TIGHT` of the bound of the makespan. Greedy choices could then leave a slot without
+    a configuration that needs it. Otherwise the result is `LongestFirst`.
 
     Args:
         problem: The remaining problem.
-        known: Whether times were measured. Then several schedules with random weights of the remaining times are simulated, and
-            the rule gets the weights of the best. `UNITS` limits their number, so that the decision is fast.
+        known: Whether times were measured; matters for `LongestFirst` only. True: several schedules with random weights of the
+            remaining times are simulated, and the rule gets the weights of the best. `UNITS` limits their number, so that this
+            is fast. False: the rule has no weights.
     """
     hosting = host(problem)
     configs, slots = ([end for end in ends if end > 0] for ends in loads(problem, hosting))

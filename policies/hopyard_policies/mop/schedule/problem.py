@@ -19,7 +19,7 @@ class TrainingUnit(NamedTuple):
 
 
 class ScheduledUnit(NamedTuple):
-    """A training unit on a slot, with its start and end in seconds."""
+    """A training unit on a slot, with its start and end in seconds from the beginning of the schedule (see `VisitProblem`)."""
 
     unit: TrainingUnit
     slot: int

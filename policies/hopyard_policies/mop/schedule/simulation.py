@@ -1,4 +1,7 @@
-"""Simulates a rule in virtual time and returns the schedule."""
+"""Simulates a rule in virtual time and returns the schedule of training units that results.
+
+A rule (`dispatch.Rule`) decides which training unit each idle slot starts.
+"""
 
 from __future__ import annotations
 

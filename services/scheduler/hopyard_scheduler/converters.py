@@ -1,4 +1,4 @@
-"""Conversion between types of the core and protobuf messages.
+"""Conversion between types of the core (the state machine of the engine) and protobuf messages.
 
 Only this module and the servicers use protobuf types of experiments, jobs and runs. An upload order (`ShipmentOrder`)
 instructs a node to upload a snapshot to the store.
@@ -66,7 +66,7 @@ EXPERIMENT_STATES: Final = EnumMap(
 
 
 def slot_from_proto(message: resource_manager_pb2.Slot) -> SlotSpec:
-    """Convert the description of a slot from an agent's hello."""
+    """Convert the description of a slot from an agent's hello: the first request of its session."""
     return SlotSpec(message.id, message.cpus, tuple(message.gpus), message.hardware)
 
 

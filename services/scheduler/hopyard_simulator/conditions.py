@@ -86,8 +86,9 @@ class Fleet:
     Attributes:
         slots: The number of slots, 1 to `MOST_SLOTS`.
         per_node: The number of slots on a node, 1 or more. The slots of a node fail together.
-        speeds: The speed of each slot, greater than 0, relative to the slot on which the traces were recorded (2: twice
-            as fast). The list is repeated cyclically if it is shorter than the number of slots.
+        speeds: The speed of each slot, greater than 0, relative to the slot on which the learning curves of the
+            workload were recorded (2: twice as fast). The list is repeated cyclically if it is shorter than the number
+            of slots.
     """
 
     slots: int

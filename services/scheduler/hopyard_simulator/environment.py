@@ -49,7 +49,9 @@ class Environment(Protocol):
         """Restore the data partitions of a node that has returned after a failure."""
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the complete training of a configuration, with noise on the reports if `Faults.noise` is set.
+        """Return the complete training of a configuration: its reports and their durations.
+
+        The reports have noise if `Faults.noise` is set.
 
         Raises:
             InvalidInput: The workload does not know the configuration.

@@ -49,7 +49,7 @@ class Result:
 
     Attributes:
         policy: The policy's name.
-        parameters: The parameters of the policy, and the experiment's terms that were set.
+        parameters: The parameters of the policy, and the given settings of the experiment, such as `kill_threshold`.
         predictor: The name of the predictor; None: the policy requested no prediction.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.
@@ -74,8 +74,8 @@ class Result:
         promotions: How often the policy increased the position up to which a job trains. It is 0 with partitions, where
             every unit does this.
         pools: Job counts over time: `names`, and `points` with a time and a count for each name; at most about 1,000
-            points. Promising jobs are the running ones that the policy labelled with a priority above 0. Opportunistic
-            jobs are the other running ones.
+            points. Promising jobs are the running ones to which the policy gave a priority above 0. Opportunistic jobs
+            are the other running ones.
         reason: Why the search ended, as a sentence.
         reason_code: The code of the reason; None: there is no reason.
         events: Number of events that the core handled.
@@ -85,7 +85,7 @@ class Result:
         runs: Every process of every run; with `details`.
         states: The final state of every job by id (COMPLETED, TERMINATED, SUSPENDED, ...); with `details`.
         curves: By job, a list [time, position, value] for every report; with `details`.
-        labels: By job, a list [time, priority] for every label of the policy; with `details`.
+        labels: By job, a list [time, priority] for every priority that the policy set; with `details`.
         confidences: A list [time, number of slots, descending probabilities] for each point of `pools` at which the
             policy has estimates. A probability is the policy's estimate that a job reaches the policy's goal, such as
             the target. With `details`.
@@ -165,7 +165,7 @@ class Measurements:
         runs: The ended processes.
         curves: By job, a list [time, position, value] for every report.
         pools: Points: a time, and the numbers of promising, opportunistic, suspended and pending jobs (`POOLS`).
-        labels: By job, a list [time, priority] for every label of the policy.
+        labels: By job, a list [time, priority] for every priority that the policy set.
         confidences: Points: a time, the number of slots, and the descending probabilities with which the policy expects
             jobs to reach its goal.
     """

@@ -79,7 +79,9 @@ class PartitionedWorkload(Workload):
         return self._whole.configurations(order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the training of a configuration in units, up to the epoch of the last report of the wrapped workload.
+        """Return the training of a configuration: its reports, one for each unit, and their durations.
+
+        It ends with the epoch in which the wrapped workload has the last report of the configuration.
 
         Raises:
             InvalidInput: The configuration is unknown.

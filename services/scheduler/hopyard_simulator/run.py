@@ -129,7 +129,7 @@ class SimulatedRun:
 
     @property
     def _following(self) -> int:
-        """The number of reports of the recorded training that are made when the next iteration ends."""
+        """The number of reports, from the beginning of the recorded training, that exist when the next iteration has ended."""
         return min(self._reports + self._stride, len(self._lesson.positions))
 
     @property

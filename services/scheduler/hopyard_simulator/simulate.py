@@ -204,8 +204,8 @@ def _predictor(
 ) -> Callable[[], Predictor] | None:
     """Return a function that returns the predictor; None: the simulation has none.
 
-    A named predictor is created at once, so that its errors are raised before the simulation, except for the default
-    one.
+    A named predictor is created at once, so that its errors are raised before the simulation. Only the default
+    predictor without parameters is created on first use.
 
     Args:
         given: The name of the predictor, or the predictor; None: the simulation has none.
@@ -416,7 +416,7 @@ def _reviewed(
 
 
 def _check(terms: Mapping[str, Any]) -> None:
-    """Raise InvalidInput unless the terms of the experiment, by name, are numbers in the ranges of `TERMS`."""
+    """Raise InvalidInput unless the experiment's settings in `terms`, by name, are numbers in the ranges of `TERMS`, and low < high."""
     for key, value in terms.items():
         kind, least = TERMS[key]
         allowed = int if kind is int else (int, float)

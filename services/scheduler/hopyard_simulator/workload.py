@@ -55,7 +55,9 @@ class Workload(ABC):
 
     @abstractmethod
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the complete training of a configuration. It must be equal for equal configurations.
+        """Return the complete training of a configuration: its reports and their durations.
+
+        The results for equal configurations must be equal.
 
         Raises:
             InvalidInput: The configuration is unknown.
@@ -102,7 +104,7 @@ class TraceWorkload(Workload):
         return _ordered([trace.hyperparameters for trace in self._traces], order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the recorded training of a configuration, given by its hyperparameters.
+        """Return the recorded training of a configuration: its reports and their durations.
 
         Raises:
             InvalidInput: No trace has these hyperparameters, for example because a policy changed them.
@@ -151,7 +153,7 @@ class CurveWorkload(Workload):
         return _ordered(self._configurations, order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the training of a configuration. Its values are computed on access.
+        """Return the training of a configuration: its reports and their durations. They are computed on access.
 
         Access to a duration raises InvalidInput if the function returns a negative or infinite one.
         """

@@ -1,4 +1,8 @@
-"""A running simulation. It replaces the scheduler's event loop, and uses the real core and policy host."""
+"""A running simulation.
+
+It replaces the scheduler's event loop. The core (the state machine of the engine) and the policy host (which calls the
+policy) are those of a live scheduler.
+"""
 
 from __future__ import annotations
 
@@ -217,7 +221,9 @@ class World:
             self._pending.append(event)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the complete training of a configuration, with noise on the reports if `Faults.noise` is set.
+        """Return the complete training of a configuration: its reports and their durations.
+
+        The reports have noise if `Faults.noise` is set.
 
         Raises:
             InvalidInput: The workload does not know the configuration.

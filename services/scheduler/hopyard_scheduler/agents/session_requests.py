@@ -95,7 +95,8 @@ class SessionRequests:
         """Handle all further requests of a session until the agent ends its stream, then close the session.
 
         Raises:
-            InvalidInput: A request has an unknown type, or is a second hello.
+            InvalidInput: A request has an unknown type, or is a second hello (the first request of a session, with
+                which the agent describes itself).
         """
         try:
             async for request in requests:

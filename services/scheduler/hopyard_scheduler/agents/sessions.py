@@ -49,8 +49,9 @@ class Session:
     def send(self, message: resource_manager_pb2.AgentSessionResponse) -> None:
         """Queue a message to the agent.
 
-        The message is dropped if the session is closed or has no welcome message yet. If the queue is full, the session
-        is closed as well. The scheduler sends important messages again in the next session.
+        The message is dropped if the session is closed or has no welcome message yet. If the queue is full, the message
+        is dropped and the session is closed. Commands to runs that the agent has not acknowledged are sent again in its
+        next session.
         """
         if not self.ready:
             return
@@ -81,7 +82,8 @@ class Session:
     async def next(self) -> resource_manager_pb2.AgentSessionResponse | None:
         """Wait for the next message to send and return it; None: the session has ended.
 
-        If the agent accepts it, the message contains further queued messages, up to about `MAX_BUNDLE_BYTES`.
+        If the agent accepts several messages in one response, the message contains further queued messages, up to about
+        `MAX_BUNDLE_BYTES`.
         """
         if self._over:
             return None

@@ -33,7 +33,7 @@ class SlotReservations:
             The id of the slot.
 
         Raises:
-            NotFound: The experiment does not exist, or ended so long ago that the core has released it.
+            NotFound: The experiment does not exist, or ended so long ago that the scheduler no longer has it in memory.
             Exhausted: The experiment has no idle slot that is not reserved, or the engine refused the reservation.
         """
         stream, _ = experiment_of(self._runtime.core, ExperimentId(experiment))
@@ -48,14 +48,14 @@ class SlotReservations:
         return idle[0]
 
     async def release(self, name: str) -> None:
-        """Release a reserved slot. A slot that is assigned to no experiment is not changed.
+        """Release a reserved slot. An idle slot that is not reserved, or is assigned to no experiment, is not changed.
 
         Args:
             name: The id of the slot.
 
         Raises:
             NotFound: The slot does not exist.
-            Conflict: The engine refuses the release, because a job runs on the slot.
+            Conflict: A job runs on the slot, so the engine refuses the release.
         """
         slot = self._runtime.core.cluster.slots.get(name)
         if slot is None:

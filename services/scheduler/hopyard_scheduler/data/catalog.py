@@ -1,4 +1,4 @@
-"""The catalog of data sets: their partitions, the nodes that have replicas, and the notification of experiments.
+"""The catalog of data sets: their partitions, the nodes that have replicas, and the notification of experiments whose replicas changed.
 
 AppStat stores the registered data sets. The state of replicas is not stored: the catalog queries nodes when they
 connect, after a registration, and periodically. Until a node has answered after a restart of the scheduler, an
@@ -143,8 +143,8 @@ class Catalog:
             request: Idempotency key: a repeated call returns the registered data set.
 
         Raises:
-            InvalidInput: Names are invalid, nodes are unknown, or files are missing or differ. The message lists all
-                errors.
+            InvalidInput: Names are invalid, nodes are unknown, files are missing, or replicas of one partition differ.
+                The message lists all errors.
             AlreadyExists: Another data set has this name.
             Conflict: A node that has a replica is not connected.
         """
@@ -207,7 +207,10 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------------------ replicas
 
     async def run(self) -> None:
-        """Query all connected nodes for their replicas and notify experiments, every `interval` seconds until cancelled."""
+        """Query all connected nodes for their replicas every `interval` seconds until cancelled.
+
+        Each time, notify the unfinished experiments whose recorded replica places differ from the present ones.
+        """
         while True:
             await asyncio.sleep(self._interval)
             for node in self._connected():

@@ -1,8 +1,9 @@
 """Import of experiments that another cluster exported.
 
-The exported journal is a blob in the store. Its records are applied to a separate core. The records, and the rows
-computed from them, are written to AppStat in one transaction. Then the experiment is loaded like any other. An import
-is therefore atomic, and only the journal is imported: everything else is computed from it here.
+The exported journal is a blob in the store. Its records are applied to a new core (the state machine of the engine),
+which is not that of the scheduler. The records, and the rows computed from them, are written to AppStat in one
+transaction. Then the experiment is loaded like any other. An import is therefore atomic, and only the journal is
+imported: everything else is computed from it here.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ class Importer:
         Args:
             journal: The hash of the blob with the journal.
             target: The id for the experiment; empty: its original id.
-            request: Idempotency key: a repeated call with the same key does not import the experiment again.
+            request: Idempotency key: a repeated call with the same key imports nothing and returns the same id.
 
         Returns:
-            The id of the experiment, or of the first experiment of its group; and the number of its snapshots in the
-            store.
+            The id of the imported experiment (of a group: of its first experiment), and the number of snapshots that
+            its stream has in the store.
 
         Raises:
             InvalidInput: The journal is invalid or cannot be read by this version.
@@ -80,7 +81,7 @@ class Importer:
         """Write the records of the journal, and the rows computed from them, to AppStat in one transaction.
 
         Args:
-            stream: Applies the records to a separate core and computes the rows.
+            stream: Applies the records to a core that is not the scheduler's, and computes the rows.
             journal: The hash of the blob that contains the journal.
             request: The idempotency key, which is stored with the experiment.
             claimed: Receives the id of each experiment that this call has claimed.

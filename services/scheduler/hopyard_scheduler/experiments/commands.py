@@ -145,8 +145,8 @@ class ExperimentCommands:
 
         Args:
             name: The claimed id of the experiment.
-            spec: Its specification.
-            settings: Its settings.
+            spec: Its specification, parsed from the experiment file.
+            settings: The values of the specification that the core uses, in the core's form.
             payload: The specification and other inputs, for the first event of the experiment.
             version: The version of its policy.
 
@@ -194,7 +194,7 @@ class ExperimentCommands:
 
         Args:
             stream: The id of the stream, which becomes an owner of the snapshots.
-            settings: The settings of the new experiment.
+            settings: The settings of the new experiment, in the form in which the core uses them.
             experiments: Experiments of the stream itself, whose training is omitted.
         """
         return await self._plans.read(settings.plan, stream, without=experiments) if settings.plan else ()
@@ -419,7 +419,7 @@ class ExperimentCommands:
             raise Conflict(refused)
 
     async def loaded(self, name: str) -> tuple[Stream, Experiment]:
-        """Return the stream of an experiment, and the experiment. If the core does not have them, replay them from the journal.
+        """Return the stream of an experiment, and the experiment. If they are not in memory, replay them from the journal.
 
         Args:
             name: The id of the experiment, which may have ended.
@@ -459,7 +459,8 @@ def _known_by(settings: Settings, capabilities: PolicyCapabilities, program: Exp
         settings: The settings of the experiment.
         capabilities: State whether the policy shares training, and whether it uses scaling profiles.
         program: The program of the experiment.
-        code: A hash of the code; empty: the experiment has no code bundle, so scaling profiles are not shared.
+        code: A hash of the files in the code bundle; empty: the experiment has no code bundle, so scaling profiles are
+            not shared.
     """
     if capabilities.shares:
         settings = replace(settings, plan=program.root(code), lasting=True)

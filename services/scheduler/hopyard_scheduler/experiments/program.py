@@ -1,4 +1,4 @@
-"""Conversion of an experiment's specification to the settings of the core and to the program of its runs."""
+"""Conversion of an experiment's specification to settings for the core (the engine's state machine) and to the program of its runs."""
 
 from __future__ import annotations
 
@@ -86,10 +86,11 @@ class ExperimentProgram:
         """Return a hash of everything that makes trainings take equally long on slots of one kind.
 
         Unlike `root`, it does not cover the seed and the snapshot provider, but it covers the search space. A batch
-        size or a width changes the time of a unit, so measurements apply only to configurations of the same space.
+        size or a width changes the time of an iteration, so measurements apply only to configurations of the same
+        space.
 
         Args:
-            code: A hash of the files in the code bundle.
+            code: A hash of the files in the code bundle; not empty.
         """
         spec = self.spec
         space = {"space": spec.space.to_dict(), "constraints": spec.constraints, "data": spec.data}
@@ -128,7 +129,8 @@ def program_of(payload: Mapping[str, Any]) -> ExperimentProgram:
     """Return the program of an experiment from the payload of its first event. Parsed programs are cached.
 
     Args:
-        payload: Has the specification as JSON ("spec"), the hash of the bundle ("bundle") and the client's interpreter.
+        payload: Has the specification as JSON ("spec"), the hash of the bundle ("bundle"; empty: none) and the path of
+            the client's interpreter ("interpreter"; empty: unknown).
 
     Raises:
         SpecError: The specification cannot be read by this version.
@@ -179,7 +181,7 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
 
 
 def settings_of(spec: ExperimentSpec) -> Settings:
-    """Return the settings of an experiment, in the form in which the core uses them.
+    """Return the settings of an experiment, in the form in which the core (the state machine of the engine) uses them.
 
     Raises:
         InvalidInput: The specification combines a trainer with the snapshot provider `criu`.

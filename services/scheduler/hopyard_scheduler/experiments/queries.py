@@ -30,7 +30,7 @@ _OVER = frozenset(EXPERIMENT_STATES.to_proto(state) for state in ExperimentState
 
 
 class ExperimentQueries:
-    """Reads experiments and jobs: those in the core from the core, and other finished ones from AppStat.
+    """Reads experiments and jobs: those that the scheduler has in memory (in the core), and other finished ones from AppStat.
 
     Args:
         runtime: The event loop of the scheduler.
@@ -130,11 +130,11 @@ class ExperimentQueries:
         return found
 
     def shown_job(self, stream: Stream, job: Job) -> experiment_pb2.Job:
-        """Convert a job in the core, and of the given stream, for clients, with the reason why it waits, if it waits."""
+        """Convert `job`, a job of `stream`, for clients, with the reason why it waits, if it waits. The core must have the stream."""
         return job_to_proto(stream, job, self._waiting(stream).job(job))
 
     def shown_jobs(self, stream: Stream, jobs: Sequence[Job]) -> list[experiment_pb2.Job]:
-        """Convert jobs of one stream in the core for clients, each with the reason why it waits, if it waits."""
+        """Convert `jobs` of `stream` for clients, each with the reason why it waits, if it waits. The core must have the stream."""
         waiting = self._waiting(stream)
         return [job_to_proto(stream, job, waiting.job(job)) for job in jobs]
 

@@ -26,7 +26,7 @@ SECONDS: Final = 10.0
 async def measured(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub, training: str, seconds: float = SECONDS
 ) -> tuple[Measured, ...]:
-    """Return the measured seconds per unit of a training, one entry for each kind of host and number of slots.
+    """Return the measured seconds per iteration of a training, one entry for each kind of host and number of slots.
 
     If AppStat fails or the time limit is exceeded, it logs a warning and returns an empty tuple. The experiment then
     measures the times again.

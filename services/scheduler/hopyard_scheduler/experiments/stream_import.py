@@ -1,4 +1,4 @@
-"""Validation of an imported stream: its records are applied to a separate core before anything is written to AppStat."""
+"""Validation of an imported stream: its records are applied to a core other than the scheduler's before AppStat is written."""
 
 from __future__ import annotations
 
@@ -85,9 +85,10 @@ class LineReader:
 
 
 class StreamImport:
-    """Validates the records of an imported stream by applying them to a separate core, and computes their rows for AppStat.
+    """Validates the records of an imported stream by applying them to a new core, and computes their rows for AppStat.
 
-    Call `take` for all lines in order, then `at_rest` and `finish`.
+    The new core is independent of the scheduler's core. Call `take` for all lines in order, then `at_rest` and
+    `finish`.
 
     Args:
         target: The new id of the experiment; empty: its original id.
@@ -207,7 +208,7 @@ class StreamImport:
     def _apply(
         self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest, source: StoredRecord | None = None
     ) -> None:
-        """Apply an event to the separate core, and add its record and its statistics to a message.
+        """Apply an event to the core of this object, and add its record and its statistics to a message.
 
         Args:
             event: The event, with the new id of its experiment.

@@ -57,10 +57,10 @@ class _Asked:
 
 
 class Generators:
-    """Calls hpgen, with one call at a time per experiment and in the order that the core has recorded.
+    """Calls the generator service (hpgen), with one call at a time per experiment and in the order that the core has recorded.
 
-    Results are sent to a generator immediately before the next request for a configuration, because nothing else
-    depends on them.
+    Results are sent to a generator immediately before the next request for a configuration, because a generator uses
+    them only to propose configurations.
 
     Args:
         stub: Client of the generator service.
@@ -102,7 +102,7 @@ class Generators:
 
         Raises:
             InvalidInput: The generator is unknown, or does not accept its parameters or the space.
-            Unavailable: hpgen is unavailable.
+            Unavailable: The generator service is unavailable.
         """
         request = hpgen_pb2.OpenGeneratorRequest(experiment=experiment, spec_json=spec_json)
         return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request)).reads)
@@ -110,10 +110,10 @@ class Generators:
     def ask(self, question: AskOutside) -> None:
         """Queue a request for a configuration behind the earlier requests of its experiment.
 
-        The answer, or the error if hpgen refuses the request, is posted as an event.
+        The answer, or the error if the generator service refuses the request, is posted as an event.
 
         Args:
-            question: The request of the core.
+            question: The request, as an effect of the core.
         """
         name = question.experiment
         if name not in self._asked:
@@ -141,9 +141,10 @@ class Generators:
             _LOG.warning("the generator of %s stays open: %s", name, error)
 
     async def _persist(self, question: AskOutside, asked: _Asked) -> Answered:
-        """Repeat a request with backoff until hpgen answers or refuses it. Return the answer or the error as an event.
+        """Repeat a request with backoff until the generator service (hpgen) answers or refuses it.
 
-        After a restart, hpgen first gets all recorded calls again.
+        The answer or the error is returned as an event. If hpgen was restarted since the last request, it first gets
+        all recorded calls again.
 
         Args:
             question: The request.

@@ -25,7 +25,9 @@ class Failure:
 
 
 def failed(before: Failure | None, error: str, now: float) -> Failure:
-    """Return the record of a failure. The pause before a retry doubles with each failure, between the two `AGAIN_SECONDS`.
+    """Return the record of a failure, with the time until which the operation must not be repeated.
+
+    The pause is `AGAIN_SECONDS[0]` after the first failure and doubles with each further one, up to `AGAIN_SECONDS[1]`.
 
     Args:
         before: The record of the previous consecutive failure; None: this is the first.

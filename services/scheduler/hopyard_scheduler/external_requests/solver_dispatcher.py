@@ -46,7 +46,7 @@ Solve = Callable[[str, Any, float], Awaitable[Any]]
 
 
 async def solve_aside(kind: str, payload: Any, seconds: float) -> Any:
-    """Return a solver's answer. It is computed in a process that is killed with its group before this function returns.
+    """Return a solver's answer. It is computed in a process that is killed with its process group before this function returns.
 
     Args:
         kind: The plugin name of the solver, or `module:Class`.

@@ -90,7 +90,7 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[WorkerProcess]:
-    """Run `python -m module` while the context is open, then kill the process with its group.
+    """Run `python -m module` while the context is open, then kill its process group. The context value sends it requests.
 
     Args:
         module: The module, which must use `hopyard._runtime.worker_process`.

@@ -32,7 +32,8 @@ class Greeting:
 
     Attributes:
         policy: The policy name that the process serves.
-        experiment: After a broken connection, the stream that the process served; empty: it can serve any.
+        experiment: After a broken connection, the id of the stream that the process served; empty: it can serve any
+            stream.
         memory: An id of the state that the process still has; empty: it has no state.
         answered: The number of the last up-call that the process answered; 0: none.
         curves: True if the process needs learning curves.
@@ -124,10 +125,13 @@ class PolicyConnection:
                 self._receiver.set_exception(ConnectionLost())
 
     def lose(self, error: HopyardError | None = None) -> None:
-        """Mark the connection as ended by the process, and call the callback of `on_lost`. No effect if it has ended.
+        """End the connection because of the process, and call the callback of `on_lost`. No effect if it has ended.
+
+        Either the process has disconnected, or it sent messages that are not allowed.
 
         Args:
-            error: The error that the process receives; None: it receives none.
+            error: What `wait_closed` raises, so that the server sends it to a process that is still connected; None: no
+                error.
         """
         if not self.closed:
             self.close(error)

@@ -369,6 +369,7 @@ class RemotePolicy:
             The answer, or a failure of the policy if the answer is invalid.
 
         Raises:
+            ConnectionLost: The connection ended before the answer.
             _GivenUpError: The process took too long or sent a message of another kind.
         """
         try:

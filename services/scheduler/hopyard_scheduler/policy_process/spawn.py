@@ -69,7 +69,7 @@ class ProcessLauncher(Protocol):
 
     @property
     def ready(self) -> str:
-        """What a ready process has done, as a participle for messages, such as "started"."""
+        """How the process connects, as a participle for the error text "... has not dialled in", such as "dialled in" or "started"."""
 
     async def begin(self, code: Path) -> Invocation:
         """Prepare the start of a process and return how to start it.
@@ -131,7 +131,7 @@ class SpawnedPolicy:
 
     @property
     def absent(self) -> str:
-        """An error text for the case that the process does not become ready in time. It has the last line of its output."""
+        """An error text for the case that the process does not connect in time. It has the last line of its output."""
         return f"{self._launcher.label} has not {self._launcher.ready}{self._said()}"
 
     @property
@@ -151,10 +151,11 @@ class SpawnedPolicy:
         """Return a connection of the process. The process is started if it is not running.
 
         Args:
-            stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.
+            stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new
+                experiment.
 
         Raises:
-            InvalidInput: The process cannot be started, or ended `MOST_TRIES` times before it was ready, or `close` was
+            InvalidInput: The process cannot be started, or ended `MOST_TRIES` times before it connected, or `close` was
                 called.
         """
         async with self._turn:

@@ -1,7 +1,8 @@
 """A batch of events: the core handles them, and policies answer the resulting up-calls.
 
 A batch runs on the thread of the event loop. A built-in policy answers its up-calls within the batch. An up-call to a
-policy process is parked: its answer arrives later as an event, and only the stream of that policy waits for it.
+policy process is set aside (`Batch.take_parked`): its answer arrives later as an event, and only the stream of that
+policy waits for it.
 
 Outward effects are those that concern something outside the core and its journal, such as commands to agents, timers
 and requests to generators. They are carried out after the batch is journalled.
@@ -39,6 +40,8 @@ MAX_BATCH_SECONDS: Final = 0.02
 @dataclass(slots=True)
 class Item:
     """An event in the queue, with the future of its caller.
+
+    Outward effects are those that concern something outside the core and its journal, such as commands to agents.
 
     Attributes:
         event: The event.
@@ -150,10 +153,13 @@ class Batch:
                     item.effects.append(effect)
 
     def _handle(self, event: Event, item: Item) -> list[Effect]:
-        """Return the effects of an event. An error in the core quarantines the stream of the event.
+        """Return the effects of an event.
 
-        If the stream of the event is not in the core, the error is stored in `item.error` and there are no effects. An
-        error of an event without a stream is raised.
+        An unexpected error of the core quarantines the stream of the event, and the effects are those of the
+        quarantine.
+
+        If the stream of the event is not in the core, an error is stored in `item.error` and there are no effects. An
+        unexpected error of an event without a stream is raised.
         """
         try:
             return self._core.handle(event)
@@ -170,7 +176,7 @@ class Batch:
             return quarantine(self._core, name, reason, event.at)
 
     def _answer(self, call: UpCall) -> None:
-        """Make an up-call on a built-in policy and queue the answer, or park the up-call of a policy process.
+        """Make an up-call on a built-in policy and queue the answer, or add the up-call to a policy process to `take_parked`.
 
         An up-call is made after all other effects of its event, so that the policy sees the state that recovery
         reconstructs for the same up-call. An up-call that is no longer awaited is dropped.

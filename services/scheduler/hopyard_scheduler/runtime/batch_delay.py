@@ -1,4 +1,4 @@
-"""Delay of a batch: an event without urgent effects waits a few milliseconds to share a journal append with other events."""
+"""Delay of a batch: an event for whose effects nothing waits is delayed a few milliseconds, to share a journal append with others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Execution of outward effects: commands and acknowledgements to agents, external requests, timers, snapshot deletions."""
+"""Execution of outward effects: effects that concern something outside the core and its journal.
+
+They are commands and acknowledgements to agents, external requests, timers, and snapshot deletions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inboxes: queues of outside events for streams whose policy process has not yet answered an up-call."""
+"""Inboxes: queues of events for streams that wait for the answer of their policy process. Answers themselves are never queued."""
 
 from __future__ import annotations
 

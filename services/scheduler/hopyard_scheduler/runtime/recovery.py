@@ -1,4 +1,4 @@
-"""Recovery: rebuilds the core and the state of the policies from the journal when a scheduler starts.
+"""Recovery: rebuilds the core (the state machine of the engine) and the state of the policies from the journal when a scheduler starts.
 
 Finished experiments are not replayed. For all others, the recorded events are applied again. Each up-call is repeated
 on a fresh policy, and its answer is compared with the recorded one (`hopyard_engine.replay`). The recorded answer takes
@@ -73,11 +73,12 @@ class RecoveryResult:
         """Return events to post after recovery, in addition to `unanswered`.
 
         Each experiment that ends when clients send no requests gets its full idle time again, because clients could not
-        send keep-alives while the scheduler was down.
+        restart it while the scheduler was down.
 
-        The next up-call to a diverged policy fails, which pauses its experiment (`hopyard_engine.replay.DivergenceGuard`).
-        For a running stream without an unanswered up-call, the result contains an event that announces the share of the
-        stream again and so causes an up-call. An experiment that is not running pauses when it is resumed.
+        A policy has diverged if it now decides differently than recorded. The next up-call to it fails, which pauses
+        its experiment (`hopyard_engine.replay.DivergenceGuard`). For a running stream without an unanswered up-call,
+        the result contains an event that announces the share of the stream again and so causes an up-call. An
+        experiment that is not running pauses when it is resumed.
 
         Args:
             core: The recovered core.

@@ -178,7 +178,11 @@ class Runtime:
         await self._queue.join()
 
     async def _gather(self) -> None:
-        """Wait up to `GATHER_SECONDS` for further events. Return early when an urgent event arrives or the batch is full."""
+        """Wait up to `GATHER_SECONDS` for further events.
+
+        Return early when an event arrives that must not be delayed (`patient` is False for it), or when the batch is
+        full.
+        """
         end = asyncio.get_running_loop().time() + GATHER_SECONDS
         while len(self._arrived) < MAX_BATCH_EVENTS and patient(self.core, self._arrived[-1].event):
             try:
@@ -307,7 +311,10 @@ class Runtime:
             self.post(replace(event, at=max(call.at, self.clock())))
 
     def _cut_short(self) -> None:
-        """Cancel the up-calls of policy processes for which more than `MAX_INBOX` events wait."""
+        """Cancel the up-calls to policy processes for which more than `MAX_INBOX` events wait.
+
+        Each of them then fails, which pauses its experiment.
+        """
         for name, asking in self._asking.items():
             # Once: a second cancellation would reach the task while it gives the policy up, and nobody would get an answer.
             if self._inboxes.waiting(name) > MAX_INBOX and not asking.cancelling():
@@ -349,11 +356,13 @@ class Runtime:
         return name not in self._changing
 
     def install(self, stream: Stream, found: RecoveryResult) -> None:
-        """Add a stream that was replayed on a separate core. The stream must have no slots.
+        """Add a stream that was replayed on a core other than the scheduler's. The stream must have no slots.
+
+        Its pending effects are carried out.
 
         Args:
             stream: The replayed stream.
-            found: The result of its replay. Its unanswered up-calls and its pending effects are continued here.
+            found: The result of its replay. Its policy and its unanswered up-calls are taken over.
         """
         outstanding = self.core.admit(stream)
         self.hosts.update(found.hosts)

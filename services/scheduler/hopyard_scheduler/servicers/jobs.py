@@ -27,7 +27,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
 
     Args:
         runtime: Handles the resulting events.
-        commands: Loads experiments into the core, and reads experiments and jobs.
+        commands: Loads experiments that are not in memory, and reads experiments and jobs.
     """
 
     def __init__(self, runtime: Runtime, commands: ExperimentCommands) -> None:
@@ -104,9 +104,10 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         request: pb.PauseJobRequest,
         context: grpc.aio.ServicerContext[pb.PauseJobRequest, pb.PauseJobResponse],
     ) -> pb.PauseJobResponse:
-        """Put a job into the state HELD, in which the policy cannot start it. A running job is first suspended at its next boundary.
+        """Put a job into the state HELD, in which the policy cannot start it, and return it.
 
-        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        A running job is first suspended at its next boundary. NotFound: unknown experiment or job. Conflict: the
+        experiment has ended, or the engine refuses the operation.
         """
         return pb.PauseJobResponse(job=await self._hold(request.experiment, request.job, True))
 

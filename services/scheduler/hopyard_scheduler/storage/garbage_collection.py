@@ -1,9 +1,9 @@
 """Garbage collection: finds and deletes blobs and files that no experiment needs, in the store and on connected nodes.
 
-The core knows which snapshots unfinished experiments need. For finished experiments, the rows in AppStat state it. A
-blob is deleted only between two batches, so that no experiment can begin to need it between the check and the deletion.
-A blob that was written or requested recently is also retained, which protects running uploads and the bundles of
-experiments that are about to be created.
+The core (the state machine of the engine) knows which snapshots unfinished experiments need. For finished experiments,
+the rows in AppStat state it. A blob is deleted only between two batches, so that no experiment can begin to need it
+between the check and the deletion. A blob that was written or requested recently is also retained, which protects
+running uploads and the bundles of experiments that are about to be created.
 
 A snapshot is kept "for reuse" or "for others" if its finished experiment does not need it and stores it only so that
 later experiments with the same training can start from it.
@@ -112,7 +112,8 @@ class SnapshotNeeds:
     Args:
         runtime: Provides the core.
         look: Reads finished experiments.
-        for_others: True if a finished experiment needs the snapshots that it keeps only for reuse.
+        for_others: True: snapshots that a finished experiment keeps only for reuse are treated as needed by it. False:
+            as not needed, so that they can be deleted.
     """
 
     def __init__(self, runtime: Runtime, look: ExperimentQueries, *, for_others: bool = True) -> None:
@@ -156,7 +157,7 @@ class SnapshotNeeds:
         return self._prices.get(owner, {})
 
     def releases_reusable(self, owner: str) -> bool:
-        """Return True if this collection deletes the snapshots that an owner keeps only for reuse.
+        """Return True if snapshots that an owner keeps only for reuse are treated as not needed, and so are deleted.
 
         False also for an owner whose snapshots `read` has not read.
         """
@@ -244,7 +245,8 @@ class GarbageCollector:
 
         Args:
             dry_run: Only report garbage; delete nothing.
-            older_than: Seconds for which a blob or file must not have been written or requested to be deleted.
+            older_than: Only blobs and files that were not written or requested in the last `older_than` seconds are
+                deleted.
             foreign: In a store given by URL, also delete blobs that are not in this cluster's index.
             idle: Hashes of snapshots on stopped nodes. The report lists those that no experiment needs (`unneeded`).
             for_others: Also delete snapshots that finished experiments keep only for reuse.
@@ -271,9 +273,9 @@ class GarbageCollector:
             asked.set_result(inventory)
 
     def stranger(self, node: str, sha256: str) -> None:
-        """Schedule the deletion of a node's snapshot that is unknown to the core, unless a finished experiment needs it.
+        """Schedule the deletion of a node's snapshot that no stream in the core has, unless a finished experiment needs it.
 
-        A finished experiment may need it because the store does not have it: a full store refuses uploads.
+        A finished experiment may need it, for example because a full store refused its upload.
 
         Args:
             node: The id of the node.
@@ -310,7 +312,7 @@ class GarbageCollector:
             report: Receives the deleted blobs.
             needs: States which owner needs which blob.
             dry_run: Only report the blobs that would be deleted.
-            older_than: Seconds for which a blob must not have been written or requested.
+            older_than: Only blobs that were not written or requested in the last `older_than` seconds are deleted.
         """
         token = ""
         while True:
@@ -339,7 +341,7 @@ class GarbageCollector:
             report: Receives their number, size and training time.
             needs: States which owner keeps which blob only for reuse.
             blobs: The blobs, with their owners.
-            older_than: Minimum seconds without a write or request for a blob to be deleted in this collection.
+            older_than: Only blobs that were not written or requested in the last `older_than` seconds are deleted.
         """
         for blob in blobs:
             for owner in blob.owners:
@@ -358,7 +360,7 @@ class GarbageCollector:
         Args:
             needs: States which owner needs which blob.
             blobs: The blobs, with their owners.
-            older_than: Seconds for which a blob must not have been written or requested.
+            older_than: Only blobs that were not written or requested in the last `older_than` seconds are deleted.
 
         Returns:
             The hashes of the deleted blobs.
@@ -385,7 +387,7 @@ class GarbageCollector:
         Args:
             report: Receives the deleted files.
             dry_run: Delete nothing, only report.
-            older_than: Seconds for which a file must not have been written.
+            older_than: Only files that were not written in the last `older_than` seconds are deleted.
             foreign: Delete files that are not in the index also in a store given by URL. False: such a store retains
                 them, because another cluster may own them.
         """

@@ -20,12 +20,11 @@ MAX_AT_ONCE = 1000
 
 
 class SnapshotStore:
-    """Deletes snapshots that the core no longer needs from the store.
+    """Deletes from the store the snapshots that the engine no longer needs.
 
-    The core names them in effects of the type `ForgetSnapshot`. They are deleted after the batch with these effects is
-    journalled.
-
-    It removes a stream as owner of a snapshot; AppStat deletes a snapshot without owners.
+    The engine names them in effects of the type `ForgetSnapshot`. They are deleted after the batch with these effects
+    is journalled: this class removes the stream as owner of the snapshot, and AppStat deletes a snapshot without
+    owners.
 
     Args:
         stub: Client of AppStat.

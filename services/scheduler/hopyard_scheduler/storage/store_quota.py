@@ -1,8 +1,9 @@
 """The quota of the store: deletes snapshots when those of all experiments together exceed it.
 
-`core.actions.snapshots.store_quota` selects the snapshots. This module supplies the usage of streams that are not in
-the core: the contents that they had when they left the core, or their rows in AppStat if they ended before this
-scheduler started. A stream that must give up snapshots is replayed into the core first.
+`core.actions.snapshots.store_quota` selects the snapshots. The core (the state machine of the engine) knows the usage
+of the streams that it has. This module supplies the usage of all others: the snapshots that they had in the store when
+they left the core, or their rows in AppStat if they ended before this scheduler started. A stream that must give up
+snapshots is replayed into the core first.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class StoreQuota:
         )
 
     def leaves(self, stream: Stream) -> None:
-        """Remember the stored contents of a finished stream that leaves the core.
+        """Remember which snapshots a finished stream that leaves the core has in the store.
 
         Without a quota they are not remembered, but read from AppStat if a quota is set later.
         """
@@ -161,10 +162,10 @@ class StoreQuota:
         self._tell(max(found.used - quota, 0), quota)
 
     async def _room(self) -> StoreContents:
-        """Return the contents of the store, read in parts between batches.
+        """Return the snapshots of all streams in the store, with their ranks for eviction, read in parts between batches.
 
-        Changes during the reading are harmless: when a stream receives the event `SnapshotsGivenUp`, it deletes only the
-        snapshots that it does not need at that time.
+        Changes during the reading are harmless: when a stream receives the event `SnapshotsGivenUp`, it deletes only
+        the snapshots that it does not need at that time.
         """
         await self._read_finished()
         core = self._runtime.core
@@ -179,7 +180,7 @@ class StoreQuota:
         return await asyncio.to_thread(StoreContents, holdings)
 
     async def _held(self, name: StreamId) -> list[StoredContents] | None:
-        """Return the contents that a stream in the core has in the store; None: the stream is no longer in the core."""
+        """Return records of the snapshots that a stream has in the store or is uploading; None: the stream is no longer in the core."""
         found: list[StoredContents] = []
         jobs: list[str] | None = None
         while jobs is None or jobs:
@@ -240,7 +241,10 @@ class StoreQuota:
                 self._finished[name] = await self._there(of_rows(experiments, jobs))
 
     async def _there(self, held: list[StoredContents]) -> list[StoredContents]:
-        """Return those of the contents `held` that the store has. A deletion is not always recorded in a journal."""
+        """Return those of the records `held` whose snapshots the store has.
+
+        The rows of a finished stream may name others, because a deletion is not always recorded in a journal.
+        """
         there = set[str]()
         for start in range(0, len(held), _AT_ONCE):
             hashes = [one.sha256 for one in held[start : start + _AT_ONCE]]

@@ -14,9 +14,11 @@ _ENDED = (_COMPLETED, common_pb2.JOB_STATE_TERMINATED, common_pb2.JOB_STATE_FAIL
 def of_rows(
     experiments: Iterable[experiment_pb2.Experiment], jobs: Collection[experiment_pb2.Job]
 ) -> list[StoredContents]:
-    """Return the contents that the experiments of a finished stream have in the store, with their rank for eviction.
+    """Return records of the snapshots that a finished stream has in the store, with their rank for eviction.
 
-    The snapshot with the result of an experiment has the rank NEEDED: it is never deleted to keep the quota. So have the
+    To keep the quota, snapshots with the rank SPARE are deleted first, then those with the rank END.
+
+    The snapshot with the result of an experiment has the rank NEEDED: it is never deleted for this purpose. So have the
     snapshots of unfinished jobs: if the time limit ended their experiment, an extension of the experiment continues
     them. The last snapshot of a completed job has the rank END, all others the rank SPARE.
 

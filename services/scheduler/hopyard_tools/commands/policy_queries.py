@@ -43,7 +43,7 @@ class ExperimentMoment:
 
     @property
     def standing(self) -> tuple[Stream, PolicyHost] | None:
-        """The stream and its policy at the moment; None: no event up to the moment has called the policy.
+        """The stream and its policy after the event; None: no event up to this one has called the policy.
 
         Raises:
             InvalidInput: The policy cannot be created on this computer.
@@ -52,7 +52,7 @@ class ExperimentMoment:
 
     @property
     def title(self) -> str:
-        """A description of the moment for people: the event, the time since the experiment was created, and the policy."""
+        """A text for people that names the event, the time from the creation of the experiment to the event, and the policy."""
         stream = self.driven.experiment
         seconds = self.at - stream.founder.created_at if stream is not None else 0.0
         return f"after event {self.driven.number}, {seconds:.1f} s after it was created: {self.policy}"
@@ -81,7 +81,9 @@ def standing(driven: Replay) -> tuple[Stream, PolicyHost] | None:
 async def moment(
     given: str | None, limit: Until | None, purpose: str, server: str | None, data: Path | None, *, quiet: bool
 ) -> ExperimentMoment:
-    """Replay an experiment up to a limit, and print warnings if the replay differs or the limit is beyond the journal.
+    """Replay an experiment up to a limit, and return the experiment and its policy as they were then.
+
+    Print a warning if the policy decides differently than recorded, or if the limit is beyond the journal.
 
     Args:
         given: The experiment's id or name; None: the newest experiment.

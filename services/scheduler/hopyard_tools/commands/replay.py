@@ -114,7 +114,7 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
         json: Print one JSON document instead of text.
 
     Returns:
-        True if all decisions are equal to the recorded ones, also if there were none up to the limit.
+        True if all decisions are equal to the recorded ones, also if there were none up to `until`.
 
     Raises:
         NotFound: The experiment or the cluster does not exist.
@@ -145,7 +145,7 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
 async def drive(
     source: JournalSource, until: Until | None, *, quiet: bool, dialled: bool = False
 ) -> tuple[Replay, float]:
-    """Replay an experiment on a new core.
+    """Replay an experiment on a new core (the state machine of the engine).
 
     Args:
         source: The experiment's journal.
@@ -242,7 +242,7 @@ def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, 
     Args:
         name: The id of the experiment.
         driven: The replay.
-        state: The state of the experiment at its end; None: there was no event.
+        state: The state of the experiment after the last replayed event; None: no event was replayed.
     """
     first = driven.first
     return {
@@ -314,6 +314,8 @@ class _NoBar:
 @contextmanager
 def _bar(total: int, quiet: bool) -> Iterator[_Bar]:
     """Show a progress bar on stderr while the context is open, if stderr is a terminal and the journal is long.
+
+    The context value receives the number of replayed events. It does nothing if no bar is shown.
 
     Args:
         total: The number of events.

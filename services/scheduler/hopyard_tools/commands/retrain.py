@@ -33,7 +33,7 @@ async def execute(
     Args:
         given: The experiment's id or name; None: the newest experiment.
         jobs: Ids of the jobs to repeat, including the training of other jobs from which they started; empty: all jobs.
-        slots: The number of concurrent runs; None: as many as this computer's CPUs allow.
+        slots: The number of slots, each for one process of a run; None: as many as this computer's CPUs allow.
         server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
         data: Data folder of a cluster; None: the default folder.
         json: Print one JSON document instead of a table.
@@ -114,7 +114,7 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
         name: The id of the experiment.
         recorded: The runs of its stream.
         jobs: Ids of the jobs to repeat; empty: all jobs of the experiment.
-        every: Units between two automatic snapshots; 0: there are no automatic snapshots.
+        every: Positions between two automatic snapshots of a run; 0: there are no automatic snapshots.
 
     Raises:
         NotFound: A job does not exist.
@@ -144,15 +144,16 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
 
 
 def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked: int | None) -> int:
-    """Return the number of concurrent runs.
+    """Return the number of slots of the temporary cluster that repeats the training. Most runs use one slot.
 
     Args:
         program: The program of the experiment.
-        chains: The chains to repeat, at least one with training.
-        asked: The number that the user gave; None: as many as this computer's CPUs allow, at least enough for each run.
+        chains: The chains (sequences of recorded runs) to repeat, at least one with training.
+        asked: The number that the user gave; None: as many as this computer's CPUs allow, but at least as many as the
+            largest run needs.
 
     Raises:
-        InvalidInput: `asked` is less than the number of slots of a run, or the experiment needs GPUs.
+        InvalidInput: `asked` is less than the number of slots of the largest run, or the experiment needs GPUs.
     """
     from hopyard.cli.commands.experiments.run_session import default_slots
 
@@ -255,8 +256,8 @@ def _shown(name: str, chains: Sequence[TrainingChain], slots: int) -> Iterator[C
 
     Args:
         name: The id of the experiment.
-        chains: The chains to repeat.
-        slots: The number of concurrent runs.
+        chains: The chains (sequences of recorded runs) to repeat.
+        slots: The number of slots, each for one process of a run.
     """
     from rich.console import Console
     from rich.progress import Progress

@@ -156,7 +156,10 @@ def _plain(summary: Summary) -> dict[str, Any]:
 
 
 def _finite(position: int) -> int | None:
-    """Return the position of a rung, or None if it is `ENDLESS`: the last rung of a bracket without a maximum position."""
+    """Return the position of a rung, or None if it is `ENDLESS`.
+
+    `ENDLESS` marks the last rung of a bracket (an independent sequence of rungs) that has no maximum position.
+    """
     from hopyard.policy import ENDLESS
 
     return position if position < ENDLESS else None

@@ -28,9 +28,10 @@ _LOOKS = 200
 
 
 class Timeline:
-    """Collects the history of a stream by applying its events to a new core. Times are those of the events (Unix seconds).
+    """Collects the history of a stream by applying its events to a new core (the state machine of the engine).
 
-    Call `take` for each event in order, then use the attributes.
+    Times are those of the events, in seconds since the Unix epoch. Call `take` for each event in order, then use the
+    attributes.
 
     Attributes:
         told: The history by id of the experiment.
@@ -94,7 +95,8 @@ async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -
     Args:
         client: A client of the cluster.
         experiment: The experiment.
-        confidences: Replay the policy too, and add its estimates that jobs reach its goal.
+        confidences: Replay the policy too, and add its estimates of the probability that a job reaches the policy's
+            goal, such as the target.
 
     Raises:
         InvalidInput: `confidences` is True, and the policy cannot be created on this computer.
@@ -120,7 +122,7 @@ async def told(client: AsyncClient, experiment: Experiment, confidences: bool) -
 
 
 def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float, int, tuple[float, ...]]]:
-    """Return the policy's estimates after the last replayed event.
+    """Return the policy's estimates, after the last replayed event, that jobs reach its goal, such as the target.
 
     Args:
         driven: The replay.
@@ -128,8 +130,8 @@ def _look(driven: Replay, experiment: Experiment, at: float) -> list[tuple[float
         at: The time of the event, in seconds since the Unix epoch.
 
     Returns:
-        One tuple of the time, the share in slots, and the descending probabilities that jobs reach the policy's goal;
-        empty: the policy has no estimates or was not called yet, or the stream has no share of the cluster.
+        One tuple of the time, the share in slots, and the descending probabilities, one for each job; empty: the policy
+        has no estimates or was not called yet, or the stream has no share of the cluster.
 
     Raises:
         InvalidInput: The policy cannot be created on this computer.

@@ -78,12 +78,14 @@ async def show(
 ) -> bool:
     """Perform the command: print or draw the stage tree of an experiment.
 
+    A stage is a range of positions that the same trials train in the same way.
+
     Args:
         given: The experiment's id or name; None: the newest experiment.
         to: The file to draw, .svg or .png; None: print the tree.
         at: The event or time to show, as the user gave it; None: the present.
         job: The id of a job, to print only the path of its trial and its branches; None: all.
-        everything: Print one line for each stage.
+        everything: Print one line for each stage. False: in a large tree, one line may represent several stages.
         server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
         data: Data folder of a cluster; None: the default folder.
         json: Print one JSON document instead of text.
@@ -133,10 +135,10 @@ async def show(
 
 
 def _title(found: ExperimentMoment) -> str:
-    """Return the title of the tree: the moment, and in a group the slot time that is charged to the experiment.
+    """Return the title of the tree: the event that it shows, and in a group the slot time that is charged to the experiment.
 
     Args:
-        found: The experiment and the moment.
+        found: The experiment after this event.
     """
     from hopyard._common.formatting import short_time
 
@@ -147,12 +149,12 @@ def _title(found: ExperimentMoment) -> str:
 
 
 def tree_at(found: ExperimentMoment) -> Tree | None:
-    """Return an experiment's stage tree at a moment of its journal; None: its policy has no stage tree.
+    """Return an experiment's stage tree after an event of its journal; None: its policy has no stage tree.
 
-    The tree is empty if no event up to the moment has called the policy.
+    The tree is empty if no event up to this one has called the policy.
 
     Args:
-        found: The experiment and the moment.
+        found: The experiment after the event.
 
     Raises:
         InvalidInput: The policy cannot be created on this computer, or failed.
@@ -179,7 +181,7 @@ def document(found: ExperimentMoment, tree: Tree | None) -> dict[str, Any]:
     """Return the stage tree as a JSON document.
 
     Args:
-        found: The experiment and the moment.
+        found: The experiment after the event that the tree shows.
         tree: The tree; None: the policy has none.
     """
     from hopyard.cli.output import plain

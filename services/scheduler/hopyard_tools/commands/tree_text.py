@@ -64,7 +64,7 @@ class _Branch:
 
 @dataclass(frozen=True)
 class TreeLine:
-    """A line of the printed stage tree.
+    """A line of the printed stage tree. A stage is a range of positions that the same trials train in the same way.
 
     Attributes:
         lead: The characters at the beginning of the line that draw the tree.
@@ -80,10 +80,13 @@ class TreeLine:
 def lines(tree: Tree, most: int | None = None, trial: str | None = None) -> list[TreeLine]:
     """Return the lines of the printed stage tree.
 
+    A stage is a range of positions that the same trials train in the same way. A branch is a stage and all stages that
+    continue from it.
+
     Args:
         tree: The stage tree.
-        most: The approximate maximum number of lines: the branches with the most positions get lines of their own. None:
-            one line for every stage.
+        most: The approximate maximum number of lines: the branches with the most positions get lines of their own, and
+            one line represents several others. None: one line for every stage.
         trial: Show only the path of this trial and its branches; None: show all trials.
     """
     roots = _branches(tree)
@@ -196,7 +199,9 @@ def _draw(roots: list[_Branch], lead: str, wide: int | None, trial: str | None, 
 def shown(
     tree: Tree, title: str, most: int | None = None, trial: str | None = None, width: int = 10_000
 ) -> RenderableType:
-    """Return the tree with a title and its totals, to be printed on a terminal.
+    """Return the tree with a title and the sums of its positions by state, to be printed on a terminal.
+
+    A stage is a range of positions that the same trials train in the same way.
 
     Args:
         tree: The tree.

@@ -77,7 +77,7 @@ def chains_of(runs: Sequence[RecordedRun], every: int, jobs: Collection[str] | N
 
     Args:
         runs: All recorded runs, in the order of their starts.
-        every: Units between two automatic snapshots; 0: there are no automatic snapshots.
+        every: Positions between two automatic snapshots of a run; 0: there are no automatic snapshots.
         jobs: Ids of the jobs to repeat, including the training of other jobs from which they started; None: all jobs.
 
     Returns:
@@ -168,7 +168,7 @@ def _explicit(run: RecordedRun, end: int, every: int) -> set[int]:
     Args:
         run: The run.
         end: The position up to which it is repeated.
-        every: Units between two automatic snapshots; 0: there are no automatic snapshots.
+        every: Positions between two automatic snapshots of a run; 0: there are no automatic snapshots.
     """
     found, last = set(), run.start
     for position in sorted(run.snapshots):

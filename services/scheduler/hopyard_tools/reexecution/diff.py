@@ -83,7 +83,8 @@ class JobOutcome:
     """The results of a job in the cluster that repeats the training.
 
     Attributes:
-        reports: The last reported metrics by run mode, position and part.
+        reports: The last reported metrics by run mode, position and data partition (empty: a training report, or an
+            evaluation that is not divided by partitions).
         snapshots: The hash of the last snapshot by position.
         state: The final state of the job with its reason, as a sentence.
     """
@@ -97,7 +98,7 @@ def compared(chains: Sequence[TrainingChain], again: Recorded) -> list[JobCompar
     """Compare the repeated training with the recorded training.
 
     Args:
-        chains: The repeated chains.
+        chains: The repeated chains: sequences of recorded runs, each started from a snapshot of the preceding run.
         again: The journal of the cluster that repeated them with the policy `recorded_policy.RecordedPolicy`.
 
     Returns:
@@ -141,7 +142,9 @@ def first(found: Sequence[JobComparison]) -> OutcomeDifference | None:
 
 
 def _made(again: Recorded) -> dict[int, JobOutcome]:
-    """Return the results of the cluster that repeated the training, by number of the chain. Chains without a job are missing.
+    """Return the results of the cluster that repeated the training, by number of the chain.
+
+    A chain is a sequence of recorded runs that one job repeats. Chains without a job are missing.
 
     Args:
         again: The journal of this cluster.

@@ -60,9 +60,10 @@ class RecordedRun:
             True.
         hyperparameters: The configuration.
         inputs: The input (data partition) of each rank; an empty text: the rank has none.
-        parts: For an evaluation of one data partition: the number of partitions that are evaluated in total; 0: unknown,
-            or another run.
-        reports: Its reports by position and part.
+        parts: For an evaluation of one data partition: the number of partitions that are evaluated in total; 0:
+            unknown, or another run.
+        reports: Its reports by position and data partition (empty: a training report, or an evaluation that is not
+            divided by partitions).
         foreign: True if it started from a snapshot of an earlier experiment.
         snapshots: The hashes of its snapshots by position. The hash is empty for images of processes, which are never
             equal.
@@ -89,7 +90,9 @@ class RecordedRun:
 
 
 class Recorded:
-    """Reads a journal by applying its events to a new core, so that it accepts exactly what the live core accepted.
+    """Reads a journal by applying its events to a new core (the state machine of the engine).
+
+    So it accepts exactly the messages that the core of the live scheduler accepted.
 
     Call `take` for each event in order, then use the attributes.
 

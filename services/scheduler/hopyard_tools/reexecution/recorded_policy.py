@@ -70,7 +70,7 @@ class ChainProgress:
 
     @property
     def first(self) -> PlannedRun:
-        """The run of the chain that was recorded first: its first training run or its first evaluation. A chain has a run."""
+        """The run of the chain that was recorded first: its first training run or its first evaluation. A chain has one run or more."""
         return min([*self.stretches[:1], *self.evaluations[:1]], key=lambda step: step.order)
 
     def next(self, position: int) -> PlannedRun | None:
@@ -110,9 +110,10 @@ class RecordedPolicy(Policy):
         self._gang = max((len(step.inputs) for step in steps), default=1)
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Fork a job for each chain whose origin snapshot exists, then start the next runs in the recorded order on idle slots.
+        """Create a job for each chain (a sequence of recorded runs), and start the next runs in the recorded order on idle slots.
 
-        It ends the experiment when no run is active and none can be made.
+        The job of a chain that starts from a snapshot of another chain is forked as soon as this snapshot exists. The
+        experiment ends when no run is active and none can be made.
         """
         if not self._fork(cluster) and not self._goes_on(cluster):
             cluster.end_experiment("everything was trained again that can be")
@@ -141,7 +142,7 @@ class RecordedPolicy(Policy):
                 self._born(chain, cluster.create_job(chain.hyperparameters))
 
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
-        """Set the priority of a new job to the negated number of its chain."""
+        """Set the priority of a new job to the negated number of the chain (the sequence of recorded runs) that it repeats."""
         cluster.label_job(created.job, -self._by_job[created.job].number)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
@@ -158,7 +159,10 @@ class RecordedPolicy(Policy):
             chain.evaluating = None
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """After a refused creation or fork of a job, mark its chain as not started, so that it is tried again later."""
+        """After a refused creation or fork of a job, mark its chain as not started, so that it is tried again later.
+
+        The chain is the sequence of recorded runs that the job was to repeat.
+        """
         if isinstance(verdict.command, CreateJob | ForkJob):
             chain = self._by_job.pop(verdict.command.job)
             chain.job = ""
@@ -166,7 +170,7 @@ class RecordedPolicy(Policy):
                 self._unborn.append(chain)
 
     def gang(self, cluster: Cluster) -> int:
-        """Return the largest number of slots that one run of any chain needs; 1 if there are no runs."""
+        """Return the largest number of slots that one of the recorded runs needs; 1 if there are no runs."""
         return self._gang
 
     def _goes_on(self, cluster: Cluster) -> bool:
@@ -176,7 +180,10 @@ class RecordedPolicy(Policy):
         )
 
     def _fork(self, cluster: Cluster) -> bool:
-        """Fork a job for each chain whose origin (a snapshot of another chain) is saved. Return True if a job was forked."""
+        """Fork a job for each chain whose origin (a snapshot of another chain) is saved. Return True if a job was forked.
+
+        A chain is a sequence of recorded runs that one job repeats.
+        """
         before = len(self._unborn)
         for chain in list(self._unborn):
             assert chain.origin is not None

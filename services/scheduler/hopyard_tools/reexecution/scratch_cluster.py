@@ -47,7 +47,7 @@ async def train_again(
         data: The partitions of its data, from `partitions_here`; empty: none.
         folder: An existing folder for all files, which may be deleted afterwards.
         bundle: The file with the code bundle; None: the experiment has no code.
-        slots: The number of concurrent runs; at least the number of ranks of the largest gang.
+        slots: The number of slots, each for one process of a run; at least the number of ranks of the largest gang.
         cpus: CPU threads of each slot.
         told: Called with the number of reports so far and the reason for waiting (empty: it is not waiting).
 
@@ -88,14 +88,14 @@ async def train_again(
 
 
 def spec_again(program: ExperimentProgram, chains: Sequence[TrainingChain], plan: Path) -> dict[str, Any]:
-    """Return the specification of the repeating experiment, as JSON values.
+    """Return the specification of the experiment that repeats chains of recorded runs, as JSON values.
 
-    The training is that of the recorded experiment. All decisions come from the plan.
+    The training is that of the recorded experiment. All decisions come from the file `plan`.
 
     Args:
         program: The program of the recorded experiment.
-        chains: The chains to train, at least one with training.
-        plan: The file with the chains for `RecordedPolicy`.
+        chains: The chains to repeat, at least one with training.
+        plan: The file with the chains, which the policy `RecordedPolicy` reads.
     """
     given: dict[str, Any] = json.loads(canonical_json(program.spec))
     last = max(stretch.end for chain in chains for stretch in chain.stretches)

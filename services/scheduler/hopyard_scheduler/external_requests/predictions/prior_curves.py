@@ -1,10 +1,10 @@
 """Learning curves of earlier experiments on the same space, for predictors that read curves.
 
-Two experiments match if their parameters have the same names and kinds, their constants the same values, and their
-metrics, modes and units are equal. The ranges of parameters may differ. The curves are from the newest matching
-experiments that ended before the present one was created. They are constant while the scheduler runs. A restarted
-scheduler reads them again and may find fewer, because only the newest experiments are searched. Replays do not depend
-on them: the journal has the answers of predictors.
+Two experiments match if their hyperparameters have the same names and kinds of domains, hyperparameters with a constant
+domain have the same value, and their metrics, modes and units of positions are equal. The ranges of hyperparameters may
+differ. The curves are from the newest matching experiments that ended before the present one was created. They are
+constant while the scheduler runs. A restarted scheduler reads them again and may find fewer, because only the newest
+experiments are searched. Replays do not depend on them: the journal has the answers of predictors.
 
 If AppStat does not answer in time, predictions are made without these curves.
 """
@@ -80,7 +80,9 @@ class PriorCurves:
     async def curves(self, experiment: str, spec: ExperimentSpec, before: float) -> str:
         """Return the curves of earlier experiments that match an experiment, as a JSON list.
 
-        If the curves cannot be read, the list is empty, a warning is logged once, and later calls retry with backoff.
+        Experiments match if their metric, mode, unit of positions, and the names and kinds of their hyperparameters are
+        equal. If the curves cannot be read, the list is empty, a warning is logged once, and later calls retry with
+        backoff.
 
         Args:
             experiment: The id of the experiment.

@@ -34,7 +34,7 @@ Probe = Callable[[str, Mapping[str, Any], float], Awaitable[str]]
 async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
     """Return what a predictor reads in addition to the curve to predict: "curves" (of other jobs) or "nothing".
 
-    The predictor is created in a process that is killed with its group before this function returns.
+    The predictor is created in a process that is killed with its process group before this function returns.
 
     Args:
         name: The plugin name of the predictor, or `module:Class`.

@@ -62,17 +62,17 @@ class Result:
 
 
 class Generator(ABC):
-    """Base class of generators: plugins that propose configurations (the hyperparameter generator, HG, of the papers).
+    """Base class of generators: plugins that propose configurations (the hyperparameter generator, HG, of HyperDrive).
 
-    The service calls a generator from one thread at a time and records every call. A generator must be
+    The generator service calls a generator from one thread at a time and records every call. A generator must be
     **deterministic**: its answers depend only on the space, the seed, the parameters, and the previous calls in order.
     It must not use a clock, files, the network, or random numbers other than those derived from its seed
     (`hopyard.space.stream`), and it must not depend on Python's `hash` or on the order of sets. **Recovery** is
     therefore simple. No state is saved. After a restart, a new instance gets the recorded calls again, and each
     `create` must return the same proposal as before.
 
-    A generator that **learns** overrides `report_final`, or also `report`. The service makes only the calls that the
-    generator overrides. Results arrive in the order in which they occurred, at the latest before the next `create`.
+    A generator that **learns** overrides `report_final`, or also `report`. The generator service makes only the calls that
+    the generator overrides. Results arrive in the order in which they occurred, at the latest before the next `create`.
 
     Publish a generator as an entry point in the group `hopyard.generators`, or name it as `module:Class` in the
     experiment file (docs/generators.md). Test it with `hopyard.generator.conformance.GeneratorConformance`.
@@ -89,7 +89,7 @@ class Generator(ABC):
     Attributes:
         report_order_matters: Whether proposals depend on the order of reports. A subclass sets it to False if they do
             not.
-        metric: The metric that the experiment optimizes. The service sets it before the first call.
+        metric: The metric that the experiment optimizes. The generator service sets it before the first call.
         space: The space of the proposals.
         seed: The seed of the random numbers.
 
@@ -102,7 +102,7 @@ class Generator(ABC):
     """Set it to False if the proposals do not depend on the order of reports (random and grid search ignore reports)."""
 
     metric: ObjectiveMetric = ObjectiveMetric()
-    """The metric that the experiment optimises. The service sets it before the first call."""
+    """The metric that the experiment optimizes. The generator service sets it before the first call."""
 
     def __init__(self, space: Space, seed: int, **parameters: Any) -> None:
         if parameters:

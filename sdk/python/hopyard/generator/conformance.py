@@ -48,13 +48,13 @@ class Call(NamedTuple):
     """A call to a generator, for repetition.
 
     Attributes:
-        kind: The method: create, report, or report_final; foreign: a report_final for a job that the generator did not
-            propose.
+        kind: The method: "create", "report" or "report_final"; "foreign": a report_final for a job that the generator
+            did not propose.
         job: The id of the job.
-        ordinal: The argument of create; for foreign, it determines the configuration.
-        position: The position of the result.
-        value: The value of the metric.
-        outcome: The outcome of an ended job.
+        ordinal: For "create", the argument of that name; for "foreign", it determines the configuration; else unused.
+        position: The position of the report or of the result; 0 for "create", which has none.
+        value: The value of the metric at that position.
+        outcome: The state in which the job ended; only for "report_final".
     """
 
     kind: str

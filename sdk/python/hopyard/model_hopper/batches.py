@@ -24,8 +24,8 @@ def batches(data: Any, size: int, *, shuffle: bool = True) -> Iterator[Any]:
     """Yield the examples of a partition in batches, each example once, for use in a `train_fn`.
 
     On a gang, each rank receives its part of each batch: `size` is the number of examples on all ranks together, and all ranks have
-    the same number of batches, whatever the sizes of their partitions (`parts`). Gradients are weighted by the examples in them. A
-    `train_fn` on a gang must call its model only within these batches, call `backward()` in each, and use all of them.
+    the same number of batches, whatever the sizes of their partitions. The gradients of a rank are weighted by the number of examples
+    in its part. A `train_fn` on a gang must call its model only within these batches, call `backward()` in each, and use all of them.
 
     Args:
         data: The result of `input_fn`: an array, a tensor, a data frame, a list of examples, or a tuple, list or dict of these.
@@ -84,7 +84,7 @@ def sharing(gang: Gang) -> Iterator[None]:
 def ends(counts: Sequence[int], size: int) -> Iterator[int]:
     """Yield, for each batch of a gang, the number of examples in this batch and all earlier ones.
 
-    A remainder with fewer than two examples for each rank is added to the last batch.
+    A remainder of fewer than two examples per rank on average is added to the last batch.
 
     Args:
         counts: Number of examples of each rank.
@@ -100,7 +100,7 @@ def parts(counts: Sequence[int], upto: int) -> list[int]:
     """Return how many of the first `upto` examples of all partitions are from each partition, if the partitions are interleaved evenly.
 
     Example j (from 0) of a partition with n examples has the place (j + 1/2) / n; of two examples with the same place, the one of the
-    lower rank is first. So all partitions end in the same batch, and no number decreases when `upto` increases.
+    lower rank is first. So if `upto` rises batch by batch, all partitions end in the last batch, and no number decreases.
 
     Args:
         counts: Number of examples of each partition.

@@ -44,7 +44,7 @@ def some(data: Any, which: slice | np.ndarray) -> Any:
 
 
 def _of_parts(data: Any) -> bool:
-    """Return whether `data` is a list of arrays or sequences that each contain all examples, and not a list of examples."""
+    """Return whether `data` is a list of arrays or sequences, one for each field of the examples, and not a list of examples."""
     return isinstance(data, list) and all(
         hasattr(part, "__len__") and not isinstance(part, str | bytes) for part in data
     )

@@ -53,7 +53,7 @@ class Gang(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the gang, after the last reference to a model of `parallel` was dropped; safe to call twice."""
+        """Leave the gang. Safe to call twice. The caller must first drop its references to models that `parallel` returned."""
 
     @contextmanager
     def batch(self, share: float) -> Iterator[None]:

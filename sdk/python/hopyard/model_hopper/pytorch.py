@@ -45,7 +45,7 @@ class PyTorch(Handler):
         self._find_unused, self._timeout = find_unused_parameters, exchange_timeout
 
     def prepare(self) -> None:
-        """Set the number of threads, the treatment of denormals, and deterministic algorithms for this process."""
+        """Let PyTorch use OMP_NUM_THREADS threads (if set), flush denormals to zero, and use deterministic algorithms here."""
         prepare_process(torch.device("cuda" if torch.cuda.is_available() else "cpu"), deterministic=True)
 
     def seed(self, seed: int) -> None:

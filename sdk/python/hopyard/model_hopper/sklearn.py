@@ -42,8 +42,8 @@ class ScikitLearn(Handler):
         """Write the estimator `model` into `directory`.
 
         Raises:
-            TypeError: `model_fn` returned an optimizer, or the estimator contains objects of classes that are not allowed, which
-                `load` would refuse.
+            TypeError: `model_fn` returned an optimizer, or the estimator contains objects of classes that `load` would refuse: neither
+                of scikit-learn, NumPy or SciPy, nor in `trusted`.
         """
         if optimizer is not None:
             raise TypeError(
@@ -59,7 +59,7 @@ class ScikitLearn(Handler):
 
         Raises:
             SnapshotStateError: The file contains no estimator, or one of another class.
-            TypeError: The file contains objects of classes that are not allowed.
+            TypeError: The file contains objects of classes that are neither of scikit-learn, NumPy or SciPy, nor in `trusted`.
         """
         path = directory / _FILE
         try:
@@ -76,7 +76,7 @@ class ScikitLearn(Handler):
         """Return the classes in the skops file `path` that skops does not load by default; empty: none.
 
         Raises:
-            TypeError: One of them is not allowed.
+            TypeError: One of them is neither of scikit-learn nor in `trusted`, the argument of the constructor.
         """
         named: list[str] = self._io.get_untrusted_types(file=path)
         others = [one for one in named if not one.startswith("sklearn.") and one not in self._trusted]

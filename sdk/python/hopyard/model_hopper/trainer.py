@@ -83,7 +83,8 @@ class HoppingTrainer(Trainer):
     def __init_subclass__(cls) -> None:
         """Set `gathers_partitions` to False in a subclass that overrides `train` without setting it.
 
-        It is unknown whether the subclass's `train` supports a gang.
+        The attribute says whether `train`, on a gang whose ranks have one partition each, trains on all of them at once. For the
+        subclass's `train` this is unknown.
         """
         super().__init_subclass__()
         if "train" in vars(cls) and "gathers_partitions" not in vars(cls):
@@ -93,7 +94,7 @@ class HoppingTrainer(Trainer):
     def input_fn(self, path: Path) -> Any:
         """Read and preprocess the partition at `path`, and return the data.
 
-        The result must depend on the path alone; nothing changes it, because later models use it too.
+        The result must depend on the path alone. `train_fn` and `evaluate_fn` must not modify it, because later models use it too.
         """
 
     @abstractmethod

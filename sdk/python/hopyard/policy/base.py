@@ -77,10 +77,10 @@ class Policy(abc.ABC):
             measurements, and the results of its profiling runs (`RunMode.PROFILE`) are stored for later experiments.
             `demand` must then not count slots for more jobs than may train at a time (`ExperimentView.concurrency`);
             for other policies the engine applies this limit.
-        generator: The name of the generator of experiments whose file names none; empty: the general default.
+        generator: The name of the generator of experiments whose file names none; empty: `random`.
         needs_data: Whether the policy sends jobs to partitioned data. Experiments that name no data (`data: NAME`) or
             have no trainer are then rejected. If False, experiments that name data are rejected.
-        ship_every: Number of units between two snapshots that are sent to the store, for experiments that do not set
+        ship_every: Number of the experiment's units between two snapshots that are sent to the store, for experiments that do not set
             `snapshot.ship_every`; 0: only the last snapshot of a job.
         version: The version of the policy's decisions. Change it when the same up-calls lead to other decisions. The
             journal records the version with which an experiment began, and a replay reports a difference.
@@ -144,7 +144,10 @@ class Policy(abc.ABC):
         """Handle a created or forked job that has its configuration and is idle. `allocate_jobs` is called next if slots are idle."""
 
     def on_generator_exhausted(self, cluster: Cluster, exhausted: GeneratorExhausted) -> None:
-        """Handle a job that could not be created because the generator has no further configuration. `jobs_left` is now 0."""
+        """Handle a job that could not be created because the generator has no more configurations.
+
+        `cluster.experiment.jobs_left`, the number of jobs that may still be created, is now 0.
+        """
 
     def on_prediction(self, cluster: Cluster, prediction: PredictionReady) -> None:
         """Handle the answer to `Cluster.predict`: a prediction or an error."""
@@ -216,12 +219,12 @@ class Policy(abc.ABC):
         return 1
 
     def review(self, terms: ExperimentView) -> str:
-        """Check the terms of an experiment before it begins.
+        """Check before an experiment begins whether the policy can serve it.
 
         It is called when the experiment is created, on an instance that serves no experiment.
 
         Args:
-            terms: The terms of the experiment; `jobs_left` is the number of all its jobs.
+            terms: What the policy will know about the experiment; `jobs_left` is the maximum number of all its jobs.
 
         Returns:
             A note for the user, or an empty text.
@@ -237,8 +240,8 @@ class Policy(abc.ABC):
         The method must not give commands.
 
         Returns:
-            The rungs by bracket, in each bracket from the lowest position; empty if no job is on a rung yet, None if
-            the policy has no rungs.
+            The rungs ordered by bracket number (a bracket is a sequence of rungs through which a set of jobs passes), in
+            each bracket from the lowest position; empty if no job is on a rung yet, None if the policy has no rungs.
         """
         return None
 
@@ -254,9 +257,10 @@ class Policy(abc.ABC):
         return None
 
     def confidences(self, cluster: Cluster) -> Mapping[str, float]:
-        """Return for jobs, by id, the probability in [0, 1] that they reach the experiment's goal, for `hopyard plot --kind slots`.
+        """Return for jobs, by id, the probability in [0, 1] that they reach the target, for `hopyard plot --kind slots`.
 
-        The method must not give commands. The default is empty.
+        Without a target, it is the probability of the value that the policy aims for. A job that is missing in the result has no
+        known probability. The method must not give commands. The default is empty.
         """
         return {}
 

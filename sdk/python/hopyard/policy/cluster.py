@@ -57,10 +57,10 @@ class Cluster(abc.ABC):
     @property
     @abc.abstractmethod
     def experiment(self) -> ExperimentView:
-        """The terms of the experiment, such as its metric and its remaining number of jobs.
+        """What the policy knows about the experiment, such as its metric and the number of jobs that may still be created.
 
         For a group, this is the first experiment, in the order in which they joined, that has not ended (the first of all
-        if all have ended), but with the sum of the jobs left in all running experiments and the largest max position.
+        if all have ended), but with the sum of the `jobs_left` of all running experiments and their largest `max_position`.
         """
 
     @property
@@ -83,7 +83,7 @@ class Cluster(abc.ABC):
 
     @property
     def earlier(self) -> Mapping[str, JobView]:
-        """Trainings of earlier experiments with the same root in the search plan, by "EXPERIMENT/JOB".
+        """Trainings of earlier experiments with the same root in the search plan (`ExperimentView.plan`), by "EXPERIMENT/JOB".
 
         They are determined when the experiment is created. `curve` returns their reports, and `answer_job` accepts them
         as sources. `snapshots` returns the positions from which `start_job` can start (`from_snapshot`); the job then
@@ -234,9 +234,9 @@ class Cluster(abc.ABC):
         Args:
             hyperparameters: The job's configuration; None: the generator proposes one.
             experiment: In a group, the id of the job's experiment; empty: the running one with the fewest jobs
-                per unit of weight.
-            limit: The position (>= 1) at which the job is complete, if it differs from the experiment's. See
-                `CreateJob`.
+                relative to its weight (`ExperimentView.weight`), or with a `limit` the first one.
+            limit: The position (>= 1) at which the job is complete, if it differs from the experiment's; only with
+                `hyperparameters`. The job is then not one of the experiment's allowed number of jobs.
 
         Returns:
             The id of the new job. If the engine refuses the command (`on_refused`), the job does not exist.
@@ -264,8 +264,8 @@ class Cluster(abc.ABC):
         Args:
             job: The id of an idle job.
             slots: The id of an idle or reserved slot, or those of a gang; rank 0 of the gang gets the first, and so on.
-            until: The position to which the run trains. It then waits in memory for a decision. None: the max position of
-                the job's experiment.
+            until: The position to which the run trains. It then waits in memory for a decision. None: the position at
+                which jobs of its experiment are complete.
             allowed: Reports below this position need no decision, and training does not wait there; None: every report
                 needs one.
             snapshot_at: Positions at which the run saves and continues.
@@ -304,8 +304,9 @@ class Cluster(abc.ABC):
     def amend_run(self, job: str, *, until: int | None = None, snapshot_at: Iterable[int] = ()) -> str:
         """Change a job's current run: move its `until` position, or add positions at which it saves.
 
-        The answer comes with `on_answer` and is a mapping: `accepted` says whether the change was in time, and
-        `position` is the position of the run.
+        The answer comes with `on_answer` and is a mapping: `accepted` says whether the run applies the change; if not, such
+        as because the run has passed one of the positions, nothing changes. `position` is the position of the run or, if the change
+        is not accepted, the position that new ones must exceed.
 
         Args:
             job: The id of a job with a run.
@@ -386,8 +387,8 @@ class Cluster(abc.ABC):
 
         Args:
             job: The id of a job that has not ended. If it ends before the answer, the result is an error.
-            target: The value of the metric whose probability is computed; None: the experiment's target, or no
-                probability if it has none.
+            target: The prediction contains the probability that the metric is at least as good as this value; None: the
+                experiment's target, or no probability if it has none.
             horizon: The last position of the extrapolation (>= 1); None: where the job would be complete.
 
         Returns:
@@ -463,7 +464,7 @@ class Cluster(abc.ABC):
     def wake_at(self, at: float) -> str:
         """Request a call of `on_timer` at the time `at` (seconds since the epoch, by the engine's clock).
 
-        A time that is not finite is refused (`on_refused`).
+        A time in the past is reached at once. A time that is not finite is refused (`on_refused`).
 
         Returns:
             The ticket of the timer, which `on_timer` gets.

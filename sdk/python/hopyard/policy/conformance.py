@@ -56,7 +56,7 @@ class PolicyConformance:
     Define the subclass at the top level of its module, because one test imports it in another process.
 
     Attributes:
-        max_position: Number of units that a job trains in these tests.
+        max_position: The position at which a job is complete in these tests.
         leaves_jobs: Whether the policy may end with waiting jobs, as successive halving does with the worse ones. A job
             whose last run was lost, failed or preempted before its `until` position must still continue.
         symmetric: Whether maximizing a metric and minimizing its negative must lead to the same decisions.
@@ -124,7 +124,7 @@ class PolicyConformance:
         assert cluster.jobs, "no job was ever created"
 
     def test_no_slot_idles_forever_while_a_job_waits(self) -> None:
-        """Check that, with enough jobs, every slot that the policy demands runs a job, and that no slot is reserved at the end."""
+        """Check that, with enough jobs, as many slots as the policy demands run a job at some time, and none is reserved at the end."""
         cluster = self.cluster(slots=4, jobs=16)
         history = self.finish(cluster)
         demands = [entry.demand for entry in history]
@@ -153,7 +153,11 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("snapshot_every", [0, 1])
     def test_survives_lost_runs(self, snapshot_every: int) -> None:
-        """Check that every job ends if runs and slots are lost. The jobs continue from a snapshot or from the beginning."""
+        """Check that every job ends if runs and slots are lost. The jobs continue from a snapshot or from the beginning.
+
+        Args:
+            snapshot_every: Number of positions between saves during a run; 0: no such saves.
+        """
         cluster = self.cluster(slots=3, snapshot_every=snapshot_every, max_losses=20)
         for time, job in ((0.5, "1"), (1.6, "2"), (1.6, "3"), (2.2, "1"), (4.9, "4"), (5.1, "1"), (6.3, "2")):
             cluster.at(time, cluster.lose_run, job)
@@ -197,7 +201,11 @@ class PolicyConformance:
 
     @pytest.mark.parametrize("configurations", [0, 1, 4])
     def test_stops_when_the_generator_is_exhausted(self, configurations: int) -> None:
-        """Check that the experiment ends if the generator has no configuration before all allowed jobs are created."""
+        """Check that the experiment ends if the generator runs out of configurations before all allowed jobs are created.
+
+        Args:
+            configurations: Number of configurations that the generator has.
+        """
         cluster = self.cluster(
             slots=3,
             jobs=12,
@@ -233,7 +241,7 @@ class PolicyConformance:
         self.finish(cluster)
 
     def test_survives_refused_commands(self) -> None:
-        """Check that every job ends if the core sometimes refuses to start or create a job, as if its state had changed."""
+        """Check that every job ends if the engine sometimes refuses to start or create a job, as if its state had changed."""
         seen = {StartJob: 0, CreateJob: 0}
 
         def refuse(command: Command) -> str:
@@ -280,7 +288,7 @@ class PolicyConformance:
         assert last.demand in (0, None), f"demand was {last.demand} at the end, when no job is left"
 
     def test_metric_modes(self) -> None:
-        """Check that maximizing a metric and minimizing its negative give the same decisions (see `symmetric`)."""
+        """Check that experiments end in both modes and, if `symmetric`, that minimizing the negative metric decides the same."""
         answers = {}
         modes: tuple[Literal["max", "min"], ...] = ("max", "min")
         for mode in modes:
@@ -428,7 +436,9 @@ def _negative(curve: Callable[[Hyperparameters, int], VirtualStep]) -> Callable[
 
 
 def write_answers(module: str, suite: str) -> None:
-    """Write all answers of a suite's policy to stdout, one in each line. `PolicyConformance` compares them between processes.
+    """Write a suite's answers to the up-calls of three random schedules to stdout, one in each line.
+
+    `PolicyConformance` compares the answers between processes.
 
     Args:
         module: The name of the suite's module.

@@ -60,5 +60,5 @@ class StageView:
 
     @property
     def length(self) -> int:
-        """The number of units in the range."""
+        """The number of positions in the range."""
         return self.end - self.start

@@ -18,7 +18,7 @@ class JobView:
         id: The job's id in its experiment.
         state: The state of the job.
         hyperparameters: The job's configuration; empty while CREATING.
-        position: The position, in units, from which the job would continue, or which its current run has reached.
+        position: The position from which the job would continue, or which its current run has reached.
         high_water: The highest position that the job ever reported.
         attempt: Number of runs so far.
         slots: Ids of the slots of its current run; empty without a run.
@@ -71,7 +71,7 @@ class SlotView:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentView:
-    """The terms of an experiment, as a policy sees them at the moment of the up-call.
+    """What a policy knows about an experiment at the moment of the up-call.
 
     Attributes:
         metric: Name of the metric to optimize.
@@ -83,7 +83,8 @@ class ExperimentView:
         seed: The seed of the experiment's random numbers.
         end_at: The time at which the experiment ends, in seconds since the epoch; None: no limit.
         id: The experiment's id.
-        weight: In a group, its weight relative to the other experiments.
+        weight: Its part of the cluster relative to other experiments: weight 2 gets twice the slots of weight 1 if both can use
+            them.
         running: Whether its jobs may be created and started now, because it is neither paused nor ended.
         space: The space of its configurations, with constraints, for policies that change hyperparameters; None: not
             known, as in a simulation of recorded curves.
@@ -132,7 +133,7 @@ class CurvePoint:
     If an evaluation is divided among several runs, their metrics are averaged with the numbers of examples as weights.
 
     Attributes:
-        position: The position, in units.
+        position: The position of the report.
         metrics: The values of the metrics by name.
         seconds: Seconds of training since the previous report.
     """

@@ -47,14 +47,14 @@ class Question:
         curve: The curve so far.
         horizon: The last position to predict, where the job would be complete.
         mode: Whether larger (max) or smaller (min) values are better.
-        target: The value of the metric whose probability is needed; None: no probabilities.
+        target: The prediction must contain the probabilities that the metric is at least as good as this value; None: no probabilities.
         low: The smallest possible value of the metric (r_min in HyperDrive's equation 4); None: not known.
         high: The largest possible value (r_max); None: not known.
         others: Curves of other jobs of this experiment, running or ended, in the order of their creation. Only
             predictors whose `reads` is "curves" get them.
         seed: Seed of the random numbers; 0 <= seed < 2^63.
-        earlier: Curves of earlier experiments with the same space and metric, for the same predictors. Their training
-            may have been different, so their values may not be comparable.
+        earlier: Curves of earlier experiments with the same space and metric; like `others`, only if `reads` is
+            "curves". Their training may have been different, so their values may not be comparable.
     """
 
     curve: Curve
@@ -104,8 +104,8 @@ class Predictor(ABC):
     A subclass declares its parameters as keywords of `__init__` and passes all others to `super().__init__`.
 
     Args:
-        **parameters: The fields of `predictor:` in the experiment file other than its name and its limits; JSON values. The base
-            class accepts none.
+        **parameters: The fields of `predictor:` in the experiment file except `name`, `time_limit`, `memory` and `earlier`; JSON
+            values. The base class accepts none.
 
     Attributes:
         reads: Whether questions contain the curves of other jobs (`Question.others`, `Question.earlier`): "curves", or

@@ -360,7 +360,7 @@ class PredictorConformance:
 
 
 def _most(share: float, count: int) -> float:
-    """Return an upper limit of how often an event with probability `share` occurs in `count` trials, with a margin for chance."""
+    """Return an upper limit of the number of times that an event with probability `share` occurs in `count` trials, with a margin."""
     return share * count + _SURE * math.sqrt(share * (1 - share) * count)
 
 
@@ -383,7 +383,7 @@ def _short(question: Question) -> str:
 
 
 def write_answers(module: str, suite: str) -> None:
-    """Write the answers of a suite's predictor to stdout, one in each line. The suite compares them between processes.
+    """Write a suite's answers to its `questions` to stdout, one in each line. The suite compares them between processes.
 
     Args:
         module: The name of the suite's module.

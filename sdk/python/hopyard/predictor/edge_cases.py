@@ -65,7 +65,7 @@ CURVES: Final[Mapping[str, Question]] = {
 
 
 def variants(question: Question) -> Iterator[Question]:
-    """Yield the question with both modes, with and without bounds, and with targets that are reached, near, or out of reach."""
+    """Yield the question and five changed copies, with other modes, bounds, and targets that are reached, near, or out of reach."""
     finite = [value for value in question.curve.values if math.isfinite(value)]
     least, most = min(finite), max(finite)
     size = (most - least) or abs(most) or 1.0

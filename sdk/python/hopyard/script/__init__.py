@@ -52,7 +52,8 @@ def report(
 
     Args:
         metrics: Metrics by name, for names that are not Python identifiers.
-        position: How far the job has trained, in units; None: one more than at the last report. It must increase with each report.
+        position: How far the job has trained, in the experiment's unit; None: one more than at the last report. It must
+            increase with each report.
         checkpoint: A file or folder with the training state at this position. It is packed before this function returns, and only
             if a snapshot is needed. Without a checkpoint, a suspended job continues from its processes where a node can dump them
             (docs/process-snapshots.md), else it starts from scratch.
@@ -103,7 +104,7 @@ def checkpoint() -> Path | None:
 
 
 def hyperparameters() -> dict[str, Any]:
-    """Return the job's hyperparameters by name.
+    """Return the job's hyperparameters by name. A sequence has its written form (`hopyard.sequences.values_at` evaluates it).
 
     They are the JSON object in the environment variable HOPYARD_HYPERPARAMETERS, which the cluster sets. A person who starts the
     script without a cluster can set it too; if it is not set, the result is empty.

@@ -1,7 +1,7 @@
 """The session of a script whose processes may be dumped and restored: it exchanges messages with its runner through files.
 
-The files are open only briefly, and there is no connection that a dump would break. On the node where it continues, the script needs
-only its folder, which has the same path everywhere.
+The files are open only briefly, and there is no connection that a dump would break. A restored script needs only the folder of its
+mailbox, which has the same path on every node.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The base class of sequences, and the comparison of two sequences.
 
-A span is a function of the position with the position from which it is in force. A sequence is a series of spans.
+A span is a pair: a position, and the function that gives the values from that position to the next span. A sequence is a list of spans.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Cursor:
             self._known.popleft()
 
     def _reads(self, index: int) -> bool:
-        """Read the sequence up to span number `index`, counted from the current span (0). Return whether it has such a span."""
+        """Read the sequence up to function number `index`, counted from the current one (0). Return whether it has so many."""
         while len(self._known) <= index:
             following = next(self._rest, None)
             if following is None:

@@ -21,7 +21,7 @@ from hopyard.sequences.rational import JsonValue, SequenceError, fraction, show
 class Warmup(SequenceKind):
     """A linear increase from `start` to `target`, then another sequence.
 
-    The target is reached at the last unit of the warm-up. The clock of the other sequence starts at the end of the
+    The target is reached at the last unit of the warm-up. The other sequence counts its positions from the end of the
     warm-up, except that milestones count from the start of the training.
 
     Attributes:
@@ -63,7 +63,8 @@ class Chain(SequenceKind):
 
     Attributes:
         sequences: The sequences, one more than there are milestones.
-        milestones: The positions at which the next sequence begins and its clock starts with 0; ascending, 1 or more.
+        milestones: The positions at which the next sequence begins, counted from the start of the chain; ascending, 1 or more. Each
+            sequence counts its own positions from its beginning.
     """
 
     sequences: tuple[Sequence, ...]
@@ -87,7 +88,7 @@ class Chain(SequenceKind):
 
 @dataclass(frozen=True, eq=False)
 class Paced(Sequence):
-    """A complete sequence with another clock, which is written with the key `per`.
+    """A sequence whose clock, the count from which it computes its values, does not advance with every unit (key `per`).
 
     Attributes:
         of: The sequence, which must not be a `Paced`.
@@ -108,7 +109,7 @@ class Paced(Sequence):
 
     @property
     def per_step(self) -> bool:
-        """True if the clock counts optimizer steps."""
+        """True if the sequence counts optimizer steps (`per` is "step")."""
         return self.per == "step"
 
     def to_data(self) -> dict[str, JsonValue]:
@@ -120,7 +121,10 @@ class Paced(Sequence):
         return {**self.of.written(), "per": self.per}
 
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
-        """Yield pairs of a start position and a function: those of the inner sequence on the slower clock, from `origin` on."""
+        """Yield pairs of a start position and a function: those of the inner sequence, from `origin` on.
+
+        If `per` is a number, each is stretched: it uses position // `per`.
+        """
         every = self.per if isinstance(self.per, int) else 1
         for start, function in self.of.spans(0):
             slow = function if every == 1 or function.constant else SlowedFunction(function, every)

@@ -17,7 +17,7 @@ class Schedule:
     groups.
 
     Args:
-        configuration: JSON values and written sequences by name, with nested groups.
+        configuration: JSON values and sequences in written form by name, with nested groups.
 
     Attributes:
         sequences: The sequences by name. Names in groups are joined by dots. Empty: no value changes during the
@@ -75,7 +75,7 @@ def values_at(configuration: Mapping[str, Any], position: int, step: int = 0) ->
     """Return the configuration with the values that are in force while the unit `position` is trained.
 
     Args:
-        configuration: JSON values and written sequences by name, with nested groups.
+        configuration: JSON values and sequences in written form by name, with nested groups.
         position: The position in the experiment's unit, 0 or more.
         step: The number of optimizer steps since the start of the training; used by sequences that count steps.
 

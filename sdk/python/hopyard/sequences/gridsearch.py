@@ -59,7 +59,7 @@ class GridSearchSpace:
         return {"name": "grid"} if everything else {"name": "grid", "points": cast(JsonValue, list(self._points))}
 
     def __iter__(self) -> Iterator[dict[str, JsonValue]]:
-        """Yield the configurations that are kept, each as JSON values and written sequences by name."""
+        """Yield the configurations that are kept, each as JSON values and sequences in written form by name."""
         return (dict(zip(self._values, self._all[index], strict=True)) for index in self._points)
 
     def __len__(self) -> int:

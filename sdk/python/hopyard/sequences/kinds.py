@@ -1,6 +1,6 @@
 """The kinds of sequences. Their parameters have the names and meanings of those in torch.optim.lr_scheduler.
 
-In this module, k is the number of units since the start of the sequence's clock. The clock starts with the training, or
+In this module, k is the number of units since the sequence began to count. Its count begins with the training, or
 at the end of a preceding warm-up. A field named `initial` or `start` may be omitted after a warm-up, whose target is
 then used.
 """

@@ -35,7 +35,8 @@ _DEEPEST: Final = 5
 def is_written(value: object) -> bool:
     """Return True if `value` looks like a written sequence: a mapping with the key `sequence` and no other key except `per`.
 
-    `per` changes the clock of the sequence (`read`). The values of the keys are not checked, so the sequence may be invalid.
+    `per` makes the sequence advance with other steps than units (`read`). The values of the keys are not checked, so the sequence may
+    be invalid.
     """
     return isinstance(value, Mapping) and "sequence" in value and not set(value) - {"sequence", "per"}
 
@@ -43,8 +44,8 @@ def is_written(value: object) -> bool:
 def read(written: Mapping[str, Any]) -> Sequence:
     """Parse the written form of a sequence: `{sequence: {kind: {field: value}}}`.
 
-    An optional key `per` beside `sequence` sets the clock of the sequence: the number of units (1 or more) of one tick, or
-    `step` for one tick in each optimizer step. By default, a tick is one unit.
+    An optional key `per` beside `sequence` sets when the sequence advances by one position: after this number of units (1 or more),
+    or with `step` after each optimizer step. By default it advances with each unit.
 
     Raises:
         SequenceError: The written form is invalid. The error names the field.

@@ -50,9 +50,12 @@ def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[
     """Return the nodes through which a configuration passes in the search plan, up to a position.
 
     Args:
-        configuration: All hyperparameters: JSON values and written sequences by name, with nested groups.
+        configuration: All hyperparameters: JSON values and sequences in written form by name, with nested groups.
         until: The position, 1 to `LONGEST`; for any other value the result is empty.
         root: All other inputs of the training (code, data, seed), as a text.
+
+    Raises:
+        SequenceError: A sequence is invalid.
     """
     if not 1 <= until <= LONGEST:
         return ()

@@ -16,7 +16,7 @@ class Request(NamedTuple):
     """A request to train a configuration up to a position.
 
     Attributes:
-        configuration: JSON values and written sequences by name, with nested groups.
+        configuration: JSON values and sequences in written form by name, with nested groups.
         length: The position at which the training ends, 1 or more.
         root: All other inputs of the training (program, data, seed). Only requests with equal roots share training.
     """

@@ -45,7 +45,7 @@ class Choice(_Discrete):
     kind: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
-        """Check and copy the values, and fill in the defaults of written sequences.
+        """Check and copy the values, and complete sequences (mappings with the key `sequence`) with the defaults of their fields.
 
         Raises:
             ParameterError: There is no value, a value occurs twice, or a value is not a JSON value or an invalid
@@ -121,7 +121,7 @@ class Constant(_Discrete):
     kind: ClassVar[str] = "constant"
 
     def __post_init__(self) -> None:
-        """Check and copy the value; if it is a written sequence, fill in its defaults.
+        """Check and copy the value; complete a sequence (a mapping with the key `sequence`) with the defaults of its fields.
 
         Raises:
             ParameterError: The value is not a JSON value, or is an invalid sequence.

@@ -14,7 +14,7 @@ Held: TypeAlias = frozenset[Condition]
 class Numbering:
     """Numbers the configurations of a space from 0. The value of the last name changes fastest.
 
-    A configuration is described by an index for each present name: the number of its value.
+    A configuration is described by an index for each parameter that is part of it: the number of its value.
 
     Args:
         conditions: The dotted names of the parameters in order, each with the conditions under which it is part of a
@@ -48,7 +48,7 @@ class Numbering:
         return self._count(0, frozenset())
 
     def places(self, index: int) -> dict[str, int] | None:
-        """Return configuration number `index` as a mapping from each present name to the index of its value.
+        """Return configuration number `index` as a mapping from the name of each of its parameters to the index of its value.
 
         The result is None unless 0 <= index < size.
         """

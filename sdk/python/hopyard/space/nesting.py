@@ -1,6 +1,7 @@
 """The tree of named parameters and groups of a space, and the order of parameters that their conditions require.
 
-The written form of a space or an entry is the data in an experiment file.
+An entry is what a space has under a name: a parameter, a group, or one of them with conditions. The written form of a space or an
+entry is its data in an experiment file.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def read_entries(data: Mapping[object, object], path: tuple[str, ...] = ()) -> t
     """Read a written space or group.
 
     Args:
-        data: The names with their written entries.
+        data: The names, each with an entry (a parameter, a group or one of them with conditions) as in an experiment file.
         path: The location of `data` in the written space; () for the space itself.
 
     Returns:
@@ -147,8 +148,8 @@ def create_nodes(
     """Create the nodes of a space or group, with everything inside them.
 
     Args:
-        entries: The entries by name.
-        problems: Receives the problems with names, types and values. Entries with a problem may be missing in the
+        entries: By name, a parameter, a group (a mapping of names to entries), or a `When` that adds conditions to either.
+        problems: Receives a problem for each invalid name, wrong type or invalid value. Entries with a problem may be missing in the
             result.
         parent: The node of the group that contains the entries; None for the space itself.
     """

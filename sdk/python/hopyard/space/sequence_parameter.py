@@ -34,7 +34,7 @@ class SequenceParameterError(ParameterError):
 
     Args:
         error: The error from `hopyard.sequences`, whose reason becomes the message.
-        *outer: The index of the template, if the parameter has several; else nothing.
+        *outer: The index of the template (the written sequence) in the parameter, if the parameter has several; else nothing.
 
     Attributes:
         path: Location of the wrong field within the parameter's written form.
@@ -51,8 +51,8 @@ class Sequences(Parameter):
 
     Attributes:
         templates: Written sequences, all equally likely. A field can be a parameter, such as `{loguniform: [0.01, 1]}`.
-        per: Number of training units for each tick of the sequence's clock, or `step` for one tick in each optimizer
-            step; None: one tick in each unit.
+        per: Number of units after which the sequence advances by one position, or `step`: it advances with each optimizer
+            step; None: with each unit.
     """
 
     templates: tuple[JsonValue, ...]
@@ -62,7 +62,7 @@ class Sequences(Parameter):
     options: ClassVar[tuple[str, ...]] = ("per",)
 
     def __post_init__(self) -> None:
-        """Check that each template gives a valid sequence for at least one of about 100 random draws of its parameters.
+        """Check that each template (a sequence with parameters) gives a valid sequence for at least one of about 100 random draws.
 
         Raises:
             SequenceParameterError: No draw of a template is a valid sequence.
@@ -90,11 +90,11 @@ class Sequences(Parameter):
     def from_data(cls, value: object, options: Mapping[str, object]) -> Self:
         """Create the parameter from `{sequence: {kind: {...}}}` or `{sequence: [{kind: {...}}, ...]}`.
 
-        The optional key `per` sets how many training units one tick of the sequence's clock takes, or is `step` for one
-        tick in each optimizer step.
+        The optional key `per` sets after how many units the sequence advances by one position, or is `step`: it advances with
+        each optimizer step.
 
         Args:
-            value: One template or a list of templates.
+            value: One template (a written sequence, in which a field may be a parameter) or a list of them.
             options: The other keys: `per`, optional.
 
         Raises:
@@ -120,7 +120,7 @@ class Sequences(Parameter):
         return hash(canonical_json(self.to_data()))
 
     def sample(self, rng: random.Random) -> JsonValue:
-        """Draw a template, then draw the values of its parameters repeatedly until they form a valid sequence.
+        """Draw a template (a sequence with parameters), then draw values of its parameters repeatedly until the result is valid.
 
         Raises:
             ParameterError: None of 1000 draws is valid.
@@ -135,7 +135,7 @@ class Sequences(Parameter):
         raise ParameterError(f"0 of {_DRAWS} sequences that were drawn could be: {reason}; narrow the parameters in it")
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is a written sequence that a template gives for some values of its parameters."""
+        """Return whether `value` is a written sequence that a template (a sequence with parameters) gives for some parameter values."""
         if json_problem(value) is not None or not is_written(value):
             return False
         key = canonical_json(value)
@@ -167,7 +167,7 @@ class Sequences(Parameter):
 
     @functools.cached_property
     def _parts(self) -> tuple[tuple[JsonValue, _Holes], ...]:
-        """For each template, the template and its parameters by their path in it."""
+        """For each template (a written sequence with parameters), the template and its parameters by their path in it."""
         return tuple((template, dict(_holes(template))) for template in self.templates)
 
     @functools.cached_property
@@ -232,7 +232,9 @@ class Sequences(Parameter):
         return {key: number for number, key in enumerate(self._all)}
 
     def _combined(self, wheels: Sequence[Sequence[Sequence[JsonValue]]]) -> dict[str, JsonValue]:
-        """Combine each template with all valid combinations of its parameters' values. The last parameter changes fastest.
+        """Return the sequences that the templates (sequences with parameters) give for `wheels`. The last parameter changes fastest.
+
+        Combinations that are not valid sequences are omitted.
 
         Args:
             wheels: For each template, the values to combine for each of its parameters.
@@ -251,7 +253,7 @@ class Sequences(Parameter):
         return found
 
     def ends(self) -> Iterator[JsonValue]:
-        """Yield each template with its parameters at the ends of their ranges, for checks of extreme sequences.
+        """Yield sequences with the parameters of each template at the ends of their ranges, to check their largest and smallest values.
 
         Combinations that are not valid sequences are omitted. At most 32 combinations per template are tried.
         """
@@ -268,9 +270,9 @@ class Sequences(Parameter):
         return self._counts is not None
 
     def at(self, index: int) -> JsonValue:
-        """Return sequence number `index`, 0 <= index < size: all sequences of the first template, then of the next.
+        """Return sequence number `index`, 0 <= index < size: first those of the first template, then of the next.
 
-        Within a template, the value of the last parameter changes fastest.
+        A template is a sequence in which fields may be parameters. Within a template, the value of the last parameter changes fastest.
 
         Raises:
             ParameterError: The sequences cannot be counted.
@@ -305,7 +307,7 @@ class Sequences(Parameter):
         return self._counts
 
     def grid(self) -> Sequence[JsonValue]:
-        """Return all valid combinations of each template with the grid values of its parameters, without duplicates.
+        """Return all valid sequences of the templates (sequences with parameters) for the parameters' grid values, without duplicates.
 
         Raises:
             ParameterError: A parameter in a template has no grid.
@@ -343,7 +345,7 @@ def _drawn(holes: _Holes, rng: random.Random) -> dict[_Path, JsonValue]:
 
 
 def _put(template: JsonValue, path: _Path, values: Mapping[_Path, JsonValue]) -> JsonValue:
-    """Return a copy of a template with its parameters replaced by values.
+    """Return a copy of a template (a written sequence with parameters) in which values replace the parameters.
 
     Args:
         template: The template or a part of it.

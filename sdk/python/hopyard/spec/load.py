@@ -162,7 +162,7 @@ def _checked(spec: ExperimentSpec | None, mistakes: list[Problem], source: str) 
 
 
 def _given(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
-    """Validate data that a user has written, with additional rules that do not apply to specifications from the journal.
+    """Validate data that a user has written, and check that no sequence exceeds the range of a double (not done for journal data).
 
     Returns:
         The specification, or None if there are mistakes, and the mistakes.

@@ -242,7 +242,7 @@ class AsyncStudy:
 
         Args:
             configuration: A value for each hyperparameter of the space.
-            position: The position to train to, in the experiment's unit, in 1..max_iterations.
+            position: The position to train to, in the experiment's unit, from 1 to the field `stop.max_iterations` of the experiment.
             timeout: Maximum time to wait in seconds; None: no limit.
             request_id: Key of the request: calls with the same key return the same job, also after a restart of this process
                 or of the cluster. Empty: a key derived from configuration and position. Use another key to train a failed

@@ -14,7 +14,7 @@ _MOST: Final = 10_000
 class Completions:
     """Futures of evaluations that wait for the end of a job, by job id.
 
-    The watch of the experiment passes each change of a job to `heard`, which completes the futures of that job.
+    The task that watches the experiment passes each change of a job to `heard`, which completes the job's futures when it has ended.
     """
 
     def __init__(self) -> None:

@@ -90,7 +90,9 @@ class Curves:
             return known
 
     async def _job(self, experiment: str, name: str) -> Job:
-        """Return the job `name` of the experiment, or of another experiment in its group. Job ids are unique within a group.
+        """Return the job with the id `name` of the experiment with the id `experiment`, or of another one in its group.
+
+        Job ids are unique within a group.
 
         Raises:
             NotFound: No experiment of the group has such a job.

@@ -17,13 +17,15 @@ from hopyard.spec import read_fields
 def terms_of(
     given: SpecLike | None, folder: str | Path | None, idle: float, more: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | Path | None]:
-    """Return the specification of a study as a mapping, and the folder of its training code (None: not known from a file).
+    """Return the specification of a study as a mapping, and the folder of its training code.
+
+    The folder is None if neither `folder` nor a file names it; then the client chooses it.
 
     The policy is `stage_tree` unless given, and the experiment creates no jobs by itself.
 
     Args:
         given: A path, text or mapping as for `Client.create`; None: `more` is the complete specification.
-        folder: The folder of the code; None: the folder of the experiment file.
+        folder: The folder of the code; None: the folder of the experiment file, if `given` is a path.
         idle: Seconds after which the experiment ends if no client has the study open.
         more: Fields of an experiment file that override those of `given`.
 

@@ -8,9 +8,9 @@ import torch
 
 
 def prepare_process(device: torch.device, *, deterministic: bool) -> None:
-    """Set PyTorch's number of threads, treatment of denormals and choice of algorithms for this process.
+    """Set PyTorch's number of threads to OMP_NUM_THREADS (if set), flush denormals to zero, and choose algorithms for this process.
 
-    They are always set, because an earlier run in this process may have left other settings.
+    The settings are always made, because an earlier run in this process may have left others.
 
     Args:
         device: Device of the training.

@@ -252,7 +252,7 @@ class TorchTrainer(Trainer):
         self._applied = hyperparameters
 
     def train(self) -> dict[str, float]:
-        """Train `self.units` epochs or steps, and return their mean loss per example as `train_loss`."""
+        """Train `self.units` epochs, or steps if the class sets `unit = "step"`; return `train_loss`, the mean loss per example."""
         self.model.train()
         if self._gang is None:
             total, examples = self._train_units()

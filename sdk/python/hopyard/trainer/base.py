@@ -152,7 +152,7 @@ class Trainer(ABC):
     """Number of optimizer steps so far. A trainer that follows sequences with `per: step` counts and saves it."""
 
     examples: int | None = None
-    """Number of examples behind the metrics of `evaluate()`, which sets it. It weights the metrics of partial evaluations."""
+    """Number of examples behind the metrics of `evaluate()`, which sets it. It weights the metrics of runs that evaluate parts."""
 
     # These defaults are on the class, so a subclass can define __init__ without calling this one.
     _context: TrainerContext | None = None
@@ -183,7 +183,10 @@ class Trainer(ABC):
 
     @property
     def position(self) -> int:
-        """The number of units that the job has trained. During `train()`, the number before the current iteration."""
+        """The number of units of the experiment (such as epochs) that the job has trained.
+
+        During `train()`, it is the number before the current iteration.
+        """
         return self._position
 
     @property
@@ -260,7 +263,8 @@ class Trainer(ABC):
     def evaluate(self) -> Mapping[str, float]:
         """Measure the model without changing it, and return the metrics by name.
 
-        It may set `self.examples`, the number of examples behind the metrics, which weights the results of partial evaluations.
+        It may set `self.examples`, the number of examples behind the metrics, by which the results of runs that
+        each evaluate a part of the data are weighted.
 
         Raises:
             NotImplementedError: The class does not override this method; it then has no evaluation.

@@ -29,7 +29,7 @@ class IterationReport:
     """The result of one iteration, one evaluation or one profile measurement.
 
     Attributes:
-        position: The job's position afterwards, in units.
+        position: The job's position afterwards, in the experiment's unit.
         metrics: Metrics by name. NaN and infinite values are allowed.
         seconds: Duration in seconds on the driver's clock, evaluation included.
         examples: Number of examples behind the metrics of `evaluate()`; None: the trainer does not set it.
@@ -90,7 +90,7 @@ class TrainerDriver:
 
     @property
     def position(self) -> int:
-        """The number of units that the job has trained."""
+        """The number of units of the experiment (such as epochs) that the job has trained."""
         return self._position
 
     @property

@@ -31,7 +31,7 @@ class SnapshotHeader:
     """The header of a snapshot, the content of its file `hopyard.json`.
 
     Attributes:
-        position: Number of units trained, 0 or more.
+        position: The position of the job in the experiment's unit, 0 or more.
         hyperparameters: The values in use when the snapshot was saved (JSON values).
         finished: Whether the trainer had declared that nothing is left to train.
     """

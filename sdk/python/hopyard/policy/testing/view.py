@@ -48,7 +48,7 @@ class UpCallMoment:
         number: The number of the up-call, from 1.
         now: The virtual time in seconds.
         seed: The seed of the up-call's random numbers.
-        experiment: The terms of the experiment.
+        experiment: What the policy knows about the experiment.
         share: Number of slots that the experiment may hold.
         jobs: All jobs by id, in order of creation.
         slots: The slots that the experiment holds, by id.
@@ -117,7 +117,7 @@ class UpCallView(Cluster):
 
     @property
     def experiment(self) -> ExperimentView:
-        """The terms of the experiment at the moment of the up-call."""
+        """What the policy knows about the experiment at the moment of the up-call."""
         return self._moment.experiment
 
     @property
@@ -155,7 +155,7 @@ class UpCallView(Cluster):
         return [self._moment.jobs[job] for job in self._moment.queue if self._states[job].idle]
 
     def curve(self, job: str) -> Sequence[CurvePoint]:
-        """Return a job's reports so far, by position; raise `IllegalCommand` if there is no such job."""
+        """Return a job's reports so far, by ascending position; raise `IllegalCommand` if there is no such job."""
         return self._moment.curves[self._known("curve", job).id]
 
     def snapshots(self, job: str) -> Sequence[int]:

@@ -80,11 +80,12 @@ class VirtualCluster(Commands):
         metric: The name of the metric to optimize.
         mode: Whether larger (max) or smaller (min) values are better.
         target: The experiment ends when a job reaches this value; None: no target.
-        kill_threshold: The threshold in the terms that the policy sees.
-        space: The space in the terms that the policy sees. Configurations still come from `generator`.
+        kill_threshold: `ExperimentView.kill_threshold`: a policy may end a job that stays worse than this value; None: no
+            threshold.
+        space: `ExperimentView.space`, the space that the policy sees. Configurations still come from `generator`.
         seed: The experiment's seed.
-        interval: Number of units in an iteration.
-        snapshot_every: Number of units between saves during a run; 0: save only at its end and on request of the
+        interval: Number of positions by which an iteration advances.
+        snapshot_every: Number of positions between saves during a run; 0: save only at its end and on request of the
             policy.
         keep_latest: Number of snapshots that each job retains; 0: all.
         max_failures: Number of failures of a job that are allowed before it is FAILED.

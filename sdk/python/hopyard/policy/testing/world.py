@@ -34,7 +34,7 @@ class VirtualStep:
 
 
 class TrainingFailed(Exception):
-    """Raised by a test's `Curve` to let the user's code fail in this iteration. The message is that of the failure."""
+    """Raised by a test's `curve` function to make its iteration fail as user code does. The message is that of the failure."""
 
 
 class Unanswered(Exception):

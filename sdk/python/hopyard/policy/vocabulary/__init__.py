@@ -1,7 +1,7 @@
 """The types that policies and the engine exchange: up-calls, decisions, commands, and the values in them.
 
-All types are frozen dataclasses or enumerations from the standard library. The deterministic engine, the policy host, the
-simulator and tests of policies use them without conversion. The corresponding messages are in
+All types are frozen dataclasses or enumerations from the standard library. The deterministic engine, the processes in which policies
+run, the simulator and tests of policies use them without conversion. The corresponding messages are in
 `hopyard/v1/policy.proto`.
 """
 

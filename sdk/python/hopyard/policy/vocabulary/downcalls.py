@@ -45,8 +45,8 @@ class CreateJob:
     Attributes:
         job: The id of the new job (`Cluster.new_job_id`).
         hyperparameters: The job's configuration; None: the generator proposes one.
-        experiment: In a group, the id of the job's experiment; empty: the running one with the fewest jobs per unit
-            of weight, or with a `limit` the first one.
+        experiment: In a group, the id of the job's experiment; empty: the running one with the fewest jobs relative to
+            its weight (`ExperimentView.weight`), or with a `limit` the first one.
         limit: The position at which the job is complete; None: that of its experiment. A job with a limit needs
             hyperparameters and is not one of the experiment's allowed number of jobs.
     """
@@ -65,11 +65,11 @@ class StartJob:
         job: The id of an idle job.
         slots: The ids of idle or reserved slots of this experiment; rank 0 of a gang gets the first, and so on.
         until: The position to which the run trains. It then waits in memory for a decision and reports `at_until`.
-            None: the max position of the job's experiment.
+            None: the position at which jobs of its experiment are complete.
         allowed: Reports below this position need no decision, and training does not wait there; None: every report
             needs one.
         snapshot_at: Positions at which the run saves and continues.
-        inputs: The name of an input partition for each slot id.
+        inputs: The name of an input partition for each slot id; empty: the run gets no partition.
         mode: Whether the run trains, evaluates a snapshot, or measures the time of an iteration.
         from_snapshot: The snapshot from which the run starts: (job, position); None: the job's newest snapshot, or the
             beginning if it has none.
@@ -93,7 +93,10 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class AmendRun:
-    """The command to change a job's current run. An `AnswerReady` follows; its result has `accepted` and the run's `position`.
+    """The command to change a job's current run. An `AnswerReady` follows.
+
+    Its result has `accepted`, whether the run applies the change (False: nothing changes, for example because the run has passed one
+    of the positions), and `position`: that of the run or, if it is not accepted, the one that new positions must exceed.
 
     Attributes:
         job: The id of a job with a run.
@@ -189,8 +192,8 @@ class Predict:
     Attributes:
         ticket: Identifies the answer.
         job: The id of a job that has not ended.
-        parameters: Optional `target`: the value of the metric whose probability is computed (default: the experiment's
-            target). Optional `horizon`: the last position (default: where the job would be complete).
+        parameters: Optional `target`: the prediction contains the probability that the metric is at least as good as this value
+            (default: the experiment's target). Optional `horizon`: the last position (default: where the job would be complete).
     """
 
     ticket: str
@@ -253,8 +256,8 @@ class BillRun:
 
     Attributes:
         job: The id of a job with a run.
-        wanted: The ids of experiments of the group, each with the last position that it needs. Slot time after the last
-            position of all of them is assigned to the job's own experiment, as it is without this command.
+        wanted: The ids of experiments of the group, each with the last position that it needs. Slot time after the largest of these
+            positions is assigned to the job's own experiment, as it is without this command.
     """
 
     job: str
@@ -266,8 +269,9 @@ class KeepSnapshots:
     """The command to declare from which snapshots of a job a run may still start.
 
     The policy must not start from any other one later. The command replaces earlier `KeepSnapshots` for the job and earlier
-    requests with `snapshot_at`; save points requested later are kept as usual. Snapshots that the job retains in any case are
-    not affected. An ended job whose experiment has left its group retains only its result.
+    requests with `snapshot_at`; snapshots requested later are kept as usual. Not affected are pinned snapshots, and the latest and
+    best ones that a job retains anyway (`snapshot.keep_latest` and `snapshot.keep_best` of the experiment file). An ended job whose
+    experiment has left its group retains only its result.
 
     Attributes:
         job: The id of the job.

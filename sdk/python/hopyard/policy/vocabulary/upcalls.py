@@ -194,10 +194,11 @@ class SlotsChange:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentChange:
-    """The up-call after a change of the experiment, or of an experiment of the group. Experiments join and end only in a group.
+    """The up-call after a change of the experiment, or of an experiment of the group.
 
     Attributes:
-        change: What happened; "target" means that the target changed.
+        change: What happened: "extended" (more jobs, positions or time are allowed), "target" (it changed), "paused", "resumed",
+            and only in a group "joined" (a new experiment joined the group) and "ended" (one of its experiments ended).
         experiment: The id of the experiment.
     """
 

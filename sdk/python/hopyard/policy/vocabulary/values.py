@@ -25,8 +25,8 @@ class ExperimentState(enum.Enum):
     """The state of an experiment. The engine has a table of the allowed transitions.
 
     Attributes:
-        ended: Whether the state is COMPLETED, STOPPED or FAILED: the experiment has no slots and no running jobs,
-            unless it is extended.
+        ended: Whether the state is COMPLETED, STOPPED or FAILED: the experiment has no slots and no running
+            jobs. If it is extended, its state is RUNNING again.
     """
 
     ended: bool
@@ -161,7 +161,7 @@ class Decision:
         """Return a CONTINUE decision.
 
         Args:
-            up_to: The position before which no decision is needed; None: unchanged.
+            up_to: The position before which no decision is needed; None: the next report needs one if this one did.
         """
         return cls(DecisionKind.CONTINUE, up_to)
 
@@ -177,7 +177,7 @@ class Report:
     """One report of a run: its measurements at a position.
 
     Attributes:
-        position: The job's progress in units (>= 0).
+        position: The job's position at the report (>= 0).
         metrics: The values of the metrics by name. NaN and infinite values are allowed.
         seconds: Elapsed seconds of training since the run's previous report.
         part: In an evaluation that is divided among several runs (parts), the name of this run's partition; empty: all data.

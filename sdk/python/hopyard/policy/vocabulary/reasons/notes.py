@@ -1,4 +1,4 @@
-"""Sentences of notes on events, and of the reasons for which a request of a client or a person was refused."""
+"""Sentences of notes (reasons with which an event is shown to people, such as why a snapshot was deleted) and of refused requests."""
 
 from __future__ import annotations
 

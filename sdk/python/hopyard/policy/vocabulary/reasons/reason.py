@@ -99,7 +99,7 @@ class Reason:
         return cls(code, {name: value for name, value in args.items() if value is not None})
 
     def plus(self, **args: Argument | None) -> Reason:
-        """Return a copy of the reason with additional or replaced arguments. Arguments that are None are omitted.
+        """Return a copy of the reason with additional or replaced arguments. An argument that is given as None is removed.
 
         Raises:
             TypeError: The arguments do not match the code.

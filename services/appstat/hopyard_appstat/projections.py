@@ -32,7 +32,7 @@ def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJour
     """Return the checked rows of a request.
 
     Raises:
-        InvalidInput: A projection has no row, or a value is out of range.
+        InvalidInput: A projection message contains no row, or a value is out of range.
     """
     return Append(request.epoch, tuple(map(row_of, request.records)), ProjectedRows(request.projections))
 
@@ -55,7 +55,7 @@ class ProjectedRows:
         plan_snapshots: Rows by (experiment, job, position).
 
     Raises:
-        InvalidInput: A projection has no row, or a value is out of range. The message names the field.
+        InvalidInput: A projection message contains no row, or a value is out of range. The message names the field.
     """
 
     def __init__(self, projections: Iterable[appstat_pb2.Projection]) -> None:

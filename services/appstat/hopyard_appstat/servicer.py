@@ -143,6 +143,7 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
     async def HasBlobs(self, request: pb.HasBlobsRequest, context: Any) -> pb.HasBlobsResponse:
         """Return those of the hashes whose blobs are stored, and make the request's owner an owner of them.
 
+        If the request's owner is empty, no owner is added.
         With `owned`, return only those that already have this owner, and change nothing.
         """
         has = self._blobs.owned if request.owned else self._blobs.has
@@ -178,13 +179,16 @@ class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
         self._store = store
 
     async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
-        """Return a page of the nodes of the search plan with one root."""
+        """Return a page of the nodes of the search plan with the same root: equal code, program and training seed."""
         paging = PageRequest.of(request.page_size, request.page_token, "plan", request.root)
         page = await self._store.list_plan_nodes(request.root, paging)
         return pb.ListPlanNodesResponse(nodes=_messages(pb.PlanNode, page.items), next_page_token=page.next_token)
 
     async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
-        """Return one node of the search plan with a page of its results. The first page also has its references and snapshots."""
+        """Return one node of the search plan with a page of its results.
+
+        The first page also contains the snapshots in the node, and the node's references: the trials that pass through it.
+        """
         paging = PageRequest.of(request.page_size, request.page_token, "node", request.key)
         details = await self._store.plan_node(request.key)
         results = await self._store.plan_results(request.key, paging)

@@ -32,7 +32,7 @@ class Spool:
         self._file.close()
 
     def close_after(self, done: asyncio.Task[None]) -> None:
-        """Close the file, as the done callback of a task that has read it. An error of the task is ignored."""
+        """Close the file; called when the task `done`, which reads the file, has ended. An error of the task is ignored."""
         self.close()
         if not done.cancelled():
             done.exception()
@@ -55,7 +55,7 @@ class Spool:
         """Yield the checked rows of each message, in order. Each call starts at the first message.
 
         Raises:
-            InvalidInput: A projection has no row, or a value is out of range.
+            InvalidInput: A projection message contains no row, or a value is out of range.
         """
         self._file.seek(0)
         while head := self._file.read(_LENGTH.size):

@@ -1,4 +1,7 @@
-"""The recorded calls of a generator. Repeating them in order on a new instance restores the generator's state."""
+"""The recorded calls of a generator. Repeating them in order on a new instance restores the generator's state.
+
+This service stores none: its caller records the calls (the scheduler in its journal) and sends them when it opens the generator.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ class CreateCall:
 
     Attributes:
         job: Id of the job.
-        hyperparameters: The configuration that the generator proposed; None: the generator was exhausted.
+        hyperparameters: The configuration that the generator proposed; None: it had none left.
     """
 
     job: str

@@ -25,7 +25,7 @@ def calls_from_proto(messages: Iterable[hpgen_pb2.GeneratorCall]) -> list[Call]:
 
 
 def calls_to_proto(calls: Iterable[Call]) -> list[hpgen_pb2.GeneratorCall]:
-    """Convert recorded calls to messages. The messages do not name the experiment: the request that contains them does."""
+    """Convert recorded calls to messages, in order. The id of the experiment is left empty; set it in the request with the messages."""
     return [_call_to_proto(call) for call in calls]
 
 
@@ -35,7 +35,7 @@ def open_response(terms: GeneratorTerms) -> hpgen_pb2.OpenGeneratorResponse:
 
 
 def create_response(job: str, configuration: Configuration | None) -> hpgen_pb2.CreateJobResponse:
-    """Return the response to CreateJob with a job's configuration. `configuration` None: it says that the generator is exhausted."""
+    """Return the response to CreateJob with a job's configuration, or that the generator is exhausted if `configuration` is None."""
     if configuration is None:
         return hpgen_pb2.CreateJobResponse(job=job, exhausted=True)
     return hpgen_pb2.CreateJobResponse(job=job, hyperparameters=hyperparameters_to_proto(configuration))
@@ -45,7 +45,7 @@ def result_from_proto(message: hpgen_pb2.ReportFinalPerformanceRequest) -> Resul
     """Convert the final result of a job. A missing outcome means COMPLETED.
 
     Raises:
-        InvalidInput: The outcome is not a final state.
+        InvalidInput: The outcome is not COMPLETED, TERMINATED or FAILED.
     """
     outcome = JOB_STATES.from_proto(message.outcome) if message.outcome else JobState.COMPLETED
     if not outcome.ended:

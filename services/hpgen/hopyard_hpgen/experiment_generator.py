@@ -79,7 +79,10 @@ class ExperimentGenerator:
         return self._failure is not None
 
     def give_up(self, reason: str) -> GeneratorFailed:
-        """Mark the generator as failed because a call took too long. Return the error to raise; `reason` is a part of its message."""
+        """Mark the generator as failed because a call took too long. Return the error to raise.
+
+        `reason` is the end of the error's message: which call took too long, and the time limit.
+        """
         return self._fail(reason)
 
     def is_for(self, spec: ExperimentSpec) -> bool:
@@ -132,7 +135,7 @@ class ExperimentGenerator:
         self._ended.add(job)
 
     def replay_calls(self, calls: Iterable[Call]) -> None:
-        """Repeat recorded calls, in order, on the generator in its present state.
+        """Repeat recorded calls, in order, on the generator in its present state. Calls that it received before have no further effect.
 
         Raises:
             Conflict: The generator proposed another configuration than the recorded one.

@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 class _Recorded:
-    """An iterable of recorded calls, which counts each call as a separate step while a generator repeats them.
+    """An iterable of recorded calls, with which the time limit applies to each call while a generator repeats them.
 
-    `step` identifies the current call: it becomes a new object whenever the iteration yields the next call. The task that waits for the
-    generator compares it to apply the time limit to each call separately.
+    `step` identifies the current call: it becomes a new object whenever the iteration yields the next call. `GeneratorHost._on` reads
+    it while the iteration runs, and measures the time of each step separately.
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
@@ -225,9 +225,9 @@ class GeneratorHost:
         what: str,
         doing: Callable[[], object] | None = None,
     ) -> T:
-        """Run `work` on a thread when the generator's previous calls have ended, and return its result.
+        """Run `work` on a thread when all earlier calls of the same generator have ended, and return its result.
 
-        If the caller is cancelled, the work is done nevertheless.
+        If the caller is cancelled, the work still runs to its end, and its result is dropped.
 
         Args:
             experiment: Id of the experiment.

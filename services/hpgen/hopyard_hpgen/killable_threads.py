@@ -63,7 +63,7 @@ class Work(Generic[T]):
         """Return what the function returned, or raise what it raised.
 
         Raises:
-            RuntimeError: The work is not done.
+            RuntimeError: The work is not done, or was abandoned.
         """
         if not self.done:
             raise RuntimeError("the work is not done")
@@ -89,7 +89,11 @@ class Work(Generic[T]):
         return True
 
     def insist(self) -> bool:
-        """Raise `GivenUp` again in the thread of abandoned work. Return whether the thread is alive; otherwise nothing is raised."""
+        """Raise `GivenUp` again in the thread of abandoned work. Call it only after `give_up`.
+
+        Returns:
+            True if the thread is alive. False if it has ended or was never started; nothing is raised then.
+        """
         if self.thread is None or not self.thread.is_alive():
             return False
         _raise_in(self.thread)

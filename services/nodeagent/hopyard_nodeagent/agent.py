@@ -191,9 +191,9 @@ class NodeAgent:
         )
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
-        """Handle the scheduler's first message of a session: use its lease for later runs, and drop waiting predictions.
+        """Handle the scheduler's first message of a session: apply its lease, if set, to later runs.
 
-        The scheduler requests the predictions again that it still needs.
+        Predictions that have not begun are dropped; the scheduler requests those again that it still needs.
         """
         self._predictions.new_session()
         if welcome.lease_seconds > 0:
@@ -202,7 +202,8 @@ class NodeAgent:
     def forget_snapshots(self, hashes: list[str]) -> None:
         """Delete snapshots that the scheduler no longer needs.
 
-        A snapshot that a run took again is kept, because the scheduler does not know yet that it was taken.
+        A snapshot in use is deleted after its use. A snapshot is kept while the scheduler has not acknowledged that a run took it.
+        At an invalid hash, an error is logged, and the later hashes are ignored.
         """
         try:
             self._snapshots.forget(hashes)
@@ -210,7 +211,10 @@ class NodeAgent:
             _log.error("the scheduler asks to forget what is no snapshot: %s", error)
 
     def ordered(self, orders: list[wire.ShipmentOrder]) -> None:
-        """Upload snapshots as the scheduler orders it. No run on this node refers to them any more."""
+        """Upload the snapshots that these orders of the scheduler name. No run on this node refers to the snapshots any more.
+
+        The result of each order is sent to the scheduler, and again in each session until it is acknowledged.
+        """
         self._orders.take(orders)
 
     def shipment_acknowledged(self, experiment: str, number: int) -> None:
@@ -222,7 +226,13 @@ class NodeAgent:
         return self._orders.unacknowledged()
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Report the unused files in the snapshot folder to the scheduler, and delete partial files if `wanted` says so."""
+        """Send the scheduler a list of the unused snapshots.
+
+        Unused means neither in use nor about to be uploaded or announced to the scheduler.
+
+        `wanted` is the scheduler's request: the minimum time in seconds without use, and whether to delete partial files, which an
+        interrupted transfer left. An error of reading the folder is logged, and nothing is sent.
+        """
         if not self._background.stopping:
             self._background.start(self._inventory(wanted), name="inventory")
 
@@ -339,7 +349,10 @@ class NodeAgent:
         self._above = above
 
     async def _flush(self) -> None:
-        """Wait for the scheduler to acknowledge the last messages, at most `flush_seconds`."""
+        """Wait until the scheduler has acknowledged all messages of runs, at most `flush_seconds`; then log how many it has not.
+
+        Return at once if there is no session.
+        """
         if not self._session.connected:
             return
         try:

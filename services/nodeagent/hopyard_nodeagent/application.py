@@ -27,11 +27,11 @@ _SCHEME: Final = "Bearer "
 
 
 class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
-    """Serves the training processes of this agent: their connection, and saving and loading of state by RPC.
+    """Serves the training processes of this agent: their connection (Attach), and RPCs that save and load snapshots of their jobs.
 
     Args:
         slots: The slots whose training processes are served.
-        snapshot_folder: Folder in which saved states are stored.
+        snapshot_folder: Folder in which saved snapshots are stored, named by their hashes.
     """
 
     def __init__(self, slots: Slots, snapshot_folder: Path) -> None:

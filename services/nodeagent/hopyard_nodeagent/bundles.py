@@ -32,7 +32,7 @@ class Bundles:
             sha256: Hash of the bundle.
 
         Raises:
-            HopyardError: The store does not provide the bundle.
+            HopyardError: The store does not have the bundle (NotFound) or cannot be reached, or the hash is invalid.
             BundleError: The downloaded file is not a valid bundle.
         """
         target = self._folder / check_hash(sha256)
@@ -54,7 +54,7 @@ class Bundles:
             target: The new folder, which must not exist yet.
 
         Raises:
-            HopyardError: The store does not provide the bundle.
+            HopyardError: The store does not have the bundle (NotFound) or cannot be reached, or the hash is invalid.
             BundleError: The downloaded file is not a valid bundle.
         """
         source = await self.folder(sha256) if sha256 else None

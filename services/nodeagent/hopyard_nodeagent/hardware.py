@@ -18,7 +18,7 @@ _LONGEST: Final = 200
 
 
 def hardware(cpus: str, gpus: Mapping[int, str], mine: Sequence[int]) -> str:
-    """Return a description of a slot's hardware: the CPUs of its host and the slot's GPUs.
+    """Return a description of a slot's hardware: the CPUs of its host and the slot's GPUs, if it has any.
 
     Args:
         cpus: Description of the host's CPUs (`cpus`).
@@ -35,7 +35,10 @@ def hardware(cpus: str, gpus: Mapping[int, str], mine: Sequence[int]) -> str:
 
 
 def cpus(listed: Path = _CPUS) -> str:
-    """Return the CPU model and the number of hardware threads of this host. `listed` is the kernel's list of CPUs."""
+    """Return the CPU model and the number of hardware threads of this host.
+
+    The model is read from `listed`, the kernel's list of CPUs. If that fails, it is the processor or architecture that Python names.
+    """
     return f"{_model(listed) or platform.processor() or platform.machine()}, {os.cpu_count() or 1} CPUs"
 
 

@@ -112,7 +112,7 @@ class AgentFolders:
         return self.logs / "runners" / f"{_name(slot)}.log"
 
     def scratch(self, run: RunKey) -> Path:
-        """Return the path of the temporary folder of a run."""
+        """Return the path of the temporary folder of a run; the folder is not created."""
         return self._scratch / f"{_name(run.stream)}.{_name(run.job)}.{run.attempt}.{run.rank}"
 
 

@@ -55,7 +55,7 @@ class SessionOwner(Protocol):
         """Delete snapshots with these hashes, which the scheduler no longer needs."""
 
     def ordered(self, orders: list[wire.ShipmentOrder]) -> None:
-        """Upload the snapshots of these orders."""
+        """Upload the snapshots that these orders of the scheduler name; report each result by a call of `SchedulerSession.shipped`."""
 
     def shipment_acknowledged(self, experiment: str, number: int) -> None:
         """Drop the result of the experiment's upload order with this number: the scheduler has acknowledged it."""
@@ -70,7 +70,11 @@ class SessionOwner(Protocol):
         """Cancel the question with this ticket (its id): the scheduler no longer needs the answer."""
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Report the unused snapshot files by a call of `SchedulerSession.found`; delete partial files if `wanted` says so."""
+        """Send a list of the unused snapshots by a call of `SchedulerSession.found`.
+
+        Unused means neither in use nor about to be uploaded or announced to the scheduler. `wanted` is the
+        scheduler's request: the minimum time in seconds without use, and whether to delete partial files of interrupted transfers.
+        """
 
 
 class SchedulerSession:
@@ -131,7 +135,7 @@ class SchedulerSession:
             self._say(wire.AgentSessionRequest(answer=answer))
 
     def found(self, inventory: wire.SnapshotInventory) -> None:
-        """Send an inventory of the snapshot files. Without a session it is dropped, because the request ended with the session."""
+        """Send the requested list of unused snapshots. Without a session it is dropped, because the request ended with the session."""
         if self.connected:
             self._say(wire.AgentSessionRequest(inventory=inventory))
 
@@ -270,7 +274,10 @@ class SchedulerSession:
                 await call.write(first)
 
     def _waiting(self) -> Iterator[wire.AgentSessionRequest]:
-        """Yield the messages to send, including those that are added during the iteration."""
+        """Yield and remove the messages that wait to be sent in this session, including those that are added during the iteration.
+
+        First come messages of the session, then acknowledgements, then one message of each run in turn.
+        """
         while self._asides or self._changed:
             while self._asides:
                 yield self._asides.popleft()

@@ -43,8 +43,8 @@ class AgentSettings:
         spare_runners: Maximum number of training processes that are started at once, before there is a program for them.
         attach_seconds: Maximum time in seconds for a new training process to connect to the agent.
         join_seconds: Maximum time in seconds for the ranks of a gang to connect to each other.
-        lease_seconds: Time in seconds without a message from the agent after which a training process considers the agent as lost. The
-            scheduler may replace it.
+        lease_seconds: Time in seconds without a message from the agent after which a training process considers the agent as lost. A
+            lease that the scheduler sends replaces this value.
         transfer_idle_seconds: Time in seconds without progress after which a transfer from a peer or the store is abandoned and the
             next source is tried.
         snapshot_quota: Maximum size of the snapshot folder in bytes. Above it, copies of snapshots that are in the store are deleted.

@@ -99,7 +99,7 @@ class LocalBackend:
         await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
 
     async def survey(self) -> list[StoredObject]:
-        """Return all blobs and partial copies in the folder. Files with other names are ignored."""
+        """Return all blobs in the folder, and incomplete files that an interrupted `adopt` left. Other files are ignored."""
         return await asyncio.to_thread(lambda: list(self._survey()))
 
     async def remove(self, found: StoredObject) -> None:

@@ -45,7 +45,13 @@ class Backend(Protocol):
         """Return the size of a blob in bytes; None: the blob is not stored."""
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Store a complete, verified and flushed file as the blob of a hash. The file may be moved."""
+        """Store a complete, verified and flushed file as the blob of a hash. The file may be moved.
+
+        Raises:
+            OSError: The blob cannot be written to a folder, for example because the disk is full.
+            Exhausted: A quota of the object store is exceeded.
+            Unavailable: The object store fails.
+        """
 
     def read(self, sha256: str) -> AsyncGenerator[bytes]:
         """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`. Raise `NotFound` if the blob is not stored."""
@@ -81,6 +87,8 @@ class BlobStore:
 
     async def clear_partials(self, *, dry_run: bool = False) -> tuple[int, int]:
         """Delete the partial uploads of killed processes from the folder `incoming`; with `dry_run`, only count them.
+
+        Uploads that this instance is receiving are neither deleted nor counted.
 
         Returns:
             Their number, and their total size in bytes.

@@ -1,4 +1,6 @@
-"""Owners of blobs: a blob is deleted when it has no owner left. An owner is the id of an experiment, or "bundle".
+"""Owners of blobs: a blob is deleted when it has no owner left. An owner is the id of a stream, or "bundle".
+
+The owner "bundle" owns the code bundles, which experiments share.
 
 Experiments with the same training have byte-identical snapshots, which are one blob. The end of one experiment must not delete the
 snapshots of another.
@@ -44,7 +46,7 @@ class SweepResult:
 class OwnedBlobs:
     """The blob store together with the index of blobs, which records the owners of each blob.
 
-    `put` and `delete` treat the empty string as an owner like any other.
+    An owner is a text. For `put` and `delete`, the empty text is an owner like any other; for `has`, it means that no owner is added.
 
     Args:
         store: The database, which contains the index.
@@ -89,7 +91,9 @@ class OwnedBlobs:
         return self._blobs.get(sha256)
 
     async def has(self, hashes: Sequence[str], owner: str) -> list[str]:
-        """Return those of the hashes whose blobs are stored. Make `owner` an owner of these blobs; empty: change nothing.
+        """Return those of the hashes whose blobs are stored. Make `owner` an owner of these blobs.
+
+        If `owner` is empty, no owner is added and nothing changes.
 
         Raises:
             InvalidInput: A hash is not 64 digits of lower-case hex.
@@ -127,7 +131,7 @@ class OwnedBlobs:
     async def list(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the index of blobs, ordered by hash.
 
-        Each row has `unwanted_seconds`, too: the seconds since an owner last stored or requested the blob.
+        Besides the columns of the index, each row has `unwanted_seconds`: the seconds since an owner last stored or requested the blob.
         """
         page, now = await self._store.list_blobs(paging), self._wall_clock()
         rows = tuple({**row, "unwanted_seconds": max(now - row["created_at"], 0.0)} for row in page.items)

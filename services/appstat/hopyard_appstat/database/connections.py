@@ -1,4 +1,4 @@
-"""Database connections: one engine that writes, one that only reads. SQLite uses WAL mode (write-ahead log)."""
+"""Database connections: one SQLAlchemy engine that writes, one that only reads. SQLite uses WAL mode (write-ahead log)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Database:
     """An open database.
 
     Attributes:
-        writer: Engine with a single connection, which may write.
-        reader: Engine with `READERS` connections, which refuse to write.
+        writer: SQLAlchemy engine with a single connection, which may write.
+        reader: SQLAlchemy engine with `READERS` connections, which refuse to write.
     """
 
     writer: Engine

@@ -1,4 +1,4 @@
-"""The queries of the journal, statistics, projections and the blob index. They run on a connection of the read-only engine.
+"""The queries of the journal, statistics, projections and the blob index. They run on a read-only connection.
 
 Functions named `..._page` return one page of a list; see `hopyard_appstat.pagination`.
 """
@@ -41,7 +41,7 @@ def journal_part(connection: Connection, stream: str, first: int, last: int) -> 
 
 
 def stream_page(connection: Connection, paging: PageRequest) -> Page[Row]:
-    """Return a page of the streams with their lengths, ordered by name."""
+    """Return a page of the streams with their lengths (numbers of records), ordered by name."""
     after = paging.after(str)
     query = select(streams.c.name.label("stream"), streams.c.length).order_by(streams.c.name).limit(paging.size + 1)
     if after:
@@ -93,8 +93,9 @@ def jobs_page(connection: Connection, experiment: str, paging: PageRequest) -> P
 def scaling_page(connection: Connection, training: str, paging: PageRequest) -> Page[Row]:
     """Return a page of the scaling profiles of a training, ordered by (hardware, slots).
 
-    `training` is a hash of everything that determines how long one unit of training takes: code, program, search space and slot.
-    Trainings with the same hash share their profiles.
+    `hardware` describes the CPUs and GPUs of a kind of host as text; `slots` is the number of slots of a run. `training` is a hash of
+    everything else that determines how long one unit of training takes: code, program, search space, and the numbers of CPUs and GPUs
+    that the experiment requires. Trainings with the same hash share their profiles.
     """
     key = (scaling.c.hardware, scaling.c.slots)
     query = select(scaling).where(scaling.c.training == training).order_by(*key).limit(paging.size + 1)

@@ -62,7 +62,11 @@ def write(connection: Connection, paths: Mapping[tuple[str, str], Sequence[Row]]
 
 
 def nodes_page(connection: Connection, root: str, paging: PageRequest) -> Page[Row]:
-    """Return a page of the nodes with the root `root`, ordered by (start, key)."""
+    """Return a page of the search plan's nodes with the root `root`, ordered by (start position, key).
+
+    The root and the key are hashes: all nodes with the same code, program and training seed have the same root; the key identifies
+    the node.
+    """
     key = (plan_nodes.c.start, plan_nodes.c.key)
     query = select(plan_nodes).where(plan_nodes.c.root == root).order_by(*key).limit(paging.size + 1)
     after = paging.after(int, str)
@@ -75,7 +79,7 @@ def nodes_page(connection: Connection, root: str, paging: PageRequest) -> Page[R
 
 
 def node_details(connection: Connection, key: str) -> NodeDetails:
-    """Return a node with its references and snapshots, without its results.
+    """Return the node with the hash `key`, the trials that pass through it (references), and their snapshots, without results.
 
     Raises:
         NotFound: No node has this key.

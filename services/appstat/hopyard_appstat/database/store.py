@@ -169,7 +169,7 @@ class Store:
             position = records[-1]["position"] + 1
 
     async def list_streams(self, paging: PageRequest) -> Page[Row]:
-        """Return a page of the streams with their lengths, ordered by name."""
+        """Return a page of the streams with their lengths (numbers of records), ordered by name."""
         return await self._read(queries.stream_page, paging)
 
     async def query_statistics(self, experiment: str, job: str, paging: PageRequest) -> Page[Row]:
@@ -188,7 +188,10 @@ class Store:
         return await self._read(queries.jobs_page, experiment, paging)
 
     async def query_scaling(self, training: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the scaling profiles of a training, ordered by (hardware, slots); see `queries.scaling_page`."""
+        """Return a page of the scaling profiles of a training, ordered by (hardware, slots).
+
+        `training` is a hash of the program and its code, `hardware` a description of the host; see `queries.scaling_page`.
+        """
         return await self._read(queries.scaling_page, training, paging)
 
     async def query_data(self, name: str, paging: PageRequest) -> Page[Row]:
@@ -196,11 +199,15 @@ class Store:
         return await self._read(datasets.data_page, name, paging)
 
     async def list_plan_nodes(self, root: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the search plan's nodes with the root `root`, ordered by (start, key); see `search_plan`."""
+        """Return a page of the search plan's nodes with the root `root`, ordered by (start position, key).
+
+        The root and the key are hashes: all nodes with the same code, program and training seed have the same root; the key
+        identifies the node.
+        """
         return await self._read(search_plan.nodes_page, root, paging)
 
     async def plan_node(self, key: str) -> NodeDetails:
-        """Return a node of the search plan with its references and snapshots, without its results.
+        """Return the search plan's node with the hash `key`, the trials that pass through it, and their snapshots, without results.
 
         Raises:
             NotFound: No node has this key.

@@ -40,7 +40,7 @@ class Writer:
     for each operation, then `close`, await the task, and `release`.
 
     Args:
-        engine: Engine with the only connection that may write.
+        engine: SQLAlchemy engine with the only connection that may write.
         on_commit: Called in the event loop after each commit that adds statistics, with the ids of their experiments.
         wall_clock: Returns seconds since the Unix epoch.
     """

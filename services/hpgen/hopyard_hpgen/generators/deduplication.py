@@ -17,11 +17,12 @@ _LISTED: Final = 100_000
 class UnproposedConfigurations:
     """Tracks which configurations of a space were proposed, to find new ones.
 
-    A new instance has recorded no proposals.
+    A new instance has recorded no proposals. When draws give no new configuration, the remaining ones of a small finite space are
+    listed, and one of them is chosen at random.
 
     Args:
         space: The search space.
-        seed: Seed for the choice among the last remaining configurations.
+        seed: Seed for the random choice among the listed configurations.
     """
 
     def __init__(self, space: Space, seed: int) -> None:

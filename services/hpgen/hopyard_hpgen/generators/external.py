@@ -40,7 +40,7 @@ class RemoteGenerator(Generator):
         space: The search space.
         seed: Seed of the proposals.
         server: Address of the process, HOST:PORT.
-        of: Which generator the process shall use, if it has several: a name, or module:Class.
+        of: Which generator the process shall use, if it has several: its name there, or MODULE:CLASS (a Python class).
         **parameters: Parameters of that generator.
 
     Raises:
@@ -131,7 +131,7 @@ class RemoteGenerator(Generator):
         return self._opened
 
     def _open_there(self) -> pb.OpenGeneratorResponse:
-        """Open the generator in the other process, which repeats all calls so far on it; return the response.
+        """Open the generator in the other process, send it all calls so far, which the process repeats, and return the response.
 
         Raises:
             grpc.RpcError: The call failed; it is not repeated here.
@@ -181,11 +181,11 @@ def _text(error: grpc.RpcError) -> str:
 
 
 def _forget(stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceStub, channel: grpc.Channel, life: str) -> None:
-    """Close the generator in the other process, on a background thread so that an unavailable process delays nobody.
+    """Close the generator in the other process, on a background thread so that an unavailable process delays nobody. Ignore errors.
 
     Args:
         stub: Stub of the service in the other process.
-        channel: Channel to the other process; it is closed at the end.
+        channel: Channel to the other process; it is closed after the call, whether that succeeded or not.
         life: Id under which the generator was opened there.
     """
 

@@ -17,7 +17,8 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler,
 class TpeGenerator(OptunaGenerator):
     """Tree-structured Parzen estimators: fast, and suitable for every space, including conditional ones.
 
-    It also learns from terminated jobs: a job that reached a later position, or had a better value there, ranks higher.
+    It also learns from terminated jobs: those that reached a later position are considered better, at equal positions those with the
+    better value.
 
     Args:
         space: The search space.
@@ -107,7 +108,7 @@ class GpGenerator(OptunaGenerator):
             return super().create(job, ordinal)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Return Optuna's GPSampler with the seed `seed`. Optuna's TPE sampler samples the parameters that it does not support."""
+        """Return Optuna's GPSampler with the seed `seed`; TPESampler samples the parameters that GPSampler does not support."""
         independent = TPESampler(seed=seed, n_startup_trials=self._startup)
         return GPSampler(
             seed=seed,
@@ -157,7 +158,7 @@ class CmaEsGenerator(OptunaGenerator):
         super().__init__(space, seed, **parameters)
 
     def sampler(self, seed: int) -> BaseSampler:
-        """Return Optuna's CmaEsSampler with the seed `seed`. Optuna's TPE sampler samples the parameters that it does not support."""
+        """Return Optuna's CmaEsSampler with the seed `seed`; TPESampler samples the parameters that CmaEsSampler does not support."""
         independent = TPESampler(seed=seed)
         return CmaEsSampler(
             seed=seed, independent_sampler=independent, warn_independent_sampling=False, **self._options
@@ -166,6 +167,8 @@ class CmaEsGenerator(OptunaGenerator):
 
 class Nsga2Generator(OptunaGenerator):
     """A genetic algorithm with generations (NSGA-II): for many jobs and spaces of choices.
+
+    Each configuration after the first generation is a child: it combines configurations of good jobs (parents) of earlier generations.
 
     Args:
         space: The search space.

@@ -57,14 +57,14 @@ class OptunaGenerator(Generator):
     trial. A failed job is a failed trial, which samplers ignore. Jobs whose configurations come from elsewhere (such as forks by a
     policy) are reported, too, if these configurations are in the space.
 
-    No configuration is proposed twice. A draw that violates the constraints or repeats a configuration is discarded. After `asks` such
-    draws, a random configuration is proposed.
+    No configuration is proposed twice. A draw that violates the constraints or repeats a configuration is discarded. After `asks`
+    such draws (a constant of the class), a random configuration is proposed.
 
     Args:
         space: The search space.
         seed: Seed of the sampler.
-        history: Number of ended jobs that the sampler uses, at least 20. Whenever there are twice as many, all but `history` are
-            dropped: the best quarter of `history` and the newest of the others are kept. None: all are used.
+        history: Number of ended jobs that the sampler uses, at least 20. Whenever `2 * history` have
+            ended, all but `history` are dropped: the best `history / 4` are kept, and the newest of the others. None: all are used.
         **parameters: None are allowed.
 
     Raises:
@@ -93,7 +93,10 @@ class OptunaGenerator(Generator):
 
     @abstractmethod
     def sampler(self, seed: int) -> BaseSampler:
-        """Return a new sampler of the generator's kind, with a seed (0 <= seed < 2^32). It is called once per study."""
+        """Return a new sampler of the generator's kind, with a seed (0 <= seed < 2^32). It is called once per study.
+
+        A new study begins when old jobs are dropped (`history`).
+        """
 
     @property
     def size(self) -> int | None:
@@ -122,7 +125,11 @@ class OptunaGenerator(Generator):
         return found
 
     def report_final(self, job: str, result: Result) -> None:
-        """Report the final result of a job to the study. A job with a configuration from elsewhere becomes an additional trial."""
+        """Report the final result of a job to the study.
+
+        A job that `create` did not propose, such as a policy's fork, becomes an additional trial if `result` contains a configuration
+        of the space; otherwise it is ignored.
+        """
         opened = self._jobs.pop(job, None)
         if opened is None:
             self._learn_of_another(result)
@@ -186,7 +193,10 @@ class OptunaGenerator(Generator):
         return {name: _own(kind, value) for name, (kind, value) in found.items() if not isinstance(kind, Constant)}
 
     def _adopt(self, values: dict[str, Any]) -> _Open:
-        """Add an open trial to the study, with values that the sampler did not choose."""
+        """Add the trial of a job that has not ended to the study, with values that its present sampler did not choose.
+
+        `values` are the trial's values by dotted name, in the sampler's representation (`_distribution`).
+        """
         self._study.enqueue_trial(values)
         trial = self._study.ask()
         for name in values:

@@ -54,7 +54,8 @@ class SobolGenerator(Generator):
     def create(self, job: str, ordinal: int) -> Configuration | None:
         """Return the configuration of the next point that is new and satisfies the constraints; None: none was found.
 
-        `job` is unused. `ordinal` is the number of the proposal, from 0, for the random choice among the last remaining configurations.
+        `job` is unused. `ordinal` is the number of the proposal, from 0, for the random choice among the remaining
+        configurations of a small space, which are listed when the next points give no new one.
         """
         return self._unseen.first(ordinal, lambda _: self.space.fitting(lambda _: self._next()))
 
@@ -72,7 +73,7 @@ def scrambled(coordinate: int, key: bytes) -> float:
 
     Args:
         coordinate: The coordinate as an integer from 0 to 2^30 - 1: the index of a cell of the unit interval.
-        key: The key of the parameter, which determines the scrambling.
+        key: Hash of the seed and the parameter's name, which determines the scrambling.
 
     Returns:
         The middle of the scrambled cell, in (0, 1).

@@ -23,9 +23,10 @@ MAX_KNOWN: Final = 20_000
 
 
 class Inspector:
-    """Reads files and folders in threads, and caches their sizes, hashes and numbers of examples.
+    """Reads files and folders in threads, and caches their sizes, hashes and numbers of (training) examples.
 
-    The file `memory` stores the cache, so that the next agent on this data folder can use it. A missing file is an empty cache.
+    Args:
+        memory: The file that stores the cache, so that the next agent on this data folder can use it. A missing file is an empty cache.
     """
 
     def __init__(self, memory: Path) -> None:
@@ -73,7 +74,7 @@ class Inspector:
         return found
 
     def _remember(self, known: dict[str, tuple[Stamp, Content]]) -> None:
-        """Save the cache `known` in a file for the next agent.
+        """Save the cache `known` in the file `memory` for the next agent.
 
         An error is only logged, because the next agent can read the paths again.
         """

@@ -41,7 +41,10 @@ class NodePartitions:
         self._say = say
 
     def ask(self, question: wire.NodeQuestion) -> None:
-        """Start to answer a question. The answer is sent when all paths of the question have been read."""
+        """Start to answer a question. The answer is sent when all paths of the question have been read.
+
+        For each path it contains size, hash and number of examples, or the error with which it could not be read.
+        """
         self._background.start(self._answer(question), name="inspection")
 
     def stop(self) -> None:

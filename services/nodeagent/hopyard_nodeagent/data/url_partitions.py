@@ -43,7 +43,7 @@ class Remote:
 
     A copy is a file named as in its URL, in a folder named by the hash of the content.
 
-    Partial downloads of an earlier agent are deleted at the start.
+    The constructor deletes partial downloads of an earlier agent.
 
     Args:
         folder: Folder of the copies; it must exist.

@@ -70,8 +70,8 @@ class PredictorKey:
 class TaskTime:
     """Measures the time that a process has spent on a task: computing, or waiting for anything but a CPU.
 
-    At the lowest priority, a process may wait long for a CPU that training uses. That time does not count, up to `_PATIENCE` times the
-    limit in wall-clock time.
+    At the lowest priority, a process may wait long for a CPU that training uses. That time is not measured. `more_than`
+    therefore also limits the wall-clock time, to `_PATIENCE` times its argument.
 
     The measurement starts when the instance is created.
 
@@ -89,7 +89,10 @@ class TaskTime:
         self._spent = 0.0
 
     def more_than(self, seconds: float) -> bool:
-        """Return whether more than `seconds` were spent since the start. Call it often: it samples the state of the process."""
+        """Return whether more than `seconds` were spent on the task, or more than `_PATIENCE * seconds` have passed, since the start.
+
+        Call it often: it samples whether the process computes or waits.
+        """
         now = self._clock()
         used, wants = self._look()
         self._spent += used - self._used if wants else now - self._before

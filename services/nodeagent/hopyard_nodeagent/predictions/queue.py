@@ -38,7 +38,7 @@ class PredictorWorker(Protocol):
 
     @property
     def key(self) -> PredictorKey:
-        """What the process runs."""
+        """What the process runs. It may answer questions with an equal key only."""
 
     @property
     def usable(self) -> bool:
@@ -67,10 +67,10 @@ class PredictionQueue:
     Args:
         start: Starts a process and its predictor, or raises `PredictorFailed`.
         bundle: Returns the folder of a code bundle by its hash.
-        background: Starts and supervises the tasks, one for each question under way.
-        processes: Maximum number of processes (>= 1).
+        background: Starts and supervises the tasks, one for each question that a process answers.
+        processes: Maximum number of processes (>= 1), and so of questions that are answered at the same time.
         idle_seconds: Time in seconds after which an idle process is ended.
-        say: Sends an answer to the scheduler.
+        say: Sends an answer to the scheduler: a result, or why the prediction failed.
         clock: Returns monotonic seconds, to measure idle times.
     """
 
@@ -101,7 +101,8 @@ class PredictionQueue:
     def ask(self, question: wire.NodeQuestion) -> None:
         """Add a question, which is a request for a prediction.
 
-        If the question's ticket (its id) is known, it is not started again, and a cached answer is sent at once.
+        If a question with the same ticket (its id) waits or is being answered, nothing is added. If its answer is cached, it is sent at
+        once. If too many questions wait, an error is sent as the answer.
         """
         ticket = question.ticket
         if ticket in self._answers:
@@ -125,7 +126,7 @@ class PredictionQueue:
         self._waiting.clear()
 
     async def end_idle(self) -> None:
-        """End processes that have been idle for `idle_seconds`, and drop those that have ended by themselves."""
+        """End processes that have been idle for `idle_seconds`, and remove idle processes that have ended by themselves."""
         late = self._clock() - self._idle_seconds
         for process in [process for process, since in self._idle if since <= late or not process.usable]:
             self._idle = [one for one in self._idle if one[0] is not process]

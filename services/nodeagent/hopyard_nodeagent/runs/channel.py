@@ -20,11 +20,11 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Generic[Body]):
-    """A message of a run with its number in the channel.
+    """A message of a run to the scheduler with its number in the channel.
 
     Attributes:
         sequence: The sequence number: 1, 2, 3, ...
-        at: Time at which the message occurred, in seconds since the Unix epoch.
+        at: Time on this node at which the message was added, in seconds since the Unix epoch.
         body: The message.
     """
 
@@ -77,7 +77,7 @@ class Outgoing(Generic[Body]):
         yield from (body for _, body in self._waiting)
 
     def acknowledged(self, sequence: int) -> list[Body]:
-        """Drop all messages up to the number `sequence`. Return those that were not acknowledged before, in order."""
+        """Drop all messages with numbers up to and including `sequence`, and return them in order; empty: all were dropped before."""
         arrived: list[Body] = []
         while self._unacknowledged and self._unacknowledged[0].sequence <= sequence:
             arrived.append(self._unacknowledged.popleft().body)
@@ -101,7 +101,10 @@ class Incoming:
 
     @property
     def taken(self) -> int:
-        """The number of the last accepted command. It is acknowledged after every delivery, including duplicates; 0: none."""
+        """The number of the last accepted command; 0: none.
+
+        Send it as the acknowledgement whenever a command has arrived, even if `take` returned False.
+        """
         return self._taken
 
     def take(self, sequence: int) -> bool:

@@ -168,10 +168,13 @@ class Executor:
         return ended
 
     async def _coming(self, run: NodeRun, stack: AsyncExitStack) -> tuple[str, asyncio.Task[Fetched] | None]:
-        """Start to fetch the snapshot of a run; `stack` cancels the task and releases the snapshot when the run ends.
+        """Start to fetch the snapshot of a run; protect the snapshot from deletion until `stack` ends.
+
+        The end of `stack` also cancels the task that fetches it.
 
         Returns:
-            The path of the snapshot, and the task that fetches it. An empty path and None: the run starts without a snapshot.
+            The path at which the snapshot is when the task has succeeded, and the task.
+            An empty path and None: the run starts without a snapshot.
         """
         if not run.start.HasField("snapshot"):
             return "", None
@@ -192,8 +195,11 @@ class Executor:
     async def _code(self, start: resource_manager_pb2.StartRun, own: Path) -> Path:
         """Return the folder with the code of a run.
 
-        Trainers share one folder. A command gets a copy in the run's folder `own`, because it may write there. Processes that are
-        restored from a process image bring their own copy.
+        Runs of trainers share one folder for each bundle. A command gets a copy in the run's folder `own`, because it may write there.
+        For processes that are restored from an image, the returned folder in `own` is not created: their snapshot contains it.
+
+        Raises:
+            HopyardError, BundleError: The bundle is not available; see `Bundles.folder`.
         """
         program = start.program
         if is_command(program):
@@ -207,8 +213,8 @@ class Executor:
     async def _runner(self, slot: AgentSlot, preparation: Preparation) -> Runner:
         """Return a training process (runner) on a slot for a prepared program, connected to the agent. Errors as in `Slots.runner`.
 
-        If the program has a memory limit and the slot's idle runner uses more than half of it, the runner is replaced by a new one. The
-        memory that the program may use for its data cache is added to the limit first.
+        If the program has a memory limit and the slot's idle runner uses too much memory, the runner is replaced by a new one. The
+        threshold is half of the sum of the memory limit and the size of the program's data cache, which is counted up to the limit.
         """
         program, definition = preparation.program, preparation.definition
         runner = await self._slots.runner(slot, program, definition)
@@ -231,7 +237,7 @@ def _with_last_lines(message: str, log: Path, since: int) -> str:
 
 
 def _placed(start: resource_manager_pb2.StartRun, place: str) -> resource_manager_pb2.StartRun:
-    """Return the start command `start` with its input replaced by `place`, a path on this node."""
+    """Return the start command `start` with its field `input`, a path or URL of the run's partition, replaced by the path `place`."""
     if place == start.input:
         return start
     placed = resource_manager_pb2.StartRun()
@@ -258,6 +264,11 @@ async def _made(
         message: The message that starts the run.
         heard: Called with each message of the process.
         fetching: The task that fetches the run's snapshot; None: the run starts without one.
+
+    Raises:
+        RunnerDied: The process ended during the run.
+        LimitExceeded: A watchdog ended the run.
+        SnapshotMissing, HopyardError, OSError: The snapshot could not be fetched.
     """
     making = guarded(run.make(runner, message, heard), _guards(run, runner), runner.kill, RunnerDied)
     if fetching is None or not message.snapshot_awaited:

@@ -35,7 +35,10 @@ class ProgramRefused(Exception):
 
 
 class NodeUnable(ProgramRefused):
-    """This agent cannot execute any job of the experiment, but other nodes may be able to."""
+    """This agent cannot execute any job of the experiment, but other nodes may be able to.
+
+    The end of the run says so (`unable`), so that the scheduler can start the job on another node.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +47,11 @@ class LaunchSpec:
 
     Attributes:
         experiment: Id of the experiment; experiments never share a process. Empty: a spare runner without a program.
-        definition: The serialized program.
+        definition: The program message that determines the environment of the process, serialized; empty: a spare runner.
         arguments: The command line of the process.
-        once: True: the process is a script of the user, which executes one run and exits.
-        parent: True: the process is a runner that starts the user's program as a child process.
+        once: True: the process is the user's script itself, which executes one run and exits. False: it is a runner,
+            which can execute several runs.
+        parent: True: the process is a runner that starts the user's program as a child process. False: it does not.
     """
 
     experiment: str
@@ -62,8 +66,9 @@ class Preparation:
     """How the program of a run is executed on this node.
 
     Attributes:
-        program: What the process executes, to start a process or to find one to reuse.
-        definition: The program message from which the environment of the process is derived.
+        program: The command line and identity of the process: with it a process is started, or one to reuse is found.
+        definition: The protobuf message from which the environment of the process is derived: the experiment's program, or for a runner
+            that starts the user's program, the part that the runner needs.
         working_folder: Working directory of the user's program.
         command: The user's command line with the job's values filled in; empty for a trainer.
         variables: Additional environment variables of the user's program.
@@ -138,9 +143,9 @@ def prepared(
 
 
 def _seen(found: Preparation, folder: str) -> Preparation:
-    """Return `found` with the path `folder` replaced by `MOUNT` wherever it occurs.
+    """Return `found` with the path `folder` replaced by `MOUNT` in the working directory, command line and environment variables.
 
-    A process that CRIU saves or restores sees the run's folder `folder` at the fixed path `MOUNT`.
+    `folder` is the folder of the run. A process that CRIU saves or restores sees it at the fixed path `MOUNT`.
     """
     return replace(
         found,
@@ -153,7 +158,10 @@ def _seen(found: Preparation, folder: str) -> Preparation:
 def spare() -> tuple[LaunchSpec, resource_manager_pb2.RunProgram]:
     """Return what a spare runner executes: a training process without a program, which waits for its first run.
 
-    It uses this agent's interpreter, no additional variables and one thread, as most experiments do.
+    It uses this agent's interpreter, no additional variables and one thread, so that it suits most experiments.
+
+    Returns:
+        What the process executes, and the program message from which its environment is derived.
     """
     return LaunchSpec("", b"", (sys.executable, *_RUNNER)), resource_manager_pb2.RunProgram(threads=1)
 

@@ -18,8 +18,9 @@ _LOOK_SECONDS: Final = 0.5
 def used_bytes(pid: int, limit: int = 0) -> int:
     """Return the physical memory of a process and its child processes in bytes; 0 if the process has ended.
 
-    Processes of the same process session count, too, even if their parents have ended. A shared page counts only once where the
-    operating system can tell (on Linux). This takes long, so it is only done if the total of all pages is above `limit` bytes.
+    Processes of the same process session are included, even if their parents have ended. On Linux, if the total exceeds `limit`
+    bytes, it is measured again with each shared page counted only once, which takes long. A result up to `limit`, and any result on
+    another system, may count shared pages several times.
     """
     try:
         parent = psutil.Process(pid)

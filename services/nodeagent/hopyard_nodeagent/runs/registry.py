@@ -73,7 +73,7 @@ class Runs:
         return sum(len(run.outgoing) for run in self._runs.values())
 
     def live(self, experiment: str, job: str, rank: int = 0) -> bool:
-        """Return whether this rank of a run of the job has not ended on this node."""
+        """Return whether a run of the job with this rank is on this node and has not ended."""
         return any(
             not run.over and run.key[:2] == (experiment, job) and run.key.rank == rank for run in self._runs.values()
         )
@@ -96,11 +96,14 @@ class Runs:
         return run.place
 
     def announcement_pending(self, sha256: str) -> bool:
-        """Return whether a run here took a snapshot with this hash, and the scheduler has not acknowledged its message about it."""
+        """Return whether a run on this node took a snapshot with this hash, and its announcement is not acknowledged.
+
+        The announcement is the run's message to the scheduler that names the snapshot.
+        """
         return any(run.announcement_pending(sha256) for run in self._runs.values())
 
     def command(self, command: resource_manager_pb2.RunCommand) -> int | None:
-        """Accept a command for a run, and execute it if it is the next one.
+        """Accept a command for a run, and execute it if its number in the run's channel is the next one.
 
         Returns:
             The sequence number to acknowledge; None: the run does not exist here, and the command is ignored.
@@ -122,8 +125,8 @@ class Runs:
         """Handle the acknowledgement of a run's messages up to the number `sequence`: upload the snapshots that they announce.
 
         If the start command of the run has `ships_by_order`, nothing is uploaded here: the scheduler orders each upload. Uploads wait
-        for the acknowledgement, because the scheduler may be deleting an older snapshot with equal bytes from the store; it does so
-        before it acknowledges.
+        for the acknowledgement, because the scheduler may be deleting an older snapshot with equal bytes from the store; the scheduler
+        ends that deletion before it acknowledges the message.
         """
         run = self._runs.get(key)
         if run is not None:
@@ -151,7 +154,12 @@ class Runs:
                 self._forget(run)
 
     def shipped(self, shipment: Shipment, error: str) -> None:
-        """Send the result of an upload of a run: the snapshot was stored (`error` is empty), or why its upload was abandoned."""
+        """Send the scheduler the result of uploading a snapshot that a run took; ignored if the run is not on this node any more.
+
+        Args:
+            shipment: The snapshot, and the run that took it.
+            error: Why the upload was abandoned; empty: the snapshot is stored.
+        """
         run = self._runs.get(shipment.run)
         if run is not None:
             message = resource_manager_pb2.SnapshotStored(

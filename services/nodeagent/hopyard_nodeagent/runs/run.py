@@ -29,8 +29,8 @@ def merge_reports(last: resource_manager_pb2.RunMessage, new: resource_manager_p
     """Add the reports of the message `new` to the message `last`, which has not been sent yet.
 
     Returns:
-        True if they were added. False, without a change, if one of the two is no message of reports, or the merged message would be too
-        large.
+        True if they were added. False, without a change, if one of the messages contains no reports, or the merged message would exceed
+        `_MOST_REPORTS` reports or `_MOST_BYTES` bytes.
     """
     if not (last.HasField("reports") and new.HasField("reports")):
         return False
@@ -123,7 +123,10 @@ class NodeRun:
         """Hash of the final snapshot, until the end of the run has announced it; empty: none."""
 
     def announcement_pending(self, sha256: str) -> bool:
-        """Return whether this run took a snapshot with this hash, and the scheduler has not acknowledged its message about it."""
+        """Return whether this run took a snapshot with this hash, and its announcement is not acknowledged.
+
+        The announcement is the run's message to the scheduler that names the snapshot.
+        """
         told = (snapshot_of(message) for message in self.outgoing)
         return self._last_saved == sha256 or any(snapshot.sha256 == sha256 for snapshot in told if snapshot is not None)
 
@@ -132,7 +135,7 @@ class NodeRun:
         self.outgoing.push(message, self._clock())
 
     def numbered(self, message: Numbered[resource_manager_pb2.RunMessage]) -> resource_manager_pb2.RunMessage:
-        """Return the body of a numbered message with run, sequence number and time filled in, ready to be sent."""
+        """Return the body of a numbered message after setting its fields `run`, `sequence` and `at`; it is then ready to be sent."""
         message.body.run.CopyFrom(run_key_to_proto(self.key))
         message.body.sequence = message.sequence
         message.body.at = message.at
@@ -174,10 +177,11 @@ class NodeRun:
         return ended
 
     def _amend(self, start: wire.ApplicationStart) -> None:
-        """Apply amendments (changes of the run's plan) that arrived before the process exists to the start message.
+        """Apply amendments, which arrived before the process exists, to the start message.
 
-        Otherwise the process might train past them before it receives them. Commands are excluded, because they have been started
-        already; so are gangs, whose ranks follow the amendments of rank 0.
+        An amendment changes the positions at which the run ends or takes snapshots. Otherwise the process might train past these
+        positions before it receives the amendments. Commands are excluded, because they have been started already; so are gangs, whose
+        ranks follow the amendments of rank 0.
         """
         if is_command(start.start.program) or start.start.world > 1:
             return
@@ -264,7 +268,7 @@ class NodeRun:
         self.say(resource_manager_pb2.RunMessage(ended=ended))
 
     def located(self, snapshot: common_pb2.Snapshot) -> common_pb2.Snapshot:
-        """Return a copy of a snapshot of this run, with this node as its only location.
+        """Return a copy of the description of a snapshot that this run took: this job's, present on this node only, not in the store.
 
         Raises:
             InvalidInput: The hash of the snapshot is invalid.

@@ -113,6 +113,8 @@ class Slots:
     async def runner(self, slot: AgentSlot, program: LaunchSpec, definition: resource_manager_pb2.RunProgram) -> Runner:
         """Return a training process (runner) for a program, attached to the agent: the slot's idle one if it suits, else a new one.
 
+        The idle one suits if it executes the same program, or is a spare one with the command line and environment of the program.
+
         The caller must hold the slot's lock.
 
         Args:
@@ -254,7 +256,7 @@ def _fits(runner: Runner, has: Mapping[str, str], program: LaunchSpec, wants: Ma
     Args:
         runner: The runner.
         has: The environment of the runner.
-        program: What it shall execute.
+        program: What the runner shall execute.
         wants: The environment that the program needs.
     """
     return not runner.program.experiment and runner.program.arguments == program.arguments and has == wants

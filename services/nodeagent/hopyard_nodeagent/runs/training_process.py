@@ -47,12 +47,10 @@ Sink = Callable[[wire.AttachRequest], None]
 class RunnerDied(Exception):
     """The process of a run has ended or could not be started; the message says how.
 
+    `exit_code` and `by_itself` are attributes, too.
+
     Args:
         message: How the process ended or why it could not be started, for people.
-        exit_code: See the attribute.
-        by_itself: See the attribute.
-
-    Attributes:
         exit_code: The exit code; negative: killed by the signal of that number; None: unknown.
         by_itself: True if the program exited or crashed during a run; False if it was killed or had no run.
     """
@@ -238,8 +236,8 @@ class Runner:
     async def _was_alive(self) -> bool:
         """Kill the process if it is alive. Return True if this call killed it, False if it had exited before.
 
-        Child processes that outlive the process do not count. The exit code decides, because this agent may notice an exit late, and a
-        process that has exited keeps its own exit code.
+        Child processes that outlive the process are killed, too, but do not change the result. The exit code of the process decides,
+        because the agent may notice an exit late: it is -SIGKILL only if the process was alive.
         """
         if self._process.returncode is not None:
             return False

@@ -40,7 +40,7 @@ class SilenceGuard:
     Args:
         limit: Maximum duration of an iteration in seconds.
         heard: Returns the time of the last message of the process, by `clock`.
-        training: Returns whether the run trains. Before that, no iteration can hang.
+        training: Returns whether the run has begun to train. Time before its first True is not checked, because no iteration runs then.
         words: Text that completes the error message "an iteration took longer than N s, ...".
         clock: Returns monotonic seconds.
         look_seconds: Seconds between two checks.
@@ -69,7 +69,7 @@ class SilenceGuard:
         self.excess = ""
 
     def look(self) -> bool:
-        """Check the limit once; set `excess` if it is exceeded, and return whether it is or was."""
+        """Check the limit once; set `excess` if it is exceeded. Return whether this or an earlier check found it exceeded."""
         now = self._clock()
         if now - self._looked > 3 * self._look_seconds or not self._training():
             self._began = now  # The agent itself was stopped and received nothing, or the run does not train yet.
@@ -101,6 +101,7 @@ async def guarded(
 
     Raises:
         LimitExceeded: A watchdog ended the run.
+        Exception: The error of `making`, if no watchdog ended the run.
     """
     watching = [asyncio.create_task(guard.watch(end), name=type(guard).__name__) for guard in guards]
     try:

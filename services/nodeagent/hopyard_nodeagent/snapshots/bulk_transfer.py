@@ -43,7 +43,8 @@ class Offer:
     Attributes:
         ticket: The bytes that authorize a connection; the receiver sends them first.
         files: Path and size in bytes of each file.
-        given: Completed when the contents were sent; fails with an OSError if they could not be sent.
+        given: Completed by the sender when the contents were sent; fails with an OSError if they could not be sent; cancelled when the
+            offer ends before.
     """
 
     ticket: bytes
@@ -106,7 +107,9 @@ class BulkSender:
 
     @asynccontextmanager
     async def offer(self, folder: Path, found: Sequence[FolderMember]) -> AsyncIterator[Offer]:
-        """Return a context that offers the contents of a folder's files until it ends.
+        """Return a context that offers the contents of a folder's files to the connection that sends the offer's ticket, until it ends.
+
+        Offer nothing if `port` is 0, because then no connection can be made.
 
         Args:
             folder: The folder.
@@ -147,9 +150,9 @@ class BulkSender:
         giving.add_done_callback(partial(self._over, connection))
 
     def _over(self, connection: socket.socket, giving: Future[None]) -> None:
-        """Close a connection, and log the error with which serving it failed, if it did.
+        """Close a connection, and log the error of `giving`, if it failed.
 
-        This is the done callback of `giving`, which serves the connection in a thread.
+        This is the done callback of `giving`, which sends the contents over the connection in a thread.
         """
         connection.close()
         self._open.discard(connection)
@@ -240,7 +243,7 @@ def _take(connection: socket.socket, ticket: bytes, writer: FileWriter, size: in
 
 
 def _fill(block: memoryview, connection: socket.socket, left: int) -> None:
-    """Receive bytes until `block` is full, because smaller blocks would cost thread switches.
+    """Receive bytes until `block` is full. Full blocks need fewer calls of the writer, each of which may switch threads.
 
     Args:
         block: The memory to fill.

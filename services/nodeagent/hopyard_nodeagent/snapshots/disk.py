@@ -36,7 +36,7 @@ class File:
 
     Attributes:
         path: The file or folder.
-        sha256: Hash of the snapshot; empty: a partial file.
+        sha256: Hash of the snapshot; empty: a partial file, which an interrupted write or transfer left or which is being written.
         size: Size in bytes.
         used_at: Time of its creation or last use, in seconds since the Unix epoch.
     """
@@ -134,15 +134,15 @@ class Snapshots:
         return await asyncio.get_running_loop().run_in_executor(self._disk, self._files)
 
     async def idle(self, older_than_seconds: float) -> list[File]:
-        """Return the entries, including partial files, that are not busy and were not used recently.
+        """Return the entries, including partial files, that may be deleted (not `busy`) and were not used recently.
 
         Args:
-            older_than_seconds: Time in seconds without use; at least SETTLE_SECONDS is applied.
+            older_than_seconds: Minimum time in seconds since the last use; lower values than SETTLE_SECONDS (10) are raised to it.
         """
         return self._idle(await self.files(), older_than_seconds)
 
     async def remove_partials(self, partials: Iterable[File]) -> None:
-        """Delete these partial files."""
+        """Delete these partial files, which `files` or `idle` returned. Missing ones are ignored."""
         for one in partials:
             await asyncio.get_running_loop().run_in_executor(self._disk, remove, one.path)
 
@@ -166,7 +166,10 @@ class Snapshots:
         return sorted(found, key=lambda file: (file.used_at, file.path.name))
 
     def _size(self, path: Path) -> tuple[tuple[str, int] | None, int]:
-        """Return the key of an entry in the cache of sizes (None: not cached) and its size in bytes."""
+        """Return the key under which to cache the size of an entry, and its size in bytes.
+
+        The key is None for files and partial (hidden) folders, whose sizes are not cached.
+        """
         with suppress(FileNotFoundError):
             status = path.stat()
             if stat.S_ISDIR(status.st_mode) and not path.name.startswith("."):
@@ -177,8 +180,8 @@ class Snapshots:
     async def make_room(self, quota: int) -> tuple[list[str], int]:
         """Delete copies of stored snapshots, least recently used first, until the folder has at most `quota` bytes.
 
-        Busy snapshots are kept. So are snapshots that the store does not have for each experiment that needs them here: a blob that is
-        stored for other experiments only may be deleted from the store at any time.
+        Busy snapshots are kept. A snapshot is also kept unless the store has it and each experiment that needs it on this node is an
+        owner of the blob there: a blob that only other experiments own may be deleted from the store at any time.
 
         Args:
             quota: Maximum size of the folder in bytes.
@@ -206,7 +209,7 @@ class Snapshots:
         return deleted, max(above, 0)
 
     async def _stored(self, hashes: Sequence[str]) -> set[str]:
-        """Return those of the hashes that the store has for every experiment that needs them here."""
+        """Return those of the hashes that are blobs in the store, owned by every experiment that needs the snapshot on this node."""
         stored = await self._store.stored(hashes)
         wanted: dict[str, list[str]] = {}
         for sha256 in hashes:

@@ -50,7 +50,7 @@ async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
 
 
 async def announced(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
-    """Wait for the snapshot of a run whose process runs already, and send the process a message that it arrived or failed.
+    """Wait for the snapshot of a run whose process runs already, and send the process a message: the snapshot is there, or an error.
 
     Args:
         run: The run.

@@ -1,4 +1,4 @@
-"""Snapshots that are written to memory first, so that their slot is free earlier, and then copied to disk."""
+"""Snapshots of processes that are written to memory first, so that the slot of the process is free earlier, and then copied to disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class InMemory:
                     path.unlink()
 
     def leave(self, path: Path) -> None:
-        """Start to copy the snapshot at `path` to disk, if it is in memory. If the copy fails, the snapshot stays in memory."""
+        """Start to copy the snapshot at `path` to disk, if it is in memory. The copy then replaces the link.
+
+        If the copy fails, the error is logged, and the snapshot stays in memory.
+        """
         if path.is_symlink() and path not in self._moves:
             self._moves[path] = asyncio.create_task(self._move(path))
 

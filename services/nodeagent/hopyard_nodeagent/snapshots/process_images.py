@@ -30,13 +30,13 @@ _PYTHON: Final = re.compile(r"python[0-9.]*")
 
 
 class ProcessImages:
-    """Decides which runs of commands use CRIU for snapshots, and provides the settings for that.
+    """Decides which runs of scripts and log programs use CRIU for snapshots, and configures CRIU for a run.
 
     The constructor ends the restored processes, and deletes the images in memory, that an earlier agent with this data folder left
     behind.
 
     Args:
-        named: The CRIU program; empty: search for it; "off": do not use CRIU.
+        named: Path of the CRIU program; empty: search for it; "off": do not use CRIU.
         home: Id of the agent's data folder, by which its processes and images are recognized.
         budget: Maximum total size of images in memory, in bytes; None: a quarter of the computer's memory.
     """
@@ -113,8 +113,8 @@ def _offered(start: resource_manager_pb2.StartRun, gpus: bool) -> bool:
     """Return whether to use CRIU for a program that leaves the choice to the agent (`snapshot_provider` auto).
 
     It is used for log programs, and for Python scripts on one slot, with two exceptions: scripts that resume from a checkpoint, and
-    scripts with GPUs, which must request CRIU explicitly. It is not used for programs in other languages: these may use gRPC, and the
-    connection would not survive.
+    scripts with GPUs, which must request CRIU explicitly. It is not used for programs in other languages: these may use gRPC, and their
+    gRPC connection would not survive the restoration.
 
     Args:
         start: The start command of the run.

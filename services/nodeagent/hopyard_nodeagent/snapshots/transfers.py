@@ -141,8 +141,8 @@ class ReceivedFile:
 
     Attributes:
         path: Path of the file or folder.
-        sha256: Hash of the content.
-        size: Size in bytes; for a folder, that of the packed form.
+        sha256: Hash of the content; for a folder, of its packed form.
+        size: Size in bytes; for a folder, of its packed form.
     """
 
     path: Path
@@ -223,7 +223,7 @@ async def _arriving(
 ) -> AsyncIterator[ReceivedFile]:
     """Return a context with a hidden file or folder that contains all received data.
 
-    When the context ends, it is deleted, unless the caller has moved it. The caller must move it in the event loop, because a move in a
+    When the context ends, the file or folder is deleted, unless the caller has moved it. Move it in the event loop, because a move in a
     thread could race with the deletion.
 
     Args:
@@ -290,12 +290,12 @@ class _Behind:
                 await self._room.wait()
 
     async def end(self) -> None:
-        """Wait until all chunks are written, even if the caller is cancelled; then raise CancelledError."""
+        """Wait until the chunks are written or one failed. If cancelled meanwhile, still wait, and raise CancelledError at the end."""
         self._waiting.put(None)
         await ended(self._ended)
 
     def check(self) -> None:
-        """Raise the error with which a chunk could not be written, if there is one."""
+        """Raise the error with which a chunk could not be written, if there is one. After `end`, this covers all chunks."""
         if self._error is not None:
             raise self._error
 
@@ -313,7 +313,7 @@ class _Behind:
 
 
 async def ended(work: asyncio.Future[Any]) -> None:
-    """Wait until `work` is done, even if the caller is cancelled meanwhile; then raise CancelledError.
+    """Wait until `work` is done. If the caller is cancelled meanwhile, still wait, and raise CancelledError at the end.
 
     An exception of `work` is not raised here.
     """

@@ -1,4 +1,7 @@
-"""Executes upload orders: the scheduler orders uploads of snapshots to which no run on this node refers any more."""
+"""Executes upload orders, by which the scheduler requests uploads of single snapshots that are on this node.
+
+The runs that took these snapshots are over: no run on this node refers to the snapshots any more.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,12 @@ class UploadOrders:
                 self.shipper.ship(Shipment(run, order.position, order.sha256, order.number))
 
     def shipped(self, shipment: Shipment, error: str) -> None:
-        """Record and send the result of an order: the snapshot was stored (`error` is empty), or why its upload was abandoned."""
+        """Store the result of an order, and send it to the scheduler.
+
+        Args:
+            shipment: The snapshot, and the number of the order.
+            error: Why the upload was abandoned; empty: the snapshot is stored.
+        """
         order = wire.ShipmentOrder(
             experiment=shipment.run.stream,
             number=shipment.order,

@@ -35,7 +35,7 @@ class Shipment:
     """A snapshot to upload.
 
     Attributes:
-        run: The run that took the snapshot; attempt 0 if the scheduler ordered the upload.
+        run: The run that took the snapshot. If the scheduler ordered the upload, only experiment and job are set, and the attempt is 0.
         position: Position of the snapshot.
         sha256: Hash of the snapshot.
         order: Number of the scheduler's upload order; 0: not ordered.
@@ -124,7 +124,8 @@ class Uploader:
         """Try once to upload a snapshot.
 
         Returns:
-            Empty: it is stored. Otherwise an error message: a retry cannot help.
+            Empty: the snapshot is stored. Otherwise an error message, because a retry cannot help: it is corrupt, or missing on
+            disk and in the store.
 
         Raises:
             HopyardError, OSError: The upload failed; a retry may help.

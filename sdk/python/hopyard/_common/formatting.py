@@ -15,8 +15,8 @@ NEVER_SECONDS = 1e8
 def number(value: float | None) -> str:
     """Return a metric value rounded for display; a dash for None, and "nan", "inf" or "-inf" for values that are not finite.
 
-    Values below 10 have up to four decimals, values below 1e5 six significant digits. Larger ones, and those below 0.001, have
-    three significant digits.
+    The absolute value decides: from 0.001 to below 10 up to four decimals, from 10 to below 1e5 six significant digits, else three
+    significant digits; 0 is "0".
     """
     if value is None:
         return NOTHING
@@ -45,7 +45,10 @@ def duration(seconds: float | None) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Return a duration below one minute in three digits, with a resolution of 0.1 ms; a longer one in the format of `duration`."""
+    """Return a duration as text: `12.3ms` below 0.1 s, `4.56s` below one minute, longer ones in the format of `duration`.
+
+    Milliseconds have one decimal, seconds three significant digits.
+    """
     if seconds < 0.0995:
         return f"{seconds * 1000:.1f}ms"
     return f"{seconds:.3g}s" if seconds < 59.95 else duration(seconds)
@@ -64,8 +67,8 @@ def size(count: int) -> str:
 def value(given: object) -> str:
     """Return the hyperparameter value `given` as text.
 
-    Strings are unchanged. Floats have three significant digits. Booleans become "true" and "false", None "null", a sequence its
-    expression, and a list or mapping JSON.
+    Strings are unchanged. Floats have three significant digits. Booleans become "true" and "false", None "null", a sequence a
+    short text with its kind and fields, and a list or mapping JSON.
     """
     if isinstance(given, bool) or given is None:
         return str(given).lower() if given is not None else "null"

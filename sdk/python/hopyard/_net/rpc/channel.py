@@ -165,7 +165,7 @@ def channel(
     Args:
         address: "HOST:PORT", as in a service's address file.
         timeout: Default deadline in seconds of calls with one request and one response.
-        options: gRPC channel arguments that replace Hopyard's.
+        options: gRPC channel arguments by name; each replaces Hopyard's argument of this name, and the others stay.
 
     Raises:
         InvalidInput: The address is not HOST:PORT.

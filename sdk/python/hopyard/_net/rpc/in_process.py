@@ -37,7 +37,7 @@ def nearby() -> Iterator[None]:
 
 
 class NearServer:
-    """The handlers of one server for direct calls, by method.
+    """The handlers of one server by method, for direct calls: calls from the same event loop that bypass the network.
 
     Generated `add_XServicer_to_server` functions accept it as a server and so register their handlers here.
     """
@@ -123,7 +123,10 @@ def withdraw(address: str, server: NearServer) -> None:
 
 
 def find(address: str, method: str) -> NearServer | None:
-    """Return the server for a direct call of `method` at `address` from this event loop; None if the call must use gRPC."""
+    """Return the server that handles `method` at `address` without the network; None if the call must use gRPC.
+
+    It must use gRPC if the server is not in this event loop or not published, or if the method has a stream.
+    """
     server = _servers.get(address)
     if server is None or method not in server.methods or asyncio.get_running_loop() is not server.loop:
         return None
@@ -131,7 +134,7 @@ def find(address: str, method: str) -> NearServer | None:
 
 
 class NearCall:
-    """A direct call, which begins when it is awaited.
+    """A direct call, which bypasses the network to a server in the same event loop. It begins when it is awaited.
 
     Args:
         server: The server to call.

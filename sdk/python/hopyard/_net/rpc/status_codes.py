@@ -1,7 +1,7 @@
 """Converts between the exceptions of `hopyard.errors` and gRPC statuses.
 
 Peers in other languages see the status code. If several classes share a code, the trailing metadata `ERROR_KEY` names
-the class; without it the code's first class in `CODES` is raised.
+the class; without it, the first class with the code in `CODES`, the table of codes by class, is raised.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MESSAGE_BYTES: Final = 4096
 
 
 def code_of(error: errors.HopyardError) -> grpc.StatusCode:
-    """Return the status code of the error's class, or of its nearest base class in `CODES` (INTERNAL if there is none)."""
+    """Return the status code of the error's class, or of its nearest base class in the table `CODES`; INTERNAL if it has none."""
     return CODES[_known(type(error))]
 
 
@@ -83,7 +83,8 @@ def error_from(code: grpc.StatusCode, message: str, name: str = "") -> errors.Ho
     Args:
         code: The status code.
         message: Message of the exception; empty: the name of the code.
-        name: Class name from the trailing metadata, used if this class has the code; else the first class of the code is used.
+        name: Class name from the trailing metadata, used if this class has the code; else the first class of the code in the table
+            `CODES` is used.
     """
     kind = _NAMES.get(name)
     if kind is None or CODES[kind] is not code:

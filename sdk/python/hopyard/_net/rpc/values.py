@@ -32,7 +32,7 @@ def value_to_proto(value: object, path: str = "value") -> common_pb2.Value:
 
 
 def value_from_proto(message: common_pb2.Value) -> Any:
-    """Convert a message to None, bool, int, float, str, list or dict, the inverse of `value_to_proto`."""
+    """Convert a message to None, bool, int, float, str, list or dict, the inverse of `value_to_proto`; an empty message to None."""
     kind = message.WhichOneof("kind")
     if kind is None:
         return None

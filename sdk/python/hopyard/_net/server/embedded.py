@@ -1,8 +1,8 @@
-"""`python -m hopyard._net.server.embedded --data DIR`: AppStat, generators and scheduler in one process, for one directory.
+"""`python -m hopyard._net.server.embedded --data DIR`: a cluster's AppStat, generators and scheduler in one process.
 
-The services serve gRPC on loopback as in a distributed cluster. Only calls with one request and one response between
-them bypass the network (`hopyard._net.rpc.in_process`). The services are found by the entry-point group
-`hopyard.services` and not imported here.
+DIR is the folder for the cluster's data. The services serve gRPC on loopback as in a distributed cluster. Only calls with
+one request and one response between them bypass the network (`hopyard._net.rpc.in_process`). The services are found by the
+entry-point group `hopyard.services` and not imported here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EmbeddedService(Protocol):
         """Wait until `stop` is set, or raise the error of the service as soon as it fails."""
 
     async def stop(self) -> None:
-        """Stop the service in order; safe to call twice."""
+        """Refuse new calls, end pending ones, and free the service's resources; safe to call twice."""
 
 
 class Embedded:
@@ -96,7 +96,10 @@ class Embedded:
 
 
 def main() -> int:
-    """Run the services of an embedded cluster until a signal stops them; return the exit code, as `run_service` does."""
+    """Run the services of an embedded cluster until a signal stops them, and return the exit code.
+
+    0: SIGTERM stopped them. 1: a service failed. 2: `InvalidInput`. 130: SIGINT stopped them.
+    """
     parser = argparse.ArgumentParser(prog="python -m hopyard._net.server.embedded", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the cluster's directory")
     parser.add_argument("--lease", type=float, default=10.0, help="seconds after which a silent agent loses its runs")

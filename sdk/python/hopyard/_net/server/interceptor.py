@@ -20,7 +20,7 @@ _Handler = Callable[[Any, Any], Any]
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Ends a call whose handler raised with a gRPC status.
+    """Ends a call with a gRPC status if its handler raised an exception.
 
     A `HopyardError` becomes its status, any other exception becomes INTERNAL and is logged with its traceback. All four kinds of
     calls are handled. Handlers are coroutine functions, or async generator functions for streamed responses. A generator is closed

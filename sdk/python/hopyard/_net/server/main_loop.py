@@ -43,7 +43,7 @@ def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT
     the process exits with 130, without waiting for the rest of a stop in progress.
 
     Args:
-        main: Starts, runs and stops the service.
+        main: Coroutine function that starts the service, waits for the event that is its argument, and stops the service.
         name: Name of the service in log entries.
         log_format: Format of log entries.
         log_level: Lowest level that is logged, such as "INFO".

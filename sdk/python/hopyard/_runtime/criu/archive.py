@@ -1,7 +1,7 @@
-"""A process snapshot as one file: a zstd-compressed tar of a manifest, the CRIU images and the folder of the process.
+"""A process snapshot as one file: a zstd-compressed tar of metadata (the manifest), CRIU's images and the working folder.
 
 `pack` and `unpack` process the data in one pass and compute the hash at the same time. Unpacked data is not used before the
-hash of the whole file is verified. Packing runs in parallel, because a slot stays occupied until it ends: several threads
+hash of the whole file is verified. Packing runs in parallel, because the slot stays occupied until packing ends: several threads
 compress blocks, each as a separate zstd frame, while further blocks are read and finished ones are hashed and written.
 """
 

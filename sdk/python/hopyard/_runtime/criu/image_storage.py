@@ -31,7 +31,7 @@ class ImageFolders:
         self._taken: set[Path] = set()
 
     def choices(self, size: int) -> Iterator[Path]:
-        """Yield new empty folders for images of about `size` bytes: first one in memory if there is space, then one on disk.
+        """Yield new empty folders for images of about `size` bytes: first one in `memory` if it has space, then one in `disk`.
 
         The caller tries them in this order and must free each with `free`.
         """
@@ -40,7 +40,7 @@ class ImageFolders:
         yield self._take(self._disk)
 
     def lasting(self, size: int) -> Path | None:
-        """Return a new path in memory for a file of at most `size` bytes; None if there is no space.
+        """Return a new path in the folder `memory` for a file of at most `size` bytes; None without this folder or space in it.
 
         `close` does not delete the file.
         """

@@ -41,7 +41,7 @@ def refuse(pids: Iterable[int], criu: Criu) -> list[int]:
 
 
 def _connected(pid: int) -> set[str]:
-    """Return the inode numbers of the TCP sockets that do not listen in the network namespace of the process `pid`.
+    """Return the inode numbers of the TCP sockets in the network namespace of the process `pid`, except those that listen.
 
     The set is empty if the process has ended.
     """

@@ -99,7 +99,7 @@ class DumpableJob:
 
         Args:
             command: Program and arguments.
-            working: Working folder: an absolute path, usually `MOUNT` or below it.
+            working: Working folder: an absolute path, usually `MOUNT` (where the program sees its job's folder) or below it.
             environment: All environment variables of the program.
 
         Raises:

@@ -1,1 +1,1 @@
-"""Partitioned data: code shared by the catalog of data sets, the node agents and `hopyard data`."""
+"""Partitioned data: code shared by the scheduler with its catalog of data sets, the node agents and `hopyard data`."""

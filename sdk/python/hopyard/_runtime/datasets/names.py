@@ -67,7 +67,7 @@ def check_url(url: str) -> str:
     """Return `url` if it is a valid location of a partition that nodes can download.
 
     Raises:
-        ValueError: The URL does not name an object, or it may contain a secret, which must not be stored in the catalog.
+        ValueError: The URL does not name an object, or it may contain a secret, which the catalog of data sets must not store.
     """
     parts = urlsplit(url)
     if not parts.scheme or parts.path.endswith("/") or not parts.path.strip("/"):

@@ -178,7 +178,7 @@ def _made(name: str, path: Path, examples: int) -> WrittenPartition:
 
 
 def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mapping[str, Rows]:
-    """Split an npz file one array at a time, so that only the largest array must fit into memory.
+    """Write the partition files of an npz file one array at a time, so that only the largest array must fit into memory.
 
     Args:
         file: The npz file.
@@ -186,7 +186,7 @@ def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mappi
         place: Returns the path of the file for a partition name.
 
     Returns:
-        The indices of the chosen examples by partition name.
+        The indices of each partition's examples, by partition name.
 
     Raises:
         InvalidInput: The file cannot be split, or the plan is invalid.

@@ -18,7 +18,7 @@ def capabilities_from_proto(message: pb.PolicyReviewed) -> PolicyCapabilities:
     """Return the capabilities in the message with which a policy accepts an experiment.
 
     Raises:
-        InvalidInput: The capability `ship_every` is negative: the number of units between two snapshots for the store.
+        InvalidInput: `ship_every`, the number of units between two snapshots that are sent to the store, is negative.
     """
     found = {one.name: getattr(message, one.name) for one in fields(PolicyCapabilities)}
     if not message.HasField("ship_every"):

@@ -27,7 +27,7 @@ Make = Callable[[Mapping[str, Any]], Policy]
 class Instance:
     """The policy of one experiment with its state, in a policy process.
 
-    It outlives the stream to the scheduler, so that the policy can continue on a new stream.
+    It outlives the gRPC stream to the scheduler, so that the policy can continue on a new one.
 
     Args:
         make: Creates the policy from its parameters.
@@ -47,7 +47,7 @@ class Instance:
         self.experiment = ""
 
     def hello(self, name: str) -> pb.PolicyHello:
-        """Return the first message to the scheduler on a new stream.
+        """Return the first message to the scheduler on a new gRPC stream.
 
         It names the experiment and the last answered up-call, if there are any, so that the scheduler can continue from there.
 

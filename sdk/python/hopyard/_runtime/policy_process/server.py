@@ -1,6 +1,6 @@
 """The server loop of a policy process that connects to the scheduler itself.
 
-It has one stream to the scheduler for each experiment that it serves, and one more that waits for the next experiment.
+It has one gRPC stream to the scheduler for each experiment that it serves, and one more that waits for the next experiment.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class PolicyServer:
     Args:
         name: NAME in the setting `policy: remote:NAME` of experiments.
         make: Creates a policy from its parameters.
-        server: Returns the present address of the scheduler, HOST:PORT; called for each new stream; raises `Unavailable` if it
-            is unknown.
+        server: Returns the present address of the scheduler, HOST:PORT; called for each new gRPC stream; raises
+            `Unavailable` if it is unknown.
     """
 
     def __init__(self, name: str, make: Make, server: Callable[[], str]) -> None:
@@ -86,7 +86,7 @@ class PolicyServer:
             raise self._failure
 
     def stop(self) -> None:
-        """End all streams and make `run` return; may be called from any thread."""
+        """End all gRPC streams and make `run` return; may be called from any thread."""
         with suppress(OSError):  # The server is already stopping: the buffer is full or the socket closed.
             self._wake.send(bytes([_STOP]))
 
@@ -110,11 +110,11 @@ class PolicyServer:
             return policy_pb2_grpc.PolicyServiceStub(self._channels[address])
 
     def _begin(self) -> None:
-        """Start a thread whose stream waits for an experiment and serves it."""
+        """Start a thread that waits for an experiment on a new gRPC stream and serves it."""
         threading.Thread(target=self._serve, name=f"policy {self._name}", daemon=True).start()
 
     def _serve(self) -> None:
-        """Wait for an experiment and serve it until it ends, with a new stream after each broken one."""
+        """Wait for an experiment and serve it until it ends, with a new gRPC stream after each broken one."""
         instance, failures, rng, backoff = Instance(self._make), 0, random.Random(), Backoff(most=2.0)
         while not self._stopping.is_set():
             try:
@@ -133,13 +133,13 @@ class PolicyServer:
                 return
 
     def _goes_on(self, instance: Instance, ended: grpc.Call, failures: int) -> bool:
-        """Return whether to connect again after a stream that ended with an error.
+        """Return whether to connect again after a gRPC stream that ended with an error.
 
         True after a lost connection. False if this server is stopping or the experiment no longer exists. False also if the
         scheduler refused this process: then the server is stopped, and `run` raises the error.
 
         Args:
-            instance: The policy instance of the stream.
+            instance: The policy instance of the gRPC stream.
             ended: The ended call, with its status.
             failures: Number of consecutive failures before this one.
         """
@@ -160,7 +160,7 @@ class PolicyServer:
         return False
 
     def _stream(self, instance: Instance) -> tuple[bool, grpc.Call | None]:
-        """Serve one stream until it ends.
+        """Open a gRPC stream to the scheduler, and answer its messages until it ends.
 
         Args:
             instance: Has the policy that answers on this stream.

@@ -22,7 +22,7 @@ class RemoteView(CollectingView):
 
     Args:
         state: Copy of the experiment's state.
-        number: Number of the up-call in the stream.
+        number: Number of the up-call in the experiment, counted from 1.
         at: Time of the up-call in seconds since the epoch.
         seed: Seed of the random numbers that the policy may draw in this up-call.
     """

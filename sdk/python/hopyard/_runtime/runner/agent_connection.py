@@ -51,7 +51,8 @@ class AgentConnection:
     Args:
         agent: HOST:PORT of the agent.
         token: Token that the agent gave this process.
-        take: Called in a thread of the attachment with the start message of each new run; it sets `run` before the run begins.
+        take: Called in a thread of the attachment with the start message of each new run; before the run begins, it must set the
+            attribute `run` of this connection to the run.
         leave: Called in a thread of the attachment when no further run will come.
         refused: Called if the agent refuses the process; None: the process then exits.
         awaits_snapshots: Whether this process accepts a run before the snapshot to resume from has arrived on the node.

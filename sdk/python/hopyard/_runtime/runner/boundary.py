@@ -141,6 +141,10 @@ class Boundary:
             waiting: Called before each wait; an exception from it propagates, and the wait does not begin. None: nothing is called.
             committed: Returns the position where the new iteration will end, or None if the trainer does not guarantee
                 one.
+
+        Returns:
+            `Train`: train an iteration. `Restate`: report the position without metrics, because nothing is left to train. `Save`:
+            take a snapshot. `EndRun`: end the run.
         """
         with self._changed:
             action = self._control.next()

@@ -271,6 +271,9 @@ class RunControl:
     def decide(self, decision: DecisionKind, position: int, allowed: int) -> None:
         """Apply a decision on the report of `position`.
 
+        SUSPEND and TERMINATE take effect at the next boundary, whatever `position` is. CONTINUE and PARK with an earlier position than
+        the present one change only `allowed`.
+
         Args:
             decision: The decision.
             position: The reported position to which it refers.

@@ -30,7 +30,7 @@ class Outbox:
     Args:
         most: Number of queued messages at which `wait_for_room` blocks.
         heartbeat_seconds: Seconds without a message after which a heartbeat is sent.
-        company_seconds: Minimum seconds between two messages with reports that may be delayed.
+        company_seconds: Minimum seconds between a message and the next one, if that has only messages sent with `patient`.
         clock: Returns monotonic seconds.
     """
 

@@ -40,9 +40,10 @@ class ProgramLoader:
         self._class: type[Trainer] | None = None
 
     def load(self, folder: Path, name: str, working: Path | None = None) -> type[Trainer]:
-        """Return a trainer class, after importing its module unless it was loaded last.
+        """Return a trainer class, after importing its module.
 
-        The bundle's folder is first on the import path. Modules and cached data of another bundle are dropped.
+        If the previous call loaded the same name from the same folder, return its class again and change nothing. Otherwise, put the
+        bundle's folder first on the import path, and drop modules and cached data of another bundle.
 
         Args:
             folder: Folder of the code bundle.

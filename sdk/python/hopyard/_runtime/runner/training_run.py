@@ -192,7 +192,7 @@ class TrainingRun:
         return report
 
     def _tidy(self) -> None:
-        """Delete the run's temporary files that are no longer needed, between iterations; after the run the agent deletes the rest."""
+        """Delete temporary folders of finished loads and saves, between iterations; after the run the agent deletes the rest."""
         while self._done_with:
             remove(self._done_with.pop())
 

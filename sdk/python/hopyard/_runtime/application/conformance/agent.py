@@ -1,4 +1,4 @@
-"""The simulated agent of a conformance case: a gRPC server on loopback with the application service of a node agent."""
+"""The simulated agent of a conformance case: a gRPC server on loopback with the `ApplicationService` of a node agent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProcessRecord:
         self._answers.put(response)
 
     def hang_up(self) -> None:
-        """End the stream to the process after the queued messages."""
+        """End the gRPC stream to the process after the queued messages."""
         self._answers.put(None)
 
     def answers(self) -> Iterator[wire.AttachResponse]:
@@ -81,7 +81,7 @@ class SimulatedAgent(application_pb2_grpc.ApplicationServiceServicer):
         self._server.start()
 
     def stop(self) -> None:
-        """End all streams and stop listening, like an agent that crashed."""
+        """End all gRPC streams and stop listening, like an agent that crashed."""
         for place in self.places.values():
             place.hang_up()
         self._server.stop(grace=None).wait()

@@ -102,8 +102,8 @@ def series(bench: RunFixture) -> None:
 def hyperparameters(bench: RunFixture) -> None:
     """Reads whole numbers, floats, text, booleans, groups and lists, and ignores unknown names.
 
-    Start runs with hyperparameters of these kinds, and raise `ProtocolViolation` unless the reported metric values are those that
-    follow from them.
+    A group is a mapping with further hyperparameters. Start runs with hyperparameters of these kinds, and raise
+    `ProtocolViolation` unless the reported metric values are those that follow from them.
     """
     given = {"lr": 1, "start": {"x": 2.5}, "sign": "minus", "twice": True}
     strange = {"layers": [64, 0.5, "x"], "none": None, "größe": {"a": {"b": False}}}
@@ -287,8 +287,8 @@ def terminate(bench: RunFixture) -> None:
 def finished(bench: RunFixture) -> None:
     """Ends its job by itself at the position where nothing is left to train.
 
-    The task ends at position 3. Raise `ProtocolViolation` unless the client says `finished` in its report or at the end of its run,
-    or exits with code 0, after three reports.
+    The training task of the test ends at position 3. Raise `ProtocolViolation` unless the client says `finished` in its report or at
+    the end of its run, or exits with code 0, after three reports.
     """
     run = bench.begin({"lr": 0.5, "last": 3}, allowed=FAR)
     run.reported(2)
@@ -386,9 +386,9 @@ def failure(run: ProcessRun, *, user: bool) -> str:
 
 
 def failed(bench: RunFixture, run: ProcessRun, reason: str) -> None:
-    """Wait for the exit of a process that has reported the failure of its run, and raise `ProtocolViolation` if its exit code is 0.
+    """Wait for the exit of a process that has reported the failure of its run, and raise `ProtocolViolation` for exit code 0.
 
-    Code 0 is allowed for a client that makes several runs in one process.
+    If `client.trainer` is set, any code is allowed, because such a client makes several runs in one process.
 
     Args:
         bench: The fixture of the case.

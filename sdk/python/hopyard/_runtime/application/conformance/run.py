@@ -38,7 +38,7 @@ class Saved:
     Attributes:
         snapshot: The snapshot as the client announced it.
         file: Path of the saved file or folder.
-        x: The task's metric at the snapshot's position, from which a resumed run continues.
+        x: Metric value of the test's training task at the snapshot's position, from which a resumed run continues.
     """
 
     snapshot: common_pb2.Snapshot
@@ -81,7 +81,7 @@ class RunFixture:
         before: Callable[[ProcessRun], None] | None = None,
         **fields: Any,
     ) -> ProcessRun:
-        """Start a process of the client and send it a run to train.
+        """Start a process of the client, queue a run for it to train, and return the run without waiting for the process.
 
         Args:
             hyperparameters: Hyperparameters of the job.
@@ -92,6 +92,9 @@ class RunFixture:
             change: Modifies the start message before it is sent.
             before: Called before the start message is sent, for example to send other messages.
             fields: Further fields of the message StartRun, such as `allowed` and `until`.
+
+        Raises:
+            StartError: The process cannot be started.
         """
         hyperparameters = dict(hyperparameters)
         if "seconds" in hyperparameters:
@@ -213,7 +216,7 @@ class ProcessRun:
     # Expectations.
 
     def value(self, position: int) -> float:
-        """Return the metric value that the task must have at a position."""
+        """Return the metric value that the training task of the conformance test has at a position of this run."""
         if position == self.base and self._x is not None:
             return self._x
         return task.value(self.hyperparameters, position, base=self.base, x=self._x)
@@ -222,7 +225,7 @@ class ProcessRun:
         """Wait for the next report, check it, and return it.
 
         Args:
-            position: Position that the report must have, with the task's exact metric value.
+            position: Position that the report must have, with the exact metric value of the test's training task.
             at_until: Whether the report must say that the run has reached its `until`; not checked if it says `finished`.
 
         Raises:
@@ -243,7 +246,7 @@ class ProcessRun:
         return report
 
     def quiet(self, why: str, seconds: float = QUIET_SECONDS) -> None:
-        """Raise `ProtocolViolation` if a message other than a heartbeat arrives or the stream ends within some time.
+        """Raise `ProtocolViolation` if a message other than a heartbeat arrives or the gRPC stream ends within some time.
 
         Args:
             why: Why no message may arrive, for the error message.
@@ -278,7 +281,11 @@ class ProcessRun:
         return amended.position
 
     def took(self, position: int) -> Saved:
-        """Wait for the announcement of a snapshot of a position, check it with `checked`, and return the snapshot."""
+        """Wait for the announcement of a snapshot of a position, check it with `checked`, and return the snapshot.
+
+        Raises:
+            ProtocolViolation: The announcement does not arrive in time, or the check fails.
+        """
         expected = f"snapshot_taken at position {position}"
         self.until(lambda: any(s.position == position for s in self.heard.snapshots()), expected)
         return self.checked(next(s for s in self.heard.snapshots() if s.position == position))
@@ -287,7 +294,8 @@ class ProcessRun:
         """Check that the saved file or folder of an announced snapshot exists and has the announced hash and size, and return it.
 
         Raises:
-            ProtocolViolation: The saved file or folder is missing or differs, or the announcement names no provider.
+            ProtocolViolation: The saved file or folder is missing or differs, or the announcement names no snapshot
+                provider, such as "framework".
         """
         file = self.place.start.snapshot_folder if self.place.start is not None else ""
         path = Path(file) / snapshot.sha256
@@ -342,7 +350,11 @@ class ProcessRun:
         return ended
 
     def saved(self, ended: resource_manager_pb2.RunEnded) -> Saved:
-        """Return the snapshot that `ended`, the message about the end of a run, names, after checking it with `checked`."""
+        """Return the snapshot that `ended`, the message about the end of a run, names, after checking it with `checked`.
+
+        Raises:
+            ProtocolViolation: The message names no snapshot, or the check fails.
+        """
         return self.checked(ended.snapshot)
 
     def exits(self, code: int | None, when: str, seconds: float | None = None) -> int:
@@ -351,7 +363,7 @@ class ProcessRun:
         Args:
             code: Required exit code; None: any.
             when: Description of the situation, for the error message.
-            seconds: Time limit, multiplied by `stretch`; None: the patience of the test run.
+            seconds: Time limit, multiplied by `stretch`; None: `patience` of this run.
 
         Raises:
             ProtocolViolation: The process does not exit in time or exits with another code.
@@ -376,7 +388,7 @@ class ProcessRun:
             expected: Description of the condition, for the error message.
 
         Raises:
-            ProtocolViolation: The process or its stream ends first, the patience of the test run is exceeded, or a snapshot is
+            ProtocolViolation: The process or its gRPC stream ends first, `patience` of this run is exceeded, or a snapshot is
                 announced at another position than that of the last report.
         """
         over = time.monotonic() + self._patience

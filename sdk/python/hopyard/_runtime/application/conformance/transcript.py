@@ -41,7 +41,10 @@ class ProtocolViolation(Exception):
 
 
 class Conversation:
-    """The recorded messages between one client process and the simulated agent, from attachment to the stream's end. Thread-safe."""
+    """The recorded messages between one client process and the simulated agent, from the first to the end of the gRPC stream.
+
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -94,7 +97,7 @@ class Conversation:
             self._line(f"-- {line}")
 
     def close(self) -> None:
-        """Record that the stream has ended, and wake the threads in `wait`."""
+        """Record that the gRPC stream has ended, and wake the threads in `wait`."""
         with self.changed:
             if not self.closed:
                 self.closed = True
@@ -186,7 +189,7 @@ class Conversation:
 
 
 def _short(message: Message) -> Message:
-    """Return a message as transcripts show it: a start message without the fields in `_PLAIN`, any other message unchanged."""
+    """Return a message as transcripts show it: a start message without fields on which no case depends (`_PLAIN`), others unchanged."""
     if not isinstance(message, wire.AttachResponse) or not message.HasField("start"):
         return message
     short = wire.AttachResponse()

@@ -1,7 +1,7 @@
 """A run of a program that the runner starts as a child process.
 
 The program is either one whose metrics are read from its output, or a script whose processes are dumped and restored.
-With the snapshot provider `auto`, a checkpoint that the script passes with a report replaces a dump.
+With the setting `snapshot: {provider: auto}`, a checkpoint that the script passes with a report replaces a dump.
 """
 
 from __future__ import annotations
@@ -239,9 +239,9 @@ class LoggedRun:
         self._began = self._clock()
 
     def _checkpoint(self) -> tuple[str, str] | None:
-        """Return name and path of the script's own checkpoint of this position.
+        """Return the name, for the snapshot's member, and the path of the checkpoint that the script passed with its last report.
 
-        None: the script gave none, or the snapshot provider is not `auto`.
+        None: the script passed none, or the snapshot provider is not `auto`.
         """
         return self._reported.checkpoint if self._open and self._reported is not None else None
 

@@ -218,7 +218,7 @@ class Mailbox:
         self._reports: FileTail | None = None
 
     def open(self) -> None:
-        """Open the file with the script's reports at its beginning; create it if it does not exist."""
+        """Open the file with the script's reports, to read it from the beginning; create it if it does not exist."""
         file = self._folder / REPORTS
         file.touch()
         self._reports = FileTail(file, start=0)
@@ -238,8 +238,8 @@ class Mailbox:
         """Tell the script how far it may train.
 
         Args:
-            go: The script may train if its position is at most this one.
-            free: The script may train, without waiting, if its position is below this one.
+            go: After a report of a position up to this one, the script may continue.
+            free: It may also continue after a report of a position below this one, unless the report has a checkpoint.
             leave: Why the script must end its run; None: it need not.
         """
         said = json.dumps({"go": go, "free": free, "leave": leave.value if leave is not None else ""})

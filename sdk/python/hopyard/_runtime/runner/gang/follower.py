@@ -39,7 +39,7 @@ class Follower(ProcessGang):
     The constructor opens no connection; `join` connects to rank 0.
 
     Args:
-        place: Host, ports and secret of the gang, which rank 0 opened.
+        place: Host of rank 0, the ports that it opened there, and the secret of the gang.
         rank: Rank of this process, 1 or more.
         noticed: Called, from any thread, when the gang breaks.
         clock: Returns monotonic seconds.

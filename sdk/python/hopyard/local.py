@@ -1,4 +1,4 @@
-"""Trains with a trainer in this process, without a cluster, with the same checks and errors as on one."""
+"""Trains with a trainer in this process, without a cluster. The checks and errors are the same as on a cluster."""
 
 from __future__ import annotations
 

@@ -106,9 +106,10 @@ def build(arguments: list[str]) -> Callable[..., Any]:
 
 
 def _know_options(group: TyperGroup) -> None:
-    """Add the plugin command named on the command line that is being completed to `group`, so that its options are offered.
+    """Add a command of another distribution to `group` during shell completion, so that its options are offered.
 
-    Nothing is added if the line names no plugin command, or one that cannot be loaded.
+    The command is the first word of the unfinished command line, which the shell passes in an environment variable. Nothing is
+    added if no distribution registers this command, or if it cannot be loaded.
     """
     words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
     name = next((word for word in words if not word.startswith("-")), "")

@@ -24,12 +24,26 @@ Offers = list[tuple[str, str]]
 
 
 def complete_experiment(context: typer.Context, incomplete: str) -> Offers:
-    """Return the ids and names of experiments that begin with `incomplete`, newest first."""
+    """Return the ids and names of experiments that begin with `incomplete`; empty: no cluster answers.
+
+    Ids come first, those of newer experiments before those of older ones. Names follow, those of older experiments first.
+
+    Args:
+        context: The options typed so far, which select the cluster.
+        incomplete: The beginning of the word to complete.
+    """
     return _matching(_ask(context, _experiments), incomplete)
 
 
 def complete_job(context: typer.Context, incomplete: str) -> Offers:
-    """Return the job ids that begin with `incomplete`, of the experiment on the command line or else of the newest one."""
+    """Return the job ids that begin with `incomplete`, of the experiment on the command line or else of the newest one.
+
+    Empty: no cluster answers, or there is no such experiment.
+
+    Args:
+        context: The arguments and options typed so far: the experiment, and the options that select the cluster.
+        incomplete: The beginning of the word to complete.
+    """
     given = context.params.get("experiment")
     return _matching(_ask(context, lambda client: _jobs(client, given)), incomplete)
 
@@ -37,7 +51,12 @@ def complete_job(context: typer.Context, incomplete: str) -> Offers:
 def complete_experiment_or_job(context: typer.Context, incomplete: str) -> Offers:
     """Return completions for `[EXPERIMENT] JOB` that begin with `incomplete`.
 
-    For the first word they are the jobs of the newest experiment and all experiments; after an experiment they are its jobs.
+    The first word may be a job of the newest experiment, or any experiment. The second word may be a job of the experiment that
+    is the first word. Empty: no cluster answers, or there is no such experiment.
+
+    Args:
+        context: The arguments and options typed so far: the first word, and the options that select the cluster.
+        incomplete: The beginning of the word to complete.
     """
     names = list(context.params.get("names") or ())
 

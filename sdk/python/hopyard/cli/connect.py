@@ -94,11 +94,11 @@ async def connected(
     nothing trains.
 
     Args:
-        server: The value of --server.
-        data: The value of --data.
+        server: The value of --server; None: not given.
+        data: The value of --data; None: not given.
         purpose: Description of the command, for the error message of others that find the directory locked.
         agent: Whether the services that run during the command include a node agent, so that files on the node are
-            readable. It is not started if an experiment is RUNNING, since it would train.
+            readable. The agent is not started if an experiment is RUNNING, since the experiment would then train.
         fresh: Whether to create a data directory in which no cluster has run.
 
     Raises:

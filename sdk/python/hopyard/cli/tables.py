@@ -254,9 +254,10 @@ def _grown(experiment: Experiment) -> str:
 
 
 def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
-    """Return a sentence on the training that jobs under the policy `stage_tree` reused from others, and on the billed slot time.
+    """Return a sentence on the training that jobs under the policy `stage_tree` reused from others, and on the slot time.
 
-    Empty: no job reused any training, or the policy is another one.
+    The slot time is that charged to the experiment (`Experiment.slot_seconds`). Empty: no job reused any training, or the policy is
+    another one.
     """
     policy = experiment.spec.get("policy") or {}
     without = sum(job.state is JobState.COMPLETED and not job.attempt for job in jobs)
@@ -277,7 +278,10 @@ def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
 
 
 def _moved(experiment: Experiment) -> str:
-    """Return a sentence with the numbers of model transfers in an experiment with partitioned data; empty without such data."""
+    """Return a sentence with the model transfers in an experiment with partitioned data; empty without such data.
+
+    It has the number and the bytes of transfers from node to node, from the store, and to the store.
+    """
     hops = experiment.hops
     if experiment.spec.get("data") is None:
         return ""

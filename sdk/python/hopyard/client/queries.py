@@ -270,7 +270,9 @@ class ClientQueries:
         return await self.job(present.id, present.best_job) if present.best_job is not None else None
 
     async def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
-        """Return all accepted reports of an experiment, ordered by job and position. Empty if the experiment or the job is unknown.
+        """Return the reports of an experiment, ordered by job and position. Empty if the experiment or the job is unknown.
+
+        Repeated reports, of training that was repeated after a loss, are not included.
 
         Args:
             experiment: The experiment or its id.

@@ -106,7 +106,7 @@ def pack(folder: Path) -> Bundle:
 
 
 def is_text(given: str) -> bool:
-    """Return whether `given` is the text of an experiment file and not its path."""
+    """Return whether `given` is the text of an experiment file and not its path: it has a line break, or begins with a brace."""
     return "\n" in given or given.lstrip().startswith("{")
 
 

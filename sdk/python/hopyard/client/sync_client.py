@@ -212,7 +212,7 @@ class Client:
         return self._loop.run(self._client.best(experiment))
 
     def statistics(self, experiment: str | Experiment, job: str | None = None) -> list[Statistic]:
-        """Return the accepted reports of an experiment or of one job, by job and position; see `AsyncClient.statistics`."""
+        """Return the reports of an experiment or of one job, ordered by job and position; see `AsyncClient.statistics`."""
         return self._loop.run(self._client.statistics(experiment, job))
 
     def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:

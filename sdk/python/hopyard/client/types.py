@@ -118,7 +118,7 @@ class Experiment:
             value.
         best_value: The best value so far; None: there is no `best_job`.
         best_position: The position of the best value; 0: there is no `best_job`.
-        slots: Number of slots that the experiment has now, with and without a run.
+        slots: Number of slots with a run of the experiment now, plus the idle slots reserved for it; in a group without the latter.
         share: Number of slots that the experiment may use now.
         running_seconds: Seconds since the creation, without those in which the experiment was paused.
         group: Id of the first experiment of the group; the experiment's own id if it is in no group.
@@ -266,7 +266,7 @@ Change = Experiment | Job | JobReport | JobGone
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """An accepted report of a job as AppStat stores it.
+    """A report of a job as AppStat stores it. Reports of older attempts and repeated reports of the same training are not stored.
 
     Attributes:
         job: Id of the job.
@@ -411,7 +411,7 @@ class Exported:
         experiments: Ids of the experiments in it.
         size_bytes: Size of the file.
         events: Number of journal events.
-        statistics: Number of accepted reports.
+        statistics: Number of reports in the file.
         snapshots: Number of snapshots in the file.
         left_behind: Snapshots that are not in the file, because they were unreadable or not requested. After an import,
             jobs cannot continue from them.

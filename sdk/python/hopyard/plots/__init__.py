@@ -1,4 +1,4 @@
-"""Plots of live searches, simulated searches and recorded traces: the Python API behind `hopyard plot` (docs/plots.md).
+"""Plots of live searches, simulated searches and traces (recorded curves): the Python API behind `hopyard plot` (docs/plots.md).
 
 Example:
     searches = read(Path("results.json"))

@@ -1,4 +1,4 @@
-"""Reads files that can be plotted: results of simulations, and traces."""
+"""Reads files that can be plotted: results of simulations, and traces (`hopyard.traces`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The input of all plots: a search, live or simulated, or recorded traces, as plain values that do not depend on the source."""
+"""The input of all plots: a live search, a simulated one, or traces (recorded learning curves), in the same classes for all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class SearchSource(enum.Enum):
-    """The kind of source of a search: an experiment of a cluster (live), a simulation (simulated), or recorded traces."""
+    """The kind of source of a search: an experiment of a cluster (live), a simulation (simulated), or traces."""
 
     EXPERIMENT = "live"
     SIMULATION = "simulated"
@@ -24,7 +24,7 @@ class SearchSource(enum.Enum):
 
 
 class JobEnd(enum.Enum):
-    """How a job ended. OPEN: it has not ended, or its end is unknown."""
+    """How a job ended: its final state COMPLETED, TERMINATED or FAILED. OPEN: it has not ended, or its end is unknown."""
 
     COMPLETED = "completed"
     TERMINATED = "terminated"
@@ -127,7 +127,7 @@ class PartitionReplicas:
 
 @dataclass(frozen=True, slots=True)
 class JournalStory:
-    """The history of an experiment, from its journal. All lists are ordered by time.
+    """The history of an experiment, from its journal. Lists of events, such as runs, are ordered by time.
 
     Times, also those in runs and visits, are seconds since the Unix epoch.
 
@@ -136,8 +136,8 @@ class JournalStory:
         pools: Tuples (time, number of promising jobs with a run, number of other jobs with a run), one for each change.
         labels: For each labelled job, pairs (time, priority): each label that the policy gave to it. A priority above 0 means
             promising.
-        confidences: Tuples (time, number of slots, confidences in descending order): at some moments, the policy's estimates of the
-            probability that a job reaches the target, for each job that has not ended.
+        confidences: Tuples (time, number of slots, confidences in descending order), for moments at a fixed number of events from
+            each other: the policy's estimates of the probability that a job reaches the target, for each job that has not ended.
         visits: The runs on partitions of its data; empty without partitioned data.
         held: The partitions of its data with the nodes that have them.
         moved: Tuples (time, bytes from node to node, bytes from the store, bytes to the store): totals of transferred snapshots at each

@@ -1,4 +1,4 @@
-"""Reads and writes trace files: JSON Lines with one trace per line, plain or compressed with gzip."""
+"""Reads and writes trace files: JSON Lines with one trace (a job's learning curve with training times) per line, plain or gzip."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _nulls(values: Sequence[float]) -> list[float | None]:
 
 
 def need_writable(path: Path) -> None:
-    """Check that a trace file can be written at `path`, before traces are recorded. Missing folders are created.
+    """Check that a trace file can be written at `path`, before any work is spent on the traces. Missing folders are created.
 
     Raises:
         AlreadyExists: The path exists and is not a trace file, so it must not be replaced.

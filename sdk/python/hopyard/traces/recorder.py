@@ -1,4 +1,4 @@
-"""Builds the traces of an experiment from its reports and jobs."""
+"""Builds the traces of an experiment (the learning curves of its jobs with training times) from its reports and jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Column:
 
 
 class Recorder:
-    """Builds the traces of an experiment from pages of its reports. Call `add` for each page, then `traces`.
+    """Builds the traces of an experiment from its reports. Call `add` once or several times with reports, then `traces`.
 
     The trace of a job that started from another job's snapshot (a fork), or that reuses another job's results, begins with the
     other job's curve up to that position. Reports at position 0, before any training, are omitted. Reports on parts of the data

@@ -1,4 +1,4 @@
-"""The trace of one job, and the validation of its values."""
+"""The trace of one job (its learning curve with training times), and the validation of its values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of a check."""
+"""The result of one check of `hopyard doctor`."""
 
 from __future__ import annotations
 

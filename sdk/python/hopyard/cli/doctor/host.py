@@ -73,7 +73,7 @@ def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> Fin
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - nothing is written to it
-    """Check the free shared memory in `folder`, through which the worker processes of data loaders pass their batches."""
+    """Check that 128 MiB of shared memory are free in `folder`, through which worker processes of data loaders pass their batches."""
     try:
         found = os.statvfs(folder)
     except OSError as error:
@@ -100,7 +100,7 @@ def gpus() -> Finding:
 
 
 def limits() -> Finding:
-    """Check the limit on open files of this process, and report the limit on processes."""
+    """Check that this process may open at least 1024 files, and report the limit on processes."""
     files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     detail = f"{_limit(files)} open files, {_limit(processes)} processes"

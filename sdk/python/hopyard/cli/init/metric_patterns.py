@@ -1,4 +1,4 @@
-"""Finds the metrics that a script prints: a metric-like word before a number in the arguments of `print` and loggers."""
+"""Finds the metrics that a script prints: in the arguments of `print` and loggers, a word such as "loss" or "acc" before a number."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def _texts_before_numbers(arguments: list[ast.expr]) -> Iterator[str]:
 
 
 def _between(separators: str) -> str:
-    """Return a regular expression that matches the separators between word and number, with any amount of white space."""
+    """Return a regular expression that matches the text `separators`, such as ": ", between a word and a number.
+
+    Where `separators` has white space, the expression matches any amount of it, also none.
+    """
     return "".join(r"\s*" if part.isspace() else re.escape(part) for part in re.findall(r"\s+|\S", separators))
 
 

@@ -32,7 +32,10 @@ LOOKS: Final = {
 
 
 def labelled(jobs: Iterable[Job]) -> bool:
-    """Return whether the policy has set the priority of any job. If not, it does not use pools, and they are not shown."""
+    """Return whether the policy has set the priority of any job.
+
+    If not, the policy does not divide the jobs into promising and opportunistic ones, and views do not show these pools.
+    """
     return any(job.priority is not None for job in jobs)
 
 
@@ -46,7 +49,10 @@ def pool_of(job: Job) -> Pool | None:
 
 
 def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
-    """Return the number of jobs in each pool, including empty pools. Jobs without a pool are not counted."""
+    """Return the number of jobs in each pool (promising, opportunistic, terminated), including empty pools.
+
+    Jobs without a pool are not counted.
+    """
     found = dict.fromkeys(Pool, 0)
     for job in jobs:
         pool = pool_of(job)
@@ -56,9 +62,9 @@ def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
 
 
 def mark(job: Job, *, ascii_only: bool = False) -> Text:
-    """Return the symbol of a job's pool, with the priority of a promising job, for a table. Empty: the job has ended or has no pool.
+    """Return the symbol of a job's pool (promising or opportunistic) for a table, followed by the priority of a promising job.
 
-    With `ascii_only`, the symbol is an ASCII character.
+    Empty: the job has ended or has no pool. With `ascii_only`, the symbol is an ASCII character.
     """
     pool = pool_of(job)
     if pool is None or pool is Pool.ENDED:

@@ -78,12 +78,12 @@ class LiveModel:
                     self._add(job, report.position, value)
 
     def load_metrics(self, seen: Mapping[str, bool]) -> None:
-        """Add the metrics that were reported before the watch began. `seen` maps each name to whether any value was finite."""
+        """Add the metrics that were reported before this view began. `seen` maps each name to whether any value was finite."""
         for name, finite in seen.items():
             self.metrics[name] = self.metrics.get(name, False) or finite
 
     def load_curve(self, job: str, points: Iterable[Point]) -> None:
-        """Add points of the learning curve of the job `job` that were reported before the watch began."""
+        """Add points of the learning curve of the job `job` that were reported before this view began."""
         for point in points:
             self._add(job, point.position, point.value)
 
@@ -94,8 +94,8 @@ class LiveModel:
     def rate(self, now: float) -> float:
         """Return the number of reports per second over the `RATE_SECONDS` before `now` (monotonic seconds).
 
-        If the model received its first change later than that, the time since then is used, but at least a second; before the
-        first change the rate is 0.
+        If the model received its first change less than `RATE_SECONDS` before `now`, the rate is over the time since that change,
+        but at least one second. Before the first change the rate is 0.
         """
         while self._reports and self._reports[0] <= now - RATE_SECONDS:
             self._reports.popleft()
@@ -196,7 +196,7 @@ class LiveModel:
         return name not in (None, "default") or self.experiment.metric.target is not None
 
     def slots_in_use(self) -> tuple[int, int]:
-        """Return the number of slots with a run, and the number of slots that the experiment has with and without a run."""
+        """Return the number of slots with a run of the experiment, and this number plus the idle slots reserved for it."""
         busy = sum(len(job.slots) for job in self.jobs.values() if job.state.live)
         held = self.experiment.slots if self.experiment else 0
         return busy, max(busy, held)

@@ -52,7 +52,8 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
 def interesting(model: LiveModel) -> list[Job]:
     """Return the jobs of the model in the order of the live view.
 
-    The best job is first, then the jobs on slots, then the others by state. Within these groups, better values come first.
+    The best job is first, then the jobs on slots, then the others by `StateStyle.rank` of their state. Within each of these groups,
+    better values come first.
     """
     best = model.best()
 
@@ -181,9 +182,9 @@ def _best(model: LiveModel, width: int) -> list[Text]:
 
 
 def _pools(model: LiveModel, width: int, ascii_only: bool) -> Text:
-    """Return a line, cut to `width` characters, with the number of jobs in each pool (see `job_pools`).
+    """Return a line, cut to `width` characters, with the number of promising, opportunistic and terminated jobs.
 
-    With `ascii_only`, the symbols of the pools are ASCII characters.
+    With `ascii_only`, the symbols of these pools are ASCII characters.
     """
     parts: list[tuple[str, str]] = [("policy", "")]
     for pool, amount in job_pools.counts(model.jobs.values()).items():

@@ -78,7 +78,10 @@ class LogReader:
         raise NotFound(f"no node has a log of {whose} of experiment {self._experiment}{beyond}")
 
     async def follow(self) -> AsyncGenerator[LogChunk]:
-        """Yield the existing output of the job, then new output until the job has ended. Wait for a job that has not started."""
+        """Yield the existing output of the job, then new output until the job has ended. Wait for a job that has not started.
+
+        A node that is not reachable is tried again until the job has ended; this raises no error.
+        """
         try:
             async for chunk in self.written():
                 yield chunk

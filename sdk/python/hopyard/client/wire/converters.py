@@ -198,7 +198,7 @@ def change(message: experiment_pb2.WatchExperimentResponse) -> Change | None:
 
 
 def statistic(message: appstat_pb2.Statistic) -> Statistic:
-    """Convert the message of an accepted report to a `Statistic`."""
+    """Convert the message of a report that AppStat stores to a `Statistic`."""
     return Statistic(message.job, message.attempt, report_from_proto(message.report), message.report.at)
 
 

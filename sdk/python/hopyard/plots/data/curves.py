@@ -15,7 +15,10 @@ from hopyard.plots.model import Floats, JobCurve, Search, SearchSource
 
 
 class ProgressAxis(enum.Enum):
-    """The quantity on the x axis of a learning curve: the job's position, or time in seconds."""
+    """The quantity on the x axis of a learning curve: the job's position, or time in seconds.
+
+    The time counts from the start of the search; in plots of traces, it is the training time of the job.
+    """
 
     POSITION = "position"
     TIME = "time"
@@ -32,8 +35,8 @@ class CurvePlot:
         own_time: True: the curves' times are seconds of the job's own training. False: seconds since the search began.
         curves: One curve per job, in the order in which the jobs were created. Metric values that were not finite are NaN and drawn as
             gaps.
-        best: Id of the job that reached the best value. None: it is unknown whether a high or a low value is better, and the search
-            names no best value that a curve has.
+        best: Id of the job that reached the best value. None: it is unknown whether a high or a low value is better, and no curve
+            contains `Search.best`, or this is None, too.
         best_value: The best value; None if `best` is None.
         target: The metric value at which the search ends; None: no target.
         low: Lower limit of the y axis. Outliers lie outside the limits.

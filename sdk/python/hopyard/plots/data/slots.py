@@ -44,7 +44,7 @@ class SlotMoment:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Data of the plot `slots`.
+    """Data of the plot `slots`: how many slots promising jobs desire and deserve (see `SlotMoment`), at two moments of a search.
 
     Attributes:
         moments: One early and one late moment of a search, or one moment if the search has no two different ones.
@@ -56,8 +56,8 @@ class Slots:
 def gather(searches: Sequence[Search]) -> Slots:
     """Return the data of the plot `slots` for one search: desired and deserved slots (see this module) at two moments.
 
-    The moments for which the search records confidences are ordered by time. The plot shows the one after the first fifth of them,
-    and the one after the first four fifths; if both are the same, it shows one.
+    The search records confidences at n moments (`Search.confidences`). The plot shows the moments with the indices n / 5 and
+    4 n / 5, rounded down; if both are the same, it shows one.
 
     Args:
         searches: Exactly one search.
@@ -79,7 +79,7 @@ def gather(searches: Sequence[Search]) -> Slots:
 
 
 def moment(time: float, slots: int, chances: Sequence[float], per_job: int = 1) -> SlotMoment:
-    """Return how slots would be divided between promising and other jobs at one moment.
+    """Return how slots would be divided at one moment between promising jobs, likely to reach the target, and other jobs.
 
     Args:
         time: Seconds since the search began.

@@ -49,7 +49,7 @@ class TargetTimes:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel of a plot: policies whose searches are comparable, since they have the same traces and number of slots.
+    """A panel of a plot: policies whose searches are comparable, since they replayed the same traces on the same number of slots.
 
     Attributes:
         title: What the searches have in common; empty if the plot has only one panel.

@@ -18,7 +18,7 @@ class Gantt:
         slots: Ids of the slots in natural order (`natural`).
         runs: The runs, ordered by start. A run whose `end` is None has not ended.
         time: Right end of the x axis, in seconds since the search began.
-        part: Ids of jobs with a curve that did not complete.
+        part: Ids of the jobs that have a learning curve and are not completed.
     """
 
     slots: tuple[str, ...]
@@ -31,7 +31,8 @@ class Gantt:
 class Pools:
     """Data of the plot `pools`: the size of the pools of promising and opportunistic jobs over time.
 
-    The size of a pool is the number of its jobs that have a run; if each job runs on one slot, it is the number of slots.
+    A job is promising while the priority that the policy gave to it is above 0, else opportunistic (HyperDrive, section 3). The size
+    of a pool is the number of its jobs that have a run; if each job runs on one slot, it is the number of slots.
 
     Attributes:
         points: Tuples (seconds since the search began, size of the promising pool, size of the opportunistic pool), ordered by time.
@@ -98,6 +99,8 @@ def gantt(searches: Sequence[Search]) -> Gantt:
 
 def pools(searches: Sequence[Search]) -> Pools:
     """Return the data of the plot `pools` for one search: how many promising and opportunistic jobs had a run, over time.
+
+    A job is promising while the priority that the policy gave to it is above 0, else opportunistic (HyperDrive, section 3).
 
     Args:
         searches: Exactly one search.

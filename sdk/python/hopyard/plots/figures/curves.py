@@ -155,7 +155,10 @@ def _best(axes: Axes, best: JobCurve, data: CurvePlot, scale: float) -> theme.En
 
 
 def _handles(curves: list[JobCurve], plain: bool) -> list[Line2D]:
-    """Return the legend entries that explain the line styles: one per kind of end. If `plain`, all curves have the same style."""
+    """Return the legend entries that explain the line styles: one for each `JobEnd` of the curves, with the number of jobs.
+
+    `plain`: all curves have the same style, and the entries say "jobs" instead of the end.
+    """
     ends = [end for end in JobEnd if any(curve.end is end for curve in curves)]
     handles = []
     for end in ends:

@@ -166,7 +166,10 @@ def _numbers(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUn
 
 
 def _row(use: SlotUse) -> str:
-    """Return the label of a slot's row: its id, and the numbers of up to three partitions on which jobs trained there."""
+    """Return the label of a slot's row: its id, and the numbers of the partitions on which jobs trained there.
+
+    Of more than three partitions, it has two numbers and how many more there are.
+    """
     names = [name.removeprefix("train/") for name in use.partitions if name.startswith("train/")]
     shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
     return f"{use.slot} ({', '.join(shown)})" if names else use.slot

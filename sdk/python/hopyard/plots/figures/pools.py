@@ -1,4 +1,4 @@
-"""Draws the plot `pools`: the sizes of the promising and the opportunistic pool over time."""
+"""Draws the plot `pools`: the numbers of promising and of opportunistic jobs with a run (HyperDrive, section 3) over time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EDGED: Final = 100
 
 
 def draw(data: Pools) -> Figure:
-    """Draw the size of the promising pool as an area from 0, and the size of the opportunistic pool stacked on top of it."""
+    """Draw the number of promising jobs with a run as an area from 0, and that of opportunistic jobs with a run stacked on it."""
     figure, axes = theme.new()
     unit = theme.time_unit(data.time)
     points = np.array([*data.points, (data.time, *data.points[-1][1:])])

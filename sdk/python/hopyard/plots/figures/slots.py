@@ -1,4 +1,4 @@
-"""Draws the plot `slots`: the desired and deserved slots of promising jobs over their confidence (HyperDrive, figure 4)."""
+"""Draws the plot `slots`: desired and deserved slots over the confidence (HyperDrive, figure 4); see `hopyard.plots.data.slots`."""
 
 from __future__ import annotations
 

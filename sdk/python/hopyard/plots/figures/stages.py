@@ -136,7 +136,9 @@ def _bars(axes: Axes, stages: list[StageView], rows: dict[int, float], shown: _L
 
 
 def _name(axes: Axes, stage: StageView, data: Tree, rows: dict[int, float], last: int, inches: float) -> None:
-    """Label a stage: the trials that end at its end, and inside its bar the values that set it apart from its siblings and its slot.
+    """Label a stage: behind its bar the trials that end with it, inside the bar the values in which it differs from its siblings.
+
+    The bar of a running stage also shows the trial that trains it and the slot. Texts inside a bar are omitted if there is no room.
 
     Args:
         axes: The axes to draw in.

@@ -1,4 +1,4 @@
-"""The common look of all plots: sizes, fonts, colours for colour-blind people too, and line styles that work without colour."""
+"""The common look of all plots: sizes, fonts, colours that colour-blind people can distinguish, and line styles for black and white."""
 
 from __future__ import annotations
 

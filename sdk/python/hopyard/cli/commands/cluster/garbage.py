@@ -116,14 +116,15 @@ async def _ask(
 
 
 def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
-    """Return the garbage candidates in the snapshot folders of a stopped cluster's node agents.
+    """Return the old files in the snapshot folders of a stopped cluster's node agents, whether an experiment needs them or not.
 
     Args:
         data: The data directory of the cluster.
-        age: Minimum age of the files in seconds.
+        age: Minimum age of the files in seconds, inclusive.
 
     Returns:
-        Pairs of the agent's folder name and a file: snapshots, named by their SHA-256, and unfinished files.
+        Pairs of the agent's folder name and a file: snapshots, named by their SHA-256, and unfinished files, whose names begin
+        with a dot.
     """
     before = time.time() - age
     found = []

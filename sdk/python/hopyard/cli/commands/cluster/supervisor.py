@@ -296,7 +296,7 @@ def run_cluster(
     snapshot_quota: str | None = None,
     store_quota: str | None = None,
 ) -> int:
-    """Run `hopyard up` until a signal ends it, and return the exit code.
+    """Run `hopyard up` until a signal ends it, and return the exit code 0.
 
     Args:
         data: The data directory of the cluster.
@@ -307,6 +307,11 @@ def run_cluster(
         insecure: Whether services may listen beyond this computer without encryption.
         snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
+
+    Raises:
+        Conflict: Another cluster holds the lock of the data directory.
+        Unavailable: A service exited before it served requests, or crashed too often. All services are stopped.
+        TimedOut: A service did not serve requests in time. All services are stopped.
     """
 
     async def main() -> int:

@@ -48,7 +48,7 @@ class RunSession:
         purpose: Description of this command, for the error message of others that find the directory locked.
         eager: Whether to start the slots of a new cluster immediately, even if there may be nothing to train.
         cpus: CPU threads that each job needs.
-        traces: The file to write the traces to at the end; None: no traces.
+        traces: The file to write the traces of the experiment to at the end; None: no traces.
     """
 
     def __init__(
@@ -83,6 +83,10 @@ class RunSession:
             begin: Creates or continues the experiment with a client, and returns it.
             source: Name of the experiment in messages until its state is known.
             json: Whether to print the result as JSON.
+
+        Returns:
+            0: the experiment ended without an error. 1: it failed, its policy failed, or the traces could not be written. 130: a
+            signal suspended it or ended the command.
         """
         with self._interrupts:
             try:
@@ -233,6 +237,9 @@ class RunSession:
             client: Queries reports for the messages.
             present: The experiment in its current state, ended or suspended.
             jobs: Its jobs.
+
+        Returns:
+            0: it ended without an error. 1: it failed, or its policy failed. 130: it was suspended.
         """
         if present.state.ended:
             return await self._verdict(client, present, jobs)
@@ -251,7 +258,10 @@ class RunSession:
         Args:
             client: Queries jobs and reports.
             experiment: The ended experiment.
-            json: Whether to print its result as JSON, too.
+            json: Whether to print its result as JSON before this message.
+
+        Returns:
+            1 if the experiment failed, else 0.
         """
         jobs = await client.jobs(experiment)
         if json:
@@ -318,7 +328,10 @@ async def _given_up(model: LiveModel) -> None:
 
 
 async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
-    """Query the cluster every two seconds, and set the problem that blocks it as `model.trouble`. It never returns."""
+    """Query the cluster every two seconds, and set `model.trouble` to the problem that blocks it; empty: none. It never returns.
+
+    A failed query changes nothing.
+    """
     while True:
         with suppress(HopyardError):  # other calls wait for an unreachable scheduler
             model.trouble = (await client.cluster()).trouble
@@ -377,7 +390,7 @@ def run_file(
     json: bool,
     traces: Path | None = None,
 ) -> int:
-    """Run `hopyard run` and return the exit code.
+    """Run `hopyard run` and return the exit code of `RunSession.follow`.
 
     Args:
         file: The experiment file.
@@ -386,7 +399,7 @@ def run_file(
         server: HOST:PORT of the scheduler, the value of --server; None: not given.
         data: The data directory, the value of --data; None: not given.
         json: Whether to print the result as JSON.
-        traces: The file to write the traces to at the end; None: no traces.
+        traces: The file to write the traces of the experiment to at the end; None: no traces.
 
     Raises:
         SpecError: The experiment file is invalid.
@@ -422,7 +435,7 @@ def run_file(
 def resume_experiment(
     given: str | None, *, slots: int | None, server: str | None, data: Path | None, json: bool
 ) -> int:
-    """Run `hopyard resume` and return the exit code.
+    """Run `hopyard resume` and return the exit code of `RunSession.follow`.
 
     Args:
         given: Id or name of the experiment; None: the newest paused experiment, else the newest unfinished one.
@@ -460,7 +473,7 @@ def extend_experiment(
     data: Path | None,
     json: bool,
 ) -> int:
-    """Run `hopyard extend --watch` and return the exit code.
+    """Run `hopyard extend --watch` and return the exit code of `RunSession.follow`.
 
     Args:
         begin: Extends the experiment with a client, and returns it.

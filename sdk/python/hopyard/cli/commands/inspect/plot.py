@@ -1,4 +1,4 @@
-"""The command `plot`: plots experiments, traces and simulation results."""
+"""The command `plot`: plots experiments, traces (recorded learning curves) and simulation results."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ def plot(
     Kinds: learning curves (**curves**); training time of jobs (**durations**); time to the target by policy
     (**boxes**), by number of slots (**capacity**) and by order of configurations (**orders**); jobs by slot and
     time (**gantt**); number of slots of each job (**gangs**); training of models on data partitions, and transfers
-    (**hops**); slots of promising and of other jobs (**pools**); desired and deserved slots of promising jobs
-    (**slots**); jobs trained to the end (**jobs_at_R**). With --json the plotted values are printed, and -o is optional.
+    (**hops**); slots of promising jobs, which the policy expects to reach the target, and of other jobs (**pools**);
+    slots that promising jobs would use and deserve (**slots**, HyperDrive, figure 4); jobs trained to the end
+    (**jobs_at_R**). With --json the plotted values are printed, and -o is optional.
 
     **Examples:** `hopyard plot digits -o curves.svg`, `hopyard plot digits --kind gantt -o gantt.png`,
     `hopyard plot results.json --kind capacity -o capacity.svg`
@@ -82,9 +83,10 @@ def plot(
 
 
 def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, data: Path | None) -> list[Search]:
-    """Return the searches that the inputs of the command contain, in their order.
+    """Return the searches to plot, in the order of the inputs of the command.
 
-    A cluster is contacted only if an input is an experiment.
+    An experiment is one search; so is a file of traces; a file written by `hopyard simulate --json` has one search for each
+    simulation. A cluster is contacted only if an input is an experiment.
 
     Args:
         inputs: Ids or names of experiments, and files; None or empty: the newest experiment.
@@ -94,7 +96,7 @@ def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, d
 
     Raises:
         NotFound: There is no such file or experiment.
-        InvalidInput: A file contains neither traces nor results.
+        InvalidInput: A file contains neither traces nor results of simulations.
     """
     from hopyard.cli.connect import find, with_client
     from hopyard.plots.experiments import read_experiment

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The traces of an experiment at one time.
+    """The traces of an experiment at one time, ready to be written to a file.
 
     Attributes:
         experiment: The experiment.
@@ -36,7 +36,11 @@ class Recording:
     left_out: int
 
     def write(self, path: Path) -> bool:
-        """Write the traces to the file `path`, and return True. If there are none, write nothing and return False."""
+        """Write the traces to the file `path`, and return True. If there are none, write nothing and return False.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         return bool(self.traces) and write_traces(path, self.traces) > 0
 
     def counts(self) -> dict[str, int]:

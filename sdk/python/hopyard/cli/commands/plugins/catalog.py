@@ -208,7 +208,7 @@ def described(kind: str, entry: EntryPoint) -> Plugin:
 
 
 def base(kind: str) -> type | None:
-    """Return the base class that plugins of a kind must have, or None for commands, which have none."""
+    """Return the class from which plugins of a kind must be derived; None: there is none, as for commands."""
     if kind == "policy":
         from hopyard.policy import Policy
 

@@ -153,9 +153,15 @@ def keep(saved: Path, target: Path) -> SnapshotFileInfo:
 def place(partial: Path, target: Path) -> bool:
     """Move a snapshot, file or folder, atomically to its final path.
 
+    The name of `target` is the hash of the snapshot, so an existing `target` has the same contents.
+
+    Args:
+        partial: The complete snapshot under a temporary name, on the same file system.
+        target: The final path.
+
     Returns:
-        True if it was moved; an existing packed file with the same hash is replaced. False if `target` is an existing folder,
-        with the same contents: then the modification time of `target` is set to now, and `partial` stays.
+        True if it was moved; an existing packed file at `target` is replaced. False if `target` is an existing folder: then the
+        modification time of `target` is set to now, and `partial` stays.
 
     Raises:
         OSError: Moving failed, and `target` does not exist.
@@ -171,13 +177,20 @@ def place(partial: Path, target: Path) -> bool:
 
 
 def settle(partial: Path, target: Path) -> None:
-    """Move a snapshot from `partial` to its final path `target`; if `target` already exists, delete `partial` instead."""
+    """Move a snapshot from `partial` to its final path `target`; if `target` is an existing folder, delete `partial` instead.
+
+    Raises:
+        OSError: Moving failed, and `target` does not exist.
+    """
     if not place(partial, target):
         remove(partial)
 
 
 def remove(snapshot: Path) -> None:
-    """Delete a snapshot, file or folder, if it exists. What cannot be deleted of a folder stays, without an error."""
+    """Delete a snapshot, file or folder, if it exists.
+
+    Read-only folders are made writable first. Members of a folder that cannot be deleted stay, without an error.
+    """
     try:
         snapshot.unlink(missing_ok=True)
     except (IsADirectoryError, PermissionError):  # POSIX allows either error for a folder.
@@ -254,7 +267,7 @@ class FolderWriter:
     def write(self, data: ReadableBuffer) -> None:
         """Write the next bytes of the concatenated contents; they may span several files.
 
-        The caller must not change `data` until the next call, because a thread may still read it.
+        The caller must not change `data` until the next call of `write`, `finish` or `close`, because a thread may still read it.
 
         Raises:
             SnapshotCorruptError: There are more bytes than the listed sizes of all files.

@@ -35,7 +35,10 @@ Begin = Callable[[dict[str, Any]], tuple[dict[str, Any], Answer]]
 
 
 def failed(error: str) -> dict[str, Any]:
-    """Return an error answer with the text `error`, truncated and with lone surrogates escaped so that it can be encoded as UTF-8."""
+    """Return an error answer with the text `error`, truncated to 4,000 characters.
+
+    Lone surrogates are escaped, so that the text can be encoded as UTF-8.
+    """
     return {"error": error[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()}
 
 

@@ -50,7 +50,7 @@ _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "al
 
 
 def build(arguments: list[str]) -> Callable[..., Any]:
-    """Build the command line, as a callable that parses and runs a list of arguments.
+    """Build the command line, as a callable that parses and runs a list of arguments (a click command).
 
     Args:
         arguments: The arguments that will be parsed. Commands of other distributions are looked up only if the arguments do

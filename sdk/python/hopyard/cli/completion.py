@@ -1,7 +1,7 @@
 """Shell completion of experiments and jobs of a running cluster, and of plugins.
 
 Each `complete_...` function returns the completions that begin with `incomplete`, the word typed so far. It starts no cluster and
-raises no errors. If no cluster answers within `SECONDS`, the result is empty.
+raises no errors. If no cluster answers within half a second, the result is empty.
 """
 
 from __future__ import annotations

@@ -32,10 +32,16 @@ _QUIET_SECONDS: Final = 2.0
 
 
 def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
-    """Return the cluster that --server, --data and the environment variables select.
+    """Return the cluster that --server, --data and their environment variables HOPYARD_SERVER and HOPYARD_DATA select.
+
+    An option that was typed takes precedence over a variable.
+
+    Args:
+        server: The value of --server, else of its variable; None: neither is set.
+        data: The value of --data, else of its variable; None: neither is set, so it is `./hopyard-data`.
 
     Returns:
-        HOST:PORT of the scheduler (None: use the data directory), and the data directory.
+        HOST:PORT of the scheduler (None: the data directory selects the cluster), and the data directory.
 
     Raises:
         WrongUse: Both options were typed.
@@ -54,8 +60,8 @@ def where(server: str | None, data: Path | None) -> str:
     """Return the options for another command to use the same cluster, with a leading blank; empty: it needs no options.
 
     Args:
-        server: The value of --server; None: not given.
-        data: The value of --data; None: not given.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
     """
     server, folder = choose(server, data)
     if server is not None:
@@ -94,8 +100,8 @@ async def connected(
     nothing trains.
 
     Args:
-        server: The value of --server; None: not given.
-        data: The value of --data; None: not given.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
         purpose: Description of the command, for the error message of others that find the directory locked.
         agent: Whether the services that run during the command include a node agent, so that files on the node are
             readable. The agent is not started if an experiment is RUNNING, since the experiment would then train.
@@ -151,6 +157,10 @@ async def stopped_data_dir(server: str | None, data: Path | None) -> Path | None
 
     None: a cluster runs, or --server was given.
 
+    Args:
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
+
     Raises:
         NotFound: No cluster has run in the data directory.
     """
@@ -173,11 +183,11 @@ def with_client(
     """Call `work` with a client in a new event loop and return its result.
 
     Args:
-        server: The value of --server; None: not given.
-        data: The value of --data; None: not given.
-        purpose: Description of the command; see `connected`.
-        work: Coroutine function that receives the client. The client is closed when it returns.
-        agent: Whether a node agent runs during the command; see `connected`.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
+        purpose: Description of the command, for the error message of others that find the directory locked.
+        work: Coroutine function that receives the client. The client is closed when it returns. Its errors propagate.
+        agent: Whether a node agent runs during the command if no cluster serves the data directory and no experiment is RUNNING.
         fresh: Whether to create a data directory in which no cluster has run.
 
     Raises:

@@ -30,7 +30,10 @@ class Interrupted(BaseException):
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """Return the message for the user and the exit code of the command for an error."""
+    """Return the message for the user and the exit code of the command for an error.
+
+    The code is 2 for an invalid command line, input or experiment file, else 1.
+    """
     # Importing SpecError loads pydantic. If the module is not loaded, the error cannot be a SpecError.
     spec_errors = sys.modules.get("hopyard.spec.errors")
     if spec_errors is not None and isinstance(error, spec_errors.SpecError):
@@ -53,7 +56,10 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def report(error: Exception) -> int:
-    """Write the message of an error to stderr and return the exit code. If HOPYARD_DEBUG is set, raise the error instead."""
+    """Write the message of an error to stderr and return the exit code: 2 for invalid input, else 1.
+
+    If HOPYARD_DEBUG is set, raise the error instead.
+    """
     if os.environ.get(DEBUG_VARIABLE):
         raise error
     text, code = explain(error)

@@ -61,10 +61,10 @@ def experiment_and_job(names: Sequence[str] | None, job: str | None = None) -> t
 
     Args:
         names: The words of `[EXPERIMENT] JOB`, or only the experiment if `job` is given.
-        job: The value of --job; None: not given.
+        job: The value of --job; None: the last of `names` is the job.
 
     Raises:
-        WrongUse: No job is named, or there are more than two names.
+        WrongUse: No job is named, or there are more than two names, including `job`.
     """
     words = [*(names or ()), *([job] if job is not None else [])]
     if not words:

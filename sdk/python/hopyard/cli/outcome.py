@@ -118,6 +118,8 @@ async def metric_error(client: AsyncClient, experiment: Experiment, jobs: Sequen
 async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
     """Return the error message with which a command for an ended experiment must fail. Empty: the experiment succeeded.
 
+    A command must fail if all jobs failed, the experiment is FAILED, or jobs trained but never reported the experiment's metric.
+
     Args:
         client: Queries jobs and reports.
         experiment: The ended experiment.
@@ -155,7 +157,7 @@ def lost_progress(job: Job) -> bool:
 
 
 def is_asked(experiment: Experiment) -> bool:
-    """Return whether an experiment waits for an answer of its policy, but not for long.
+    """Return whether an experiment waits for an answer of its policy, but for less than two seconds so far.
 
     Commands do not show such a short wait. The arguments of the reason tell it from a long one: only those of a long wait contain its
     duration.

@@ -33,8 +33,8 @@ class AsyncClient(ClientQueries):
     """A client of a Hopyard cluster, for asyncio. Use it as a context manager, or `close` it.
 
     Methods raise the errors in `hopyard.errors`; an invalid experiment file raises `hopyard.spec.SpecError`. Each call
-    has a deadline, and is retried while the cluster is not reachable. Experiments are given by id or as an
-    `Experiment`.
+    has a deadline, and is retried while the cluster is not reachable; it raises `Unavailable` after `patience` seconds.
+    Experiments are given by id or as an `Experiment`.
 
     Args:
         server: HOST:PORT of the scheduler.
@@ -99,7 +99,7 @@ class AsyncClient(ClientQueries):
         return converters.experiment(answer.experiment)
 
     async def resume(self, experiment: str | Experiment) -> Experiment:
-        """Continue a paused experiment. No effect if it is running.
+        """Continue a paused experiment, and return it without waiting for runs. No effect if it is running.
 
         Raises:
             NotFound: There is no such experiment.
@@ -113,6 +113,8 @@ class AsyncClient(ClientQueries):
     async def stop(self, experiment: str | Experiment) -> Experiment:
         """Stop an experiment and terminate all its jobs. The snapshot of the best job is kept. No effect if the experiment has ended.
 
+        The call returns before running jobs have ended; `wait` waits for that.
+
         Raises:
             NotFound: There is no such experiment.
         """
@@ -124,7 +126,8 @@ class AsyncClient(ClientQueries):
     async def close_experiment(self, experiment: str | Experiment) -> Experiment:
         """End a study as COMPLETED. Jobs that are not yet trained to their requested position are terminated.
 
-        No effect if the study has ended.
+        No effect if it has ended. An experiment that is no study ends in the same way. The call does not wait for the end of
+        running jobs.
 
         Raises:
             NotFound: There is no such experiment.
@@ -136,6 +139,8 @@ class AsyncClient(ClientQueries):
 
     async def keep_experiment(self, experiment: str | Experiment) -> None:
         """Restart the idle timer of a study, after which it ends (`stop.idle`), so that it stays open.
+
+        No effect while the study has something to train, or on an experiment that is no study.
 
         Raises:
             NotFound: There is no such experiment.
@@ -167,9 +172,10 @@ class AsyncClient(ClientQueries):
             be watched and queried like any other job.
 
         Raises:
+            NotFound: There is no such experiment.
             InvalidInput: The configuration is not in the space, or the position is out of range.
-            Conflict: The experiment has ended, its policy does not support requests, or the id belongs to another
-                request.
+            Conflict: The experiment has ended, its policy does not support requests, or `request_id` belongs to a
+                request with another configuration or position.
         """
         (job,) = await self.request_all(experiment, [(hyperparameters, position)], request_ids=[request_id])
         return job
@@ -192,9 +198,11 @@ class AsyncClient(ClientQueries):
             The created jobs, in the order of `wanted`.
 
         Raises:
+            NotFound: There is no such experiment.
             InvalidInput: Some requests are invalid, or the number of ids differs. The scheduler's error lists all
                 mistakes.
-            Conflict: As for `request`.
+            Conflict: The experiment has ended, its policy does not support requests, or an id belongs to a request with
+                another configuration or position.
         """
         ids = list(request_ids) or [""] * len(wanted)
         if len(ids) != len(wanted):
@@ -267,10 +275,10 @@ class AsyncClient(ClientQueries):
             target: Value of the metric that ends the experiment, immediately if a job has already reached it.
             weight: Weight with which the experiment gets a share of the cluster's slots, above 0.
             slots: Maximum number of slots, at least 1. If it is lowered, the policy gives up the excess slots, or
-                the scheduler takes them after a grace period.
+                the scheduler takes them after 30 seconds.
             concurrency: Maximum number of jobs that train at the same time, at least 1. Excess jobs are handled in the
                 same way.
-            clear: Settings to remove: "target", "slots", "concurrency".
+            clear: Settings to remove: "target", "slots", "concurrency". None of them may also be set by an argument.
 
         Raises:
             NotFound: There is no such experiment.
@@ -402,11 +410,14 @@ class AsyncClient(ClientQueries):
 
         Args:
             file: A file that `export_experiment` wrote.
-            name: The id of the imported experiment; None: its original id.
+            name: The id of the imported experiment; None: its original id. The experiments of a group keep their ids.
+
+        Returns:
+            The experiment, or the first one of the group, and the number of its snapshots in the store.
 
         Raises:
             NotFound: There is no such file.
-            InvalidInput: The file is not an export, or has a newer format version.
+            InvalidInput: The file is not an export, has a newer format version, or contains a group although `name` is given.
             DataLoss: The file is truncated or modified. Nothing was imported.
             AlreadyExists: The id already exists in this cluster.
         """
@@ -468,6 +479,9 @@ class AsyncClient(ClientQueries):
                 belong to another cluster.
             idle: Hashes of snapshots on nodes without a running agent. The result lists those that no experiment needs.
             for_others: Also delete the snapshots that finished experiments keep only for other experiments.
+
+        Returns:
+            Number and size of what was deleted (in a dry run: would be deleted) by kind and place, and the usage of the store.
         """
         connection = await self._connection()
         request = experiment_pb2.CollectGarbageRequest(

@@ -37,7 +37,11 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return its result. If the calling thread is interrupted, the coroutine is cancelled.
 
-        It raises the errors of `start`, and those of the coroutine.
+        Errors of the coroutine propagate.
+
+        Raises:
+            Conflict: The process was forked after the object had started its thread.
+            RuntimeError: The caller runs on the background event loop, which it would block.
         """
         future = self.start(work)
         try:
@@ -51,7 +55,7 @@ class LoopThread:
 
         Raises:
             Conflict: The process was forked after the object had started its thread.
-            RuntimeError: The caller runs on the background event loop, which it would block.
+            RuntimeError: The caller runs on the background event loop: waiting there for the future would block the loop.
         """
         with self._lock:
             if self._shared is not None and self.inherited:
@@ -71,7 +75,7 @@ class LoopThread:
     def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
         """Return an iterator over an asynchronous generator, which runs on the background event loop.
 
-        The generator is closed when the iteration ends or the iterator is closed.
+        The generator is closed when the iteration ends or the iterator is closed. Each step raises the errors of `run`.
         """
         try:
             while True:

@@ -84,6 +84,9 @@ class ClientQueries:
         Args:
             data: The data directory. It is created if it is missing.
             slots: Number of slots, and so of jobs that can train at the same time.
+
+        The start, and not this method, raises Conflict if another cluster holds the lock of the directory, and Unavailable or
+        TimedOut if a process of the cluster does not start.
         """
         from hopyard.client.local_cluster.embedded import EmbeddedCluster
 
@@ -92,7 +95,13 @@ class ClientQueries:
         return client
 
     async def __aenter__(self) -> Self:
-        """Connect to the cluster, or start the one of a client that `local` created, and return the client."""
+        """Connect to the cluster, or start the one of a client that `local` created, and return the client.
+
+        Raises:
+            Conflict: Another cluster holds the lock of the directory of `local`.
+            Unavailable: No cluster serves the data directory, or a process of the cluster of `local` exited.
+            TimedOut: A process of the cluster of `local` did not serve requests in time.
+        """
         await self._connection()
         return self
 

@@ -61,7 +61,8 @@ def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
     """Read and validate a specification.
 
     Args:
-        given: The specification; see `SpecLike`.
+        given: The specification: the path of an experiment file; or its text (with line breaks, or starting with a brace); or its
+            contents as a mapping, in which `trainer` may be the trainer class itself.
         folder: The folder of the training code; None: the folder of the experiment file or of the trainer class, else
             the current directory.
 
@@ -88,8 +89,8 @@ def pack(folder: Path) -> Bundle:
     """Pack a code folder into a bundle. Files that disappear during packing, such as temporary files, are omitted.
 
     Raises:
-        InvalidInput: The folder contains files that cannot be packed, it is too large, or files disappeared during each of
-            five tries.
+        InvalidInput: The folder contains files that cannot be packed, has more than 20,000 files or 100 MiB, or files
+            disappeared during each of five tries.
     """
     gone = ""
     for _ in range(_PACK_TRIES):

@@ -66,7 +66,11 @@ class Client:
 
     @classmethod
     def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
-        """Create a client with its own cluster on this computer, whose state is in the directory `data`; see `AsyncClient.local`."""
+        """Create a client with its own cluster of `slots` slots on this computer, whose state is in the directory `data`.
+
+        The directory is created if it is missing. The cluster starts with the first call and stops when the client is closed; see
+        `AsyncClient.local`.
+        """
         client = cls()
         client._client = AsyncClient.local(data, slots=slots)
         return client
@@ -124,7 +128,10 @@ class Client:
         *,
         until: Collection[ExperimentState] = ENDED,
     ) -> Experiment:
-        """Wait until the experiment has ended or is in one of the states `until`; see `AsyncClient.wait`."""
+        """Wait until the experiment has ended or is in one of the states `until`, and return it.
+
+        Raise TimedOut after `timeout` seconds; None: no limit. See `AsyncClient.wait`.
+        """
         return self._loop.run(self._client.wait(experiment, timeout, until=until))
 
     def pause(self, experiment: str | Experiment) -> Experiment:
@@ -132,25 +139,28 @@ class Client:
         return self._loop.run(self._client.pause(experiment))
 
     def resume(self, experiment: str | Experiment) -> Experiment:
-        """Continue a paused experiment; see `AsyncClient.resume`."""
+        """Continue a paused experiment; no effect if it is running. See `AsyncClient.resume`."""
         return self._loop.run(self._client.resume(experiment))
 
     def stop(self, experiment: str | Experiment) -> Experiment:
-        """Stop an experiment and terminate all its jobs; see `AsyncClient.stop`."""
+        """Stop an experiment and terminate all its jobs, without waiting for their end; see `AsyncClient.stop`."""
         return self._loop.run(self._client.stop(experiment))
 
     def close_experiment(self, experiment: str | Experiment) -> Experiment:
-        """End a study as COMPLETED; see `AsyncClient.close_experiment`."""
+        """End a study as COMPLETED and terminate its unfinished jobs; see `AsyncClient.close_experiment`."""
         return self._loop.run(self._client.close_experiment(experiment))
 
     def keep_experiment(self, experiment: str | Experiment) -> None:
-        """Restart the idle timer of a study, so that it stays open; see `AsyncClient.keep_experiment`."""
+        """Restart the idle timer after which a study ends, so that it stays open; see `AsyncClient.keep_experiment`."""
         self._loop.run(self._client.keep_experiment(experiment))
 
     def request(
         self, experiment: str | Experiment, hyperparameters: Mapping[str, Any], position: int, *, request_id: str = ""
     ) -> Job:
-        """Request the training of a configuration to a position; see `AsyncClient.request`."""
+        """Request the training of a configuration to a position, in 1..max_iterations, and return the created job.
+
+        A second call with the same `request_id` returns the same job; empty: a new id. See `AsyncClient.request`.
+        """
         return self._loop.run(self._client.request(experiment, hyperparameters, position, request_id=request_id))
 
     def request_all(
@@ -160,13 +170,20 @@ class Client:
         *,
         request_ids: Sequence[str] = (),
     ) -> list[Job]:
-        """Request the training of several configurations, all or none; see `AsyncClient.request_all`."""
+        """Request the training of the pairs (configuration, position) in `wanted`, all or none; return the created jobs in this order.
+
+        `request_ids` has an idempotency key for each pair; empty: new keys. See `AsyncClient.request_all`.
+        """
         return self._loop.run(self._client.request_all(experiment, wanted, request_ids=request_ids))
 
     def extend(
         self, experiment: str | Experiment, *, jobs: int = 0, max_iterations: int = 0, seconds: float = 0.0
     ) -> Experiment:
-        """Raise the limits of an experiment. An ended experiment continues; see `AsyncClient.extend`."""
+        """Raise the limits of an experiment; an ended experiment continues.
+
+        `jobs` and `seconds` are added to the limits; `max_iterations` is the new length of a job. 0: unchanged. See
+        `AsyncClient.extend`.
+        """
         return self._loop.run(
             self._client.extend(experiment, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
         )
@@ -181,7 +198,10 @@ class Client:
         concurrency: int | None = None,
         clear: Collection[str] = (),
     ) -> Experiment:
-        """Change settings of an experiment. None leaves a setting unchanged; see `AsyncClient.update`."""
+        """Change settings of an experiment. None leaves a setting unchanged.
+
+        `clear` names settings to remove: "target", "slots", "concurrency". See `AsyncClient.update` for the others.
+        """
         changed = self._client.update(
             experiment, target=target, weight=weight, slots=slots, concurrency=concurrency, clear=clear
         )
@@ -216,7 +236,7 @@ class Client:
         return self._loop.run(self._client.statistics(experiment, job))
 
     def results(self, experiment: str | Experiment, *, reports: bool = False) -> Results:
-        """Return the results as a table; see `AsyncClient.results`."""
+        """Return the results as a table with one row per job, or with `reports` one row per report; see `AsyncClient.results`."""
         return self._loop.run(self._client.results(experiment, reports=reports))
 
     def traces(self, experiment: str | Experiment) -> list[Trace]:
@@ -224,13 +244,19 @@ class Client:
         return self._loop.run(self._client.traces(experiment))
 
     def curve(self, experiment: str | Experiment, job: str, metric: str | None = None) -> list[Point]:
-        """Return the learning curve of a job, ordered by position; see `AsyncClient.curve`."""
+        """Return the learning curve of a job, ordered by position; for a forked job with the curve before the fork.
+
+        `metric` is the name of a metric; None: the metric that the experiment optimizes. See `AsyncClient.curve`.
+        """
         return self._loop.run(self._client.curve(experiment, job, metric))
 
     def logs(
         self, experiment: str | Experiment, job: str, *, follow: bool = False, rank: int = 0
     ) -> Iterator[LogChunk]:
-        """Yield the output of a job, with `follow` until the job has ended; see `AsyncClient.logs`."""
+        """Yield the present output of the gang rank `rank` of a job, and with `follow` new output until the job has ended.
+
+        See `AsyncClient.logs`.
+        """
         return self._loop.iterate(self._client.logs(experiment, job, follow=follow, rank=rank))
 
     def download(
@@ -241,17 +267,28 @@ class Client:
         to: str | Path | None = None,
         which: Which = "best",
     ) -> Download:
-        """Fetch a snapshot, verify its hash, and unpack it; see `AsyncClient.download`."""
+        """Fetch a snapshot of a job (None: the best job), verify its hash, and unpack it into the new folder `to`.
+
+        If `to` is None, the folder is in the current directory. `which` selects the snapshot at the best position, or the newest. See
+        `AsyncClient.download`.
+        """
         return self._loop.run(self._client.download(experiment, job, to=to, which=which))
 
     def export_experiment(
         self, experiment: str | Experiment, to: str | Path | None = None, *, snapshots: bool = True
     ) -> Exported:
-        """Write an experiment to one file; see `AsyncClient.export_experiment`."""
+        """Write a paused or ended experiment to the new file `to`, from which `import_experiment` can read it.
+
+        None: a file in the current directory, named after the experiment. Without `snapshots`, jobs start from the beginning after an
+        import. See `AsyncClient.export_experiment`.
+        """
         return self._loop.run(self._client.export_experiment(experiment, to, snapshots=snapshots))
 
     def import_experiment(self, file: str | Path, name: str | None = None) -> ImportedExperiment:
-        """Import an experiment from a file; see `AsyncClient.import_experiment`."""
+        """Import an experiment from a file of `export_experiment`, under the id `name` (None: its original id).
+
+        See `AsyncClient.import_experiment`.
+        """
         return self._loop.run(self._client.import_experiment(file, name))
 
     def nodes(self) -> list[Node]:
@@ -269,11 +306,14 @@ class Client:
     def register_data(
         self, name: str, partitions: Iterable[DataPartition], *, request_id: str | None = None
     ) -> DataSet:
-        """Add a data set to the catalog; see `AsyncClient.register_data`."""
+        """Add a data set to the catalog, after all nodes in `partitions` have read their files.
+
+        A retry with the same `request_id` has no further effect; None: a new id. See `AsyncClient.register_data`.
+        """
         return self._loop.run(self._client.register_data(name, partitions, request_id=request_id))
 
     def drop_data(self, name: str) -> None:
-        """Remove a data set from the catalog. Its files are kept; see `AsyncClient.drop_data`."""
+        """Remove a data set that no unfinished experiment uses from the catalog. Its files are kept; see `AsyncClient.drop_data`."""
         self._loop.run(self._client.drop_data(name))
 
     def collect_garbage(
@@ -285,7 +325,10 @@ class Client:
         idle: Sequence[str] = (),
         for_others: bool = False,
     ) -> Garbage:
-        """Delete everything from the store and the nodes that no experiment needs; see `AsyncClient.collect_garbage`."""
+        """Delete everything from the store and the connected nodes that no experiment needs; return what was deleted.
+
+        With `dry_run`, only report what would be deleted. `AsyncClient.collect_garbage` describes the other arguments.
+        """
         return self._loop.run(
             self._client.collect_garbage(
                 dry_run=dry_run, older_than=older_than, foreign=foreign, idle=idle, for_others=for_others

@@ -68,7 +68,10 @@ class Metric:
     target_over: int = 1
 
     def better(self, left: float, right: float) -> bool:
-        """Return whether `left` is strictly better than `right`. A value that is not finite is worse than any finite value."""
+        """Return whether `left` is strictly better than `right`.
+
+        A value that is not finite is worse than any finite value. Of two such values, none is better.
+        """
         if not math.isfinite(left):
             return False
         if not math.isfinite(right):
@@ -118,9 +121,9 @@ class Experiment:
             value.
         best_value: The best value so far; None: there is no `best_job`.
         best_position: The position of the best value; 0: there is no `best_job`.
-        slots: Number of slots with a run of the experiment now, plus the idle slots reserved for it; in a group without the latter.
+        slots: Number of slots with a run of the experiment now. The idle slots reserved for it are added unless it is in a group.
         share: Number of slots that the experiment may use now.
-        running_seconds: Seconds since the creation, without those in which the experiment was paused.
+        running_seconds: Seconds from the creation until now or its end, without those in which the experiment was paused.
         group: Id of the first experiment of the group; the experiment's own id if it is in no group.
         warning: A problem that does not stop the experiment, as a sentence; empty: none.
         snapshot_bytes: Size of all its snapshots. Equal contents count once.

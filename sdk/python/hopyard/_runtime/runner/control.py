@@ -31,7 +31,7 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """The settings with which a run starts. A field other than `position` and `evaluate` is the run option of the same name.
+    """The settings with which a run starts. A field other than `position` and `evaluate` has the name of a field of `StartRun`.
 
     Attributes:
         position: Start position (>= 0): that of its snapshot, 0 from scratch.
@@ -40,8 +40,8 @@ class RunPlan:
         snapshot_at: Positions at which the run saves and continues.
         snapshot_every: The run saves whenever this many units have passed since its last snapshot; 0: never.
         evaluate: The run evaluates (or profiles) once at `position`; it discards its training and saves nothing.
-        completes: The run saves and ends at `until` (or when the trainer has finished) without a decision; an `until` that was
-            moved needs one.
+        completes: The run saves and ends at `until` (or when the trainer has finished) without a decision. After an amendment has
+            moved `until`, the run waits there for a decision.
     """
 
     position: int = 0
@@ -94,7 +94,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class EndRun:
-    """The action: end the run for `reason`. With `snapshot`, the snapshot taken at this position is its final state."""
+    """The action: end the run for `reason`. If `snapshot` is true, the run ends with the snapshot taken at the present position."""
 
     reason: RunEndReason
     snapshot: bool
@@ -171,7 +171,7 @@ class RunControl:
         self._finished = finished
 
     def next(self) -> Action:
-        """Return the action at this boundary. Call it again after each `saved`, decision or amendment.
+        """Return the action at this boundary. Call it again after each call of `saved`, `unsaved`, `decide` or `amend`.
 
         Raises:
             RunControlError: An iteration is in progress.
@@ -248,7 +248,7 @@ class RunControl:
         """Record that a snapshot of the present position could not be taken.
 
         A requested snapshot is taken at the next boundary instead. A run to be suspended trains until there and tries again;
-        after `_TRIES` failures it ends without a snapshot.
+        after three successive failures it ends without a snapshot.
 
         Args:
             again: False: another attempt is useless; a run to be suspended ends without a snapshot.
@@ -258,9 +258,9 @@ class RunControl:
 
     @property
     def free(self) -> int:
-        """The position below which reports need not wait for a command, by the events so far.
+        """The position below which the run can report and continue without a command of the agent.
 
-        If a decision orders the run to end, it is the present position.
+        It follows from the decisions and amendments so far. If a decision orders the run to end, it is the present position.
         """
         if self._stop is not None:
             return self._position

@@ -63,7 +63,8 @@ def context(start: wire.ApplicationStart, scratch: Path, place: common_pb2.GangP
 def data_budget(program: resource_manager_pb2.RunProgram) -> int:
     """Return the maximum bytes of data that a trainer's process may cache for later runs.
 
-    If the experiment does not set it, it follows from the memory and threads of the slot.
+    If the experiment does not set it, it is a quarter of the run's memory limit, or without a limit half of the slot's share of the
+    host memory (in proportion to its threads).
 
     Args:
         program: The program of a run, with the settings of its experiment and the resources of its slot.

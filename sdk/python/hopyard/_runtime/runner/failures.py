@@ -108,7 +108,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _sendable(message: str) -> str:
-    """Return a message truncated and with lone surrogates escaped, so that it can be encoded as UTF-8."""
+    """Return a message truncated to 8,000 characters, with lone surrogates escaped, so that it can be encoded as UTF-8."""
     return message[:_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 

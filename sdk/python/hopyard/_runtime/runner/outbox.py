@@ -30,7 +30,8 @@ class Outbox:
     Args:
         most: Number of queued messages at which `wait_for_room` blocks.
         heartbeat_seconds: Seconds without a message after which a heartbeat is sent.
-        company_seconds: Minimum seconds between a message and the next one, if that has only messages sent with `patient`.
+        company_seconds: Minimum seconds between two sent messages if all queued messages are `patient`, so that they are sent
+            together.
         clock: Returns monotonic seconds.
     """
 
@@ -82,7 +83,7 @@ class Outbox:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """End the stream after the queued messages."""
+        """End the stream after the queued messages. Do not call `send` afterwards."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -40,7 +40,7 @@ class RunnerProcess:
         )
 
     def serve(self) -> None:
-        """Make one run after another until the agent sends no more, or a run leaves the process unusable."""
+        """Make one run after another until the agent closes the connection, or a run leaves the process unfit for another run."""
         attachment = self._attachment
         attachment.open()
         programs = ProgramLoader()

@@ -43,7 +43,8 @@ class ProgramLoader:
         """Return a trainer class, after importing its module.
 
         If the previous call loaded the same name from the same folder, return its class again and change nothing. Otherwise, put the
-        bundle's folder first on the import path, and drop modules and cached data of another bundle.
+        bundle's folder first on the import path. If the previous class was of another bundle, remove its modules and clear the data
+        cache.
 
         Args:
             folder: Folder of the code bundle.
@@ -53,7 +54,7 @@ class ProgramLoader:
 
         Raises:
             ProgramError: The name is malformed, the file is missing, the import failed, or the module does not define
-                such a trainer. The process must then not be used for another run.
+                a subclass of `Trainer` with this name. The process must then not be used for another run.
         """
         if self._class is not None and self._loaded == (folder, name):
             return self._class

@@ -51,7 +51,7 @@ class TrainingRun:
         """Whether the process must not be used for another run."""
 
     def trouble(self, now: float) -> ProcessExit | None:
-        """Return why the process must end immediately, even if its training code hangs; None if it need not.
+        """Return why the process must end immediately: an iteration hangs, or the gang broke and the code continues. None: no reason.
 
         Args:
             now: The present time in monotonic seconds.
@@ -66,7 +66,7 @@ class TrainingRun:
         """Do nothing: no part of the run outlives the process."""
 
     def execute(self, programs: ProgramLoader) -> resource_manager_pb2.RunEnded:
-        """Make the run, and return the message about its end; an error becomes an end with a failure.
+        """Make the run, and return the message about its end. An error does not propagate: the message describes the failure.
 
         Args:
             programs: Loads the trainer class.

@@ -25,7 +25,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class ProcessExit(NamedTuple):
-    """An immediate end of the process: the exit code for its agent, and the reason as text."""
+    """An immediate end of the process: the exit code for its agent, and the reason as text.
+
+    The code is 75 (the agent is dead or silent), 76 (an iteration hangs) or 77 (a gang is broken).
+    """
 
     code: int
     reason: str
@@ -34,9 +37,9 @@ class ProcessExit(NamedTuple):
 class LeaseWatch:
     """Detects that the agent has been silent for longer than its lease; a thread calls `expired` every `tick_seconds`.
 
-    All times are monotonic seconds. A process that was stopped itself (by a debugger, a loaded host, or C code that
-    holds the interpreter lock) could not receive messages. After a late call of `expired`, the agent therefore gets a full lease
-    again.
+    All times are monotonic seconds. If this process was stopped (by a debugger, a loaded host, or C code that holds the
+    interpreter lock), it could not receive messages. After a call of `expired` that is late by more than three times
+    `tick_seconds`, the agent therefore gets a full lease again.
 
     Without a lease, which `renew` sets, `expired` returns False.
 
@@ -73,7 +76,7 @@ class LeaseWatch:
 
 
 def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Make the kernel send a signal to this process when its parent dies; exit now with `EXIT_AGENT_GONE` if it is dead already.
+    """Make the kernel send a signal to this process when its parent dies; exit now with code 75 if it is dead already.
 
     Only on Linux; on other systems the lease detects the death a little later.
 

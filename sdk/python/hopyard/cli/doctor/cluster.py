@@ -88,8 +88,10 @@ async def server(address: str) -> list[Finding]:
 async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
     """Run a tiny search without torch on a temporary cluster, and return a finding with its times, or with the error.
 
+    The times are those until the cluster serves, until the first report, and until the end.
+
     Args:
-        limit: Maximum duration in seconds, after which the finding is a problem.
+        limit: Maximum duration in seconds, after which the outcome is PROBLEM.
     """
     name, advice = "self-test", "hopyard run shows the same error; the message above names the failure"
     begin = time.monotonic()

@@ -23,7 +23,10 @@ _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", 
 
 
 def data_folder(data: Path) -> Finding:
-    """Check that the data directory can be written, or can be created, and report the process that uses it."""
+    """Check that the data directory can be written, or can be created; if not, the outcome is PROBLEM.
+
+    The finding names the process that uses the directory, if any, which is no problem.
+    """
     name = "data folder"
     if not data.exists():
         parent = _there(data)
@@ -48,7 +51,10 @@ def data_folder(data: Path) -> Finding:
 
 
 def disk(data: Path) -> list[Finding]:
-    """Check the disk of the data directory: free space, type of file system, and duration of an fsync."""
+    """Check the disk of the data directory: free space, type of file system, and duration of an fsync.
+
+    PROBLEM: less than 1 GiB is free, it is a network file system, or the median fsync takes more than 50 ms.
+    """
     folder = _there(data)
     usage = shutil.disk_usage(folder)
     room = f"{formatting.size(usage.free)} of {formatting.size(usage.total)} free at {folder}"

@@ -38,6 +38,8 @@ def python() -> Finding:
 def cores(cgroup: Path = _CGROUP) -> Finding:
     """Report the number of CPUs that this process may use, and check that other programs do not load them.
 
+    The outcome is PROBLEM if the load average of the last minute exceeds 1.5 times this number.
+
     Args:
         cgroup: The folder of the control group, which may limit the CPUs; tests replace it.
     """
@@ -110,7 +112,10 @@ def limits() -> Finding:
 
 
 def loopback() -> Finding:
-    """Check that TCP connections over 127.0.0.1 work, as services on one host need, and whether the default port is free."""
+    """Check that TCP connections over 127.0.0.1 work, as services on one host need; if not, the outcome is PROBLEM.
+
+    The finding also tells whether the scheduler's default port is free. A port in use is no problem.
+    """
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -131,6 +136,9 @@ def loopback() -> Finding:
 
 def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - nothing is written to it
     """Check CRIU, the program that takes snapshots of whole processes: its version, the kernel, privileges, and memory for images.
+
+    MISSING: CRIU is not installed or is switched off. PROBLEM: it cannot work here, its version is below 4.2, or less than 512 MiB
+    are free in `memory`.
 
     Args:
         memory: The folder in memory to which images are written; tests replace it.

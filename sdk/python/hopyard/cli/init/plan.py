@@ -26,9 +26,10 @@ class ExperimentDraft:
     """A draft of an experiment file.
 
     Attributes:
-        mode: How the program trains: as a trainer class, a command that reports, or a program whose output is parsed.
+        mode: How the program trains: "trainer", a trainer class; "command", a command that reports; or "log", a program whose output
+            is parsed.
         data: The settings of the file.
-        notes: Additional comment lines by field ("space") or section field ("stop.max_iterations").
+        notes: Additional comment lines by the field that they precede: "space", or "stop.max_iterations" for a field in a section.
         todo: Sentences about what the user must check or complete.
     """
 
@@ -38,7 +39,7 @@ class ExperimentDraft:
     todo: list[str] = field(default_factory=list)
 
     def text(self, source: str) -> str:
-        """Return the text of the experiment file. `source` is the name of the script in its first line."""
+        """Return the text of the experiment file. Its first line names `source`, the script for which it was written."""
         head = [
             f"An experiment file for {source}, written by hopyard init. Each setting without a value is listed with its",
             "default, after a # without a space.",

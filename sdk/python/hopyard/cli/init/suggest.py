@@ -83,7 +83,10 @@ def space(options: Iterable[Option], values: dict[str, object]) -> dict[str, Any
 
 
 def metric(names: Iterable[str]) -> tuple[str, Literal["max", "min"]] | None:
-    """Return the name that most likely is the objective, with its direction, or None if `names` is empty."""
+    """Return the name that most likely is the objective, with its direction, or None if `names` is empty.
+
+    Words in the names decide, such as "accuracy" before "loss". Among equals, names without "train" come first, then earlier names.
+    """
     there = list(names)
     if not there:
         return None

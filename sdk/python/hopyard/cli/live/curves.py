@@ -35,7 +35,7 @@ def sparkline(values: Sequence[float], low: float, high: float, *, ascii_only: b
     """Return a line of block characters, one for each value, whose height shows the value between `low` and `high`.
 
     Values outside this range get the lowest or highest character. A value that is not finite is a cross. With
-    `ascii_only`, the line consists of ASCII characters.
+    `ascii_only`, the line consists of ASCII characters. If `low` is not below `high`, all characters have half the height.
     """
     levels = _ASCII if ascii_only else _BLOCKS
     # Halves, because the difference of two finite floats may overflow.
@@ -71,7 +71,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 def plot(points: Sequence[tuple[float, float]], width: int, height: int, *, title: str = "") -> list[str]:
-    """Draw points joined by lines, with the range of both axes.
+    """Draw points joined by lines, with the range of both axes; return the lines of text. Without a finite y, one line says so.
 
     Args:
         points: (x, y) in order of x. A y that is not finite makes a gap.

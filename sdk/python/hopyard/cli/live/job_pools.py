@@ -64,7 +64,8 @@ def counts(jobs: Iterable[Job]) -> dict[Pool, int]:
 def mark(job: Job, *, ascii_only: bool = False) -> Text:
     """Return the symbol of a job's pool (promising or opportunistic) for a table, followed by the priority of a promising job.
 
-    Empty: the job has ended or has no pool. With `ascii_only`, the symbol is an ASCII character.
+    Empty: the job is terminated, or it is completed, failed or being created and so in no pool. With `ascii_only`, the symbol is an
+    ASCII character.
     """
     pool = pool_of(job)
     if pool is None or pool is Pool.ENDED:

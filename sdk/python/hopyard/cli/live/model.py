@@ -92,9 +92,9 @@ class LiveModel:
         return [value for _, value in self._curves.get(job, ())]
 
     def rate(self, now: float) -> float:
-        """Return the number of reports per second over the `RATE_SECONDS` before `now` (monotonic seconds).
+        """Return the number of reports per second over the 10 seconds before `now` (monotonic seconds).
 
-        If the model received its first change less than `RATE_SECONDS` before `now`, the rate is over the time since that change,
+        If the model received its first change less than 10 seconds before `now`, the rate is over the time since that change,
         but at least one second. Before the first change the rate is 0.
         """
         while self._reports and self._reports[0] <= now - RATE_SECONDS:
@@ -144,7 +144,7 @@ class LiveModel:
         self._heard = now
 
     def silence(self, now: float) -> str:
-        """Return a message if the cluster has not answered for `SILENT_SECONDS` before `now` (monotonic seconds), else an empty str."""
+        """Return a message if the cluster has not answered for 8 seconds before `now` (monotonic seconds), else an empty str."""
         if self._heard is None or now - self._heard < SILENT_SECONDS:
             return ""
         return f"no answer from the cluster for {formatting.duration(now - self._heard)}"
@@ -162,7 +162,10 @@ class LiveModel:
         return f"at most {formatting.duration(budget)} left" if budget is not None else ""
 
     def budget_left(self, now: float) -> float | None:
-        """Return the seconds from `now` (monotonic seconds) until `max_time` ends the experiment, at least 0; None: no limit."""
+        """Return the seconds from `now` (monotonic seconds) until `max_time` ends the experiment, at least 0; None: no limit.
+
+        While the experiment is paused, this is the time left after its continuation.
+        """
         limit = self._stop.get("max_time")
         return max(0.0, limit - self.elapsed(now)) if isinstance(limit, int | float) else None
 

@@ -52,8 +52,8 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
 def interesting(model: LiveModel) -> list[Job]:
     """Return the jobs of the model in the order of the live view.
 
-    The best job is first, then the jobs on slots, then the others by `StateStyle.rank` of their state. Within each of these groups,
-    better values come first.
+    The best job is first, then the jobs on slots, then the others by state, in the order of `StateStyle.rank`: FAILED, SUSPENDED, HELD,
+    COMPLETED, PENDING, CREATING, TERMINATED. Among the jobs on slots, and within each state, better values come first.
     """
     best = model.best()
 

@@ -19,7 +19,8 @@ NODE: Final = "local"
 def scheduler_service(data: Path, synchronous: str = "normal") -> ServiceSpec:
     """Return the command of the process that runs scheduler, AppStat and hpgen together, on the data directory `data`.
 
-    `synchronous` is the durability of the database; see `EmbeddedCluster`.
+    `synchronous` is the durability of the database: `normal` (committed data survives the death of any process) or `full` (also a
+    power failure).
     """
     arguments = ("--data", str(data), "--synchronous", synchronous)
     return ServiceSpec("scheduler", "hopyard._net.server.embedded", arguments, data, "scheduler")
@@ -108,11 +109,15 @@ class EmbeddedCluster:
         return scheduler
 
     async def start_agent(self, slots: int, cpus: int | None = None) -> None:
-        """Start a node agent in a started cluster that has none, and wait until it serves requests. It raises the errors of `start`.
+        """Start a node agent in a started cluster that has none, and wait until it serves requests.
 
         Args:
             slots: Number of slots of the agent.
             cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
+
+        Raises:
+            Unavailable: The agent exited before it served requests. The message ends with the last lines of its log.
+            TimedOut: The agent did not serve requests in time. The message ends in the same way.
         """
         self.slots, self._cpus = slots, cpus
         await (await self._begin(self._agent(self._scheduler))).ready()

@@ -87,7 +87,10 @@ class ServiceProcess:
         return self._process is not None and self._process.returncode is None
 
     async def start(self, extra: Sequence[str] = ()) -> None:
-        """Start the process without waiting until it serves requests. `extra` is appended to its arguments."""
+        """Start the process without waiting until it serves requests. `extra` is appended to its arguments.
+
+        Call it only if the process is not running.
+        """
         service = self.service
         self.log.parent.mkdir(parents=True, exist_ok=True)
         # A stale address file would name a port that another process may use now.
@@ -157,7 +160,7 @@ class ServiceProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def exit_message(self) -> str:
-        """Return a message with the exit code or signal of the exited process and the last lines of its log."""
+        """Return a message with the exit code or signal of the process, which must have exited, and the last lines of its log."""
         code = self._process.returncode if self._process else None
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         return f"{self.service.name} ended ({how}){self._last_words()}"

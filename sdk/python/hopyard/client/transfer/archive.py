@@ -94,7 +94,10 @@ class ArchiveWriter:
 
     @contextmanager
     def member(self, name: str) -> Iterator[MemberWriter]:
-        """Return a context manager that opens the member `name` for writing. The bytes written to it are compressed."""
+        """Return a context manager that opens the member `name` for writing. The bytes written to it are compressed.
+
+        Only one member can be open at a time, and each name must be used once.
+        """
         info = zipfile.ZipInfo(f"{name}.zst", _TIME)
         with self._zip.open(info, "w", force_zip64=True) as raw:
             writer = MemberWriter(raw)

@@ -24,7 +24,7 @@ BUNDLE_OWNER: Final = "bundle"
 
 
 async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
-    """Upload a code bundle unless the store has it.
+    """Upload a code bundle as a blob unless the store has it.
 
     Args:
         connection: The connection to the cluster.

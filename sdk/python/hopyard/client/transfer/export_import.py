@@ -246,10 +246,15 @@ async def read(client: AsyncClient, connection: Connection, path: Path, name: st
         client: The client of the cluster.
         connection: The connection of that client.
         path: The archive.
-        name: The id of the imported experiment; None: its original id.
+        name: The id of the imported experiment; None: its original id. The experiments of a group keep their ids.
+
+    Returns:
+        The experiment, or the first one of the group, and the number of its snapshots in the store.
 
     Raises:
-        NotFound, InvalidInput, DataLoss: The archive cannot be read; see `ArchiveReader`.
+        NotFound: There is no such file.
+        InvalidInput: The file is not an export, has another format version, or contains a group although `name` is given.
+        DataLoss: The file is truncated or modified.
         AlreadyExists: An id of the import exists in the cluster.
     """
     # Opened without a thread: if the caller were cancelled meanwhile, nobody would close the file.

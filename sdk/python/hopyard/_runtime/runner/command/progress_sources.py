@@ -194,7 +194,7 @@ class Reported:
         return f"its last lines:\n{lines}" if lines.strip() else "it printed nothing"
 
     def keep(self) -> dict[str, Any]:
-        """Return an empty state."""
+        """Return an empty dict: no state must be restored, since `recall` needs none."""
         return {}
 
     def recall(self, kept: Mapping[str, Any]) -> None:
@@ -231,16 +231,20 @@ class Mailbox:
 
     @property
     def pending(self) -> dict[str, int]:
-        """The offset in bytes up to which the reports file was processed, by the name of the file: for `DumpableProcesses.dump`."""
+        """The offset in bytes up to which the reports file was processed, by the name of the file.
+
+        A process snapshot stores only the part of the file after this offset.
+        """
         return {REPORTS: self.reports.offset}
 
     def say(self, *, go: int, free: int, leave: RunEndReason | None = None) -> None:
-        """Tell the script how far it may train.
+        """Write, for the script, the positions up to which it may train. The script reads them after each report.
 
         Args:
-            go: After a report of a position up to this one, the script may continue.
-            free: It may also continue after a report of a position below this one, unless the report has a checkpoint.
-            leave: Why the script must end its run; None: it need not.
+            go: After a report of a position up to and including this one, the script may continue.
+            free: After a report of a position below this one, the script may also continue, beyond `go`, unless it gave the report
+                a checkpoint (a file or folder with its training state).
+            leave: Why the script must end its run; None: the run continues.
         """
         said = json.dumps({"go": go, "free": free, "leave": leave.value if leave is not None else ""})
         if said != self._said:

@@ -124,7 +124,7 @@ class ProcessGang(ABC):
 
     `leader.Leader` is that of rank 0, `follower.Follower` that of each other rank.
 
-    The constructor opens no connections.
+    A gang breaks when the connection to a rank is lost or a rank fails. The constructor opens no connections.
 
     Args:
         noticed: Called, from any thread, when the gang breaks.
@@ -174,7 +174,7 @@ class ProcessGang(ABC):
         """Leave the gang and close its connections; safe to call twice."""
 
     def abandoned(self, now: float) -> bool:
-        """Return whether the gang broke more than `ABANDON_SECONDS` before `now` (in seconds of the gang's clock).
+        """Return whether the gang broke more than 15 seconds before `now` (in seconds of the gang's clock).
 
         False if the gang is intact. The training code should have noticed a broken gang within this time; if the run still exists
         after it, its process must be ended.

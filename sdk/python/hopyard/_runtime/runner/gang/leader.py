@@ -97,7 +97,7 @@ class Leader(ProcessGang):
         self._tell({"train": position, "limit": limit})
 
     def leave(self, reason: RunEndReason) -> None:
-        """Order the other ranks to end their run for `reason`."""
+        """Order the other ranks to end their run for `reason`. A rank that is gone is ignored."""
         self._leaving = True
         self._tell({"leave": reason.value})
 

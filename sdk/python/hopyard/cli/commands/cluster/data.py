@@ -71,7 +71,7 @@ def register_(
     """Register partitioned data under a name.
 
     Each node reads the files named for it. All files must exist, and the replicas of a partition must be equal.
-    Everything is registered or nothing. A partition is a file or a folder.
+    Everything is registered or nothing. A partition is a file or a folder. The name must not be registered yet.
 
     **Examples:** `hopyard data register mnist --partition 0=gpu1:/d/0.npz,gpu2:/d/0.npz --partition 1=gpu2:/d/1.npz
     --eval 0=gpu1:/d/test.npz`, `hopyard data register mnist --url s3://bucket/mnist`
@@ -150,6 +150,8 @@ def show(name: Name, server: Server = None, data: Data = None, json: Json = Fals
 def drop(name: Name, server: Server = None, data: Data = None, json: Json = False) -> None:
     """Remove a data set from the catalog; its files are kept.
 
+    It fails if an unfinished experiment uses the data set.
+
     **Example:** `hopyard data drop mnist`
     """
     from hopyard.cli.connect import with_client
@@ -201,7 +203,7 @@ def split(
     """Split a file into shuffled partitions.
 
     All arrays of an npz must have the same first length; a Parquet file is split by rows. The command that registers
-    the partitions is printed.
+    the partitions is printed. The output folder must not contain partitions.
 
     **Examples:** `hopyard data split train.npz --into 4 --out parts --eval-fraction 0.1`, `hopyard data split
     all.parquet --into 3 --out parts --speeds 1,1,2.5`

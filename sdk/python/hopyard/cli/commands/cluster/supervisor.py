@@ -83,7 +83,7 @@ class Supervisor:
         process: The process of the service.
         note: Called with a line of text about each crash and restart.
         backoff: The backoff between restarts; None: 0.5 to 10 seconds.
-        crashes: The crash counter that ends the restarts; None: one with the default limits.
+        crashes: The crash counter that ends the restarts; None: five crashes within 60 seconds end them.
 
     Attributes:
         restarts: Number of successful restarts.

@@ -29,8 +29,8 @@ def pause(
     """Suspend an experiment, or one job of it.
 
     Its jobs save their state and leave their slots; `hopyard resume` continues. The command returns when the
-    experiment is paused. With --job, only this job is suspended. The policy cannot start it until `hopyard resume
-    --job`; other jobs continue.
+    experiment is paused, and fails after 120 s. With --job, only this job is suspended. The policy cannot start it
+    until `hopyard resume --job`; other jobs continue. If a cluster runs, the command waits up to 120 s for the job.
 
     **Examples:** `hopyard pause digits`, `hopyard pause digits --job 7`
     """
@@ -60,7 +60,8 @@ def stop(
     """End an experiment, or one job of it.
 
     Its jobs are terminated. Their reports and the best job's snapshot are kept. `hopyard extend` continues a stopped
-    experiment; a stopped job never trains again.
+    experiment; a stopped job never trains again. The command does not wait for the end of
+    running jobs.
 
     **Examples:** `hopyard stop digits`, `hopyard stop digits --job 7`
     """
@@ -105,7 +106,8 @@ def extend(
     """Give an experiment more jobs, iterations or time.
 
     --jobs and --time are added to the current limits; --max-iterations is the new total. An ended experiment continues.
-    --max-iterations also continues the completed jobs, and --time the jobs that the time limit stopped.
+    --max-iterations also continues the completed jobs, and --time the jobs that the time limit stopped. At least one
+    of the three is needed.
 
     **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
     """
@@ -151,7 +153,8 @@ def wait(
 
     Exit code 1 if it failed, its metric was never reported, or the timeout has passed. Without --timeout, the command
     does not wait for an experiment that only `hopyard resume` can continue: a paused one, or one with only paused jobs
-    left. It never waits for an experiment that no cluster trains.
+    left. It never waits if no cluster runs in the data directory. In both cases it prints the command that
+    continues the experiment, with exit code 1.
 
     **Example:** `hopyard wait digits --timeout 3600 && hopyard best digits`
     """

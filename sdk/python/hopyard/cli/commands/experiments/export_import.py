@@ -86,8 +86,9 @@ def import_(
 ) -> None:
     """Import an experiment from a file into this cluster.
 
-    It has the exported state; `hopyard resume` or `hopyard extend` continues it. The file is verified first. The
-    experiment is imported completely or not at all.
+    It has the exported state; `hopyard resume` or `hopyard extend` continues it. The hashes in the file are verified
+    first. The experiment is imported completely or not at all; its id must not exist in this cluster. The experiments
+    of a group keep their ids (no --as).
 
     **Examples:** `hopyard import digits.hopyard`, `hopyard import digits.hopyard --as digits-again --data elsewhere`
     """

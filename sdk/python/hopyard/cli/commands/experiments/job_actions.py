@@ -21,15 +21,15 @@ Act = Callable[[AsyncClient, Experiment], Awaitable[Job]]
 
 
 def pause_one(experiment: str | None, job: str, server: str | None, data: Path | None, json: bool) -> None:
-    """Pause a job, wait up to `SUSPEND_SECONDS` until it has left its slots, and print its state.
+    """Pause a job, wait up to 120 seconds until it has left its slots, and print its state, whether it has left them or not.
 
-    Without a running cluster, the command does not wait.
+    Without a running cluster, it does not wait.
 
     Args:
         experiment: Id or name of the experiment; None: the newest one.
         job: Id of the job.
-        server: HOST:PORT of the scheduler, the value of --server; None: not given.
-        data: The data directory, the value of --data; None: not given.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the job as JSON.
 
     Raises:
@@ -55,8 +55,8 @@ def resume_one(experiment: str | None, job: str, server: str | None, data: Path 
     Args:
         experiment: Id or name of the experiment; None: the newest one.
         job: Id of the job.
-        server: HOST:PORT of the scheduler, the value of --server; None: not given.
-        data: The data directory, the value of --data; None: not given.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the job as JSON.
 
     Raises:
@@ -75,8 +75,8 @@ def stop_one(experiment: str | None, job: str, server: str | None, data: Path | 
     Args:
         experiment: Id or name of the experiment; None: the newest one.
         job: Id of the job.
-        server: HOST:PORT of the scheduler, the value of --server; None: not given.
-        data: The data directory, the value of --data; None: not given.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the job as JSON.
 
     Raises:

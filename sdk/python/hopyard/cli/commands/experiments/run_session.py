@@ -188,7 +188,7 @@ class RunSession:
     async def _suspend(
         self, client: AsyncClient, experiment: Experiment, model: LiveModel, feeding: asyncio.Task[None]
     ) -> None:
-        """Pause the experiment, and wait until its runs have saved their state. After `SUSPEND_SECONDS`, print a message instead.
+        """Pause the experiment, and wait until its runs have saved their state. After 120 seconds, print a message and return.
 
         Args:
             client: Pauses the experiment.
@@ -318,7 +318,7 @@ def _refuse_somebody_else_s(data: Path) -> None:
 
 
 async def _given_up(model: LiveModel) -> None:
-    """Wait until the experiment in the model is paused because its policy failed. It does not return if this never happens."""
+    """Wait until the experiment that `model` shows is paused because its policy failed. If this never happens, it never returns."""
     while True:
         present = model.experiment
         failed = present is not None and present.reason_code is ReasonCode.POLICY_ERROR
@@ -328,9 +328,9 @@ async def _given_up(model: LiveModel) -> None:
 
 
 async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
-    """Query the cluster every two seconds, and set `model.trouble` to the problem that blocks it; empty: none. It never returns.
+    """Query the cluster every two seconds, and set `model.trouble` to the problem that blocks the cluster; empty: none.
 
-    A failed query changes nothing.
+    A failed query changes nothing. It never returns; cancel it to stop.
     """
     while True:
         with suppress(HopyardError):  # other calls wait for an unreachable scheduler
@@ -396,8 +396,8 @@ def run_file(
         file: The experiment file.
         folder: Folder of the training code; None: the folder of the file.
         slots: Number of slots of a new cluster; None: that in the file, else as many as the CPUs of this computer suffice for.
-        server: HOST:PORT of the scheduler, the value of --server; None: not given.
-        data: The data directory, the value of --data; None: not given.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the result as JSON.
         traces: The file to write the traces of the experiment to at the end; None: no traces.
 
@@ -440,8 +440,8 @@ def resume_experiment(
     Args:
         given: Id or name of the experiment; None: the newest paused experiment, else the newest unfinished one.
         slots: Number of slots of a new cluster; None: that of the experiment.
-        server: HOST:PORT of the scheduler, the value of --server; None: not given.
-        data: The data directory, the value of --data; None: not given.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the result as JSON.
 
     Raises:
@@ -478,8 +478,8 @@ def extend_experiment(
     Args:
         begin: Extends the experiment with a client, and returns it.
         source: Name of the experiment in messages until its state is known.
-        server: HOST:PORT of the scheduler, the value of --server; None: not given.
-        data: The data directory, the value of --data; None: not given.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the result as JSON.
     """
     address, directory = choose(server, data)

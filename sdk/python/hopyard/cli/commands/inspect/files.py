@@ -84,7 +84,8 @@ def download(
 ) -> None:
     """Download a snapshot into a folder; by default the best one.
 
-    The default is the snapshot of the best job at its best position. Its hash is verified.
+    The default is the snapshot of the best job at its best position. Its hash is verified. Without -o, the folder is
+    created here, named after the experiment, the job and the position. It must not exist yet.
 
     **Examples:** `hopyard download -o best`, `hopyard download digits 7 --which newest`
     """

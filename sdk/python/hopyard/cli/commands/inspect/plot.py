@@ -90,9 +90,9 @@ def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, d
 
     Args:
         inputs: Ids or names of experiments, and files; None or empty: the newest experiment.
-        kind: Kind of the plot; None: not given.
-        server: The value of --server; None: not given.
-        data: The value of --data; None: not given.
+        kind: Kind of the plot, which determines what is read of an experiment; None: chosen by the inputs.
+        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        data: The data directory, the value of --data; None: `./hopyard-data`.
 
     Raises:
         NotFound: There is no such file or experiment.

@@ -45,7 +45,7 @@ def plugins(
     """List policies, generators, predictors, solvers and commands.
 
     Each plugin has its parameters, their defaults, and its distribution. A plugin that cannot be loaded has its error;
-    the exit code is then 1.
+    the exit code is then 1, as for an unknown NAME.
 
     **Examples:** `hopyard plugins`, `hopyard plugins default`, `hopyard plugins --json | jq '.[].name'`
     """

@@ -68,7 +68,7 @@ def application(
     the metric `value` is x), so that every report, snapshot and end is known exactly. Each case tests one feature:
     wait, suspend, resume in another process, detect a lost agent, ...
 
-    The result of a case is `ok`, `FAILED` (with the expected and the seen behavior, the conversation, the program's
+    The result of a case is `ok`, `FAILED` (with the expected and the seen behavior, the exchanged messages, the program's
     output, and the section of docs/protocol.md), or `not run` if it depends on a case that is not ok: fix the first
     failed case, then run again. Exit code 0 if all cases are ok.
 

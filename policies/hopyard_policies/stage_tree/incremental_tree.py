@@ -29,7 +29,8 @@ class Part:
 
     Attributes:
         open: By branch, the trials that have not ended.
-        virtual_runs: By branch, the trials that the experiment wants trained further, and up to which position (see `Wanted`).
+        virtual_runs: By branch, one tuple for each trial that the experiment wants trained further: the trial, the position up to
+            which it wants this, the position of the tuner's next decision on the trial, and the experiment.
         resting: Trials whose jobs have not ended, and that their tuner has ended or does not want trained further now.
     """
 
@@ -62,9 +63,11 @@ class Inputs:
 
     Attributes:
         open: Trials that have not ended.
-        virtual_runs: Trials that running experiments want trained further.
-        again: Positions of completed trials that must be trained again, because their training was lost.
-        runs: Runs of trials on the branch.
+        virtual_runs: One tuple for each trial that a running experiment wants trained further: the trial, the position up to which
+            the experiment wants this, the position of the tuner's next decision on the trial, and the experiment.
+        again: Pairs of a trial that its tuner has completed and a position. No available training reaches this position any more, so
+            the trial must be trained up to it again.
+        runs: The current runs of trials on the branch.
         changes: The number of changes of this branch in the search plan.
         saved: The snapshots of each job that has any on this branch.
     """
@@ -116,9 +119,10 @@ class TreeBranch:
     Attributes:
         open_nodes: As given.
         tree: The stages.
-        needed: By trial of each run that some request needs, the position up to which it is needed.
-        left: Seconds of training that remain.
-        behind: Lengths in seconds of the longest chains of stages that branch off the paths of current runs.
+        needed: By trial, for each current run whose training serves a request: the last position that requests need from it.
+        left: Seconds of training of all stages together.
+        behind: Lengths of critical paths in seconds: one for each stage that starts where it branches off the path of a current run,
+            from its start to the end of the longest chain of stages that begins with it.
     """
 
     def __init__(
@@ -191,19 +195,22 @@ class TreeBranch:
         return found
 
     def next_decision(self, trial: str, position: int, until: int) -> int:
-        """Return the next position at which a tuner decides on a trial that passes it.
+        """Return the next position on a trial's path at which a tuner decides on any trial whose path contains this position.
 
         Args:
             trial: The trial whose path is followed.
-            position: Only later positions are returned.
-            until: The result if there is no such position before it.
+            position: Only positions after it are considered.
+            until: Only positions before it are considered; it is the result if there is none.
         """
         dues = (due for node in self._plan.leaf(trial).path() for due in self._dues.get(id(node), ()))
         return min([until, *(due for due in dues if due > position)])
 
     @cached_property
     def _wanted(self) -> dict[int, dict[str, int]]:
-        """The position up to which each experiment wants a node trained, by id of the node; earlier nodes are wanted to their end."""
+        """For each node on the path of a wanted trial, by `id(node)`: up to which position in it each experiment wants training.
+
+        The inner mappings are by id of the experiment. The position is the end of the node unless the wanted training ends within it.
+        """
         wanted: dict[int, dict[str, int]] = {}
         for trial, top, _, experiment in self._inputs.virtual_runs:
             for node in self._plan.node(trial, top).path():

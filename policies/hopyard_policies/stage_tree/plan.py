@@ -26,11 +26,12 @@ class StageNode:
         end: The position where its trials diverge, or the last position of any.
         parent: The node before it; None for the root, which is position 0.
         children: The nodes after it, in order of creation.
-        heads: The children by a key for the hyperparameter values at their first position (`PrefixEquality.head`).
+        heads: The children by a key of the hyperparameter values that they use at their first position. Only children with equal
+            keys can train the same there, so `SearchPlan.add` compares a new trial only with those.
         member: A trial whose path contains the node.
         saves: The jobs with a snapshot, by position.
-        reached: The position up to which any job trained it; `start`: not at all.
-        by: The job that trained it; empty: none.
+        reached: The furthest position in the node to which any job has trained; at most `start`: no job has trained in the node.
+        by: The job that trained to `reached`; empty: none.
     """
 
     start: int
@@ -239,7 +240,10 @@ class SearchPlan:
     # --------------------------------------------------------------------------------------------------------- progress
 
     def mark_changed(self, trial: str) -> None:
-        """Increase `moves` for a trial whose state changed without further training, for example because it is complete."""
+        """Increase the counter `moves` as if a trial had been trained further, so that `moved` returns True for its whole branch.
+
+        The trial's state has changed without further training, for example because the trial is complete.
+        """
         self.moves += 1
         self._moved[self._branches[trial]] = self.moves
 
@@ -286,7 +290,9 @@ class SearchPlan:
         return 0, ""
 
     def saves(self, node: StageNode, available: Available) -> Iterator[tuple[int, str]]:
-        """Yield the snapshots in a node that can be loaded: position and first job that has one. Delete lost ones from the node.
+        """Yield position and first job of the snapshots in a node that can be loaded, one for each position.
+
+        Snapshots that cannot be loaded are removed from the node's record (`StageNode.saves`); no files are deleted.
 
         Args:
             node: The node.

@@ -72,8 +72,8 @@ class StageTreePolicy(Policy):
 
     Stages are ordered by level: the longest training time from a stage to the end of any path through it. A run trains the
     whole path of one trial, saves where other trials branch off, and gives up its slot when another stage's level is higher by
-    more than a quantum. The quantum grows with the cost of a switch, so with expensive snapshots the order approaches the
-    paper's critical paths.
+    more than a quantum: a number of seconds that this policy computes from the measured cost of a switch and the remaining work.
+    The quantum grows with the cost of a switch, so with expensive snapshots the order approaches the paper's critical paths.
 
     Args:
         tuner: The name of a policy, or a mapping with `name` and its parameters.
@@ -129,13 +129,16 @@ class StageTreePolicy(Policy):
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Decide which runs continue, and start runs on the idle slots; slots have become idle or a requested snapshot exists."""
+        """Decide which runs continue, and start runs on the idle slots.
+
+        The engine makes this up-call when slots have become idle or a requested snapshot exists.
+        """
         self._turn(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
         """Decide again which runs continue and what starts on idle slots; return the decision for the run at the boundary.
 
-        It states whether the run continues, and up to which position, or leaves its slot.
+        The decision states whether the run continues, and up to which position, or leaves its slot.
         """
         job = cluster.jobs[event.job]
         run = self._books.runs.get(event.job)
@@ -295,7 +298,10 @@ class StageTreePolicy(Policy):
         return SearchPlan(BySequences() if self._share else NoSharing())
 
     def _replan(self, cluster: Cluster) -> None:
-        """Rebuild the search plan if any maximum position has changed, because trials that were equal may diverge beyond it."""
+        """Rebuild the search plan if the maximum position of any job differs from that in the plan.
+
+        Trials that were equal up to the old maximum position may diverge beyond it.
+        """
         jobs = [job for job in cluster.jobs.values() if job.id in self._books.plan]
         if all(self._books.plan[job.id].limit == job.max_position for job in jobs):
             return
@@ -337,7 +343,7 @@ class StageTreePolicy(Policy):
         """Return the trial (for the search plan) of a job.
 
         A forked trial is equal to its parent up to the fork. The trial of a job that continues the best completed trial is equal to
-        that trial up to its end.
+        the best trial up to the position at which the best trial is complete.
         """
         if job.id in self._best:
             return self._books.plan[self._best[job.id]].longer(job.id, job.max_position)
@@ -425,7 +431,11 @@ class _Progress:
         return self._plan.moved(trial, since)
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """Return the position up to which any job has trained what a trial trains, and whether the trial's training has finished."""
+        """Return the position up to which any job has trained what a trial trains, and whether the trial is complete.
+
+        A trial is complete if its own job is COMPLETED, or if a COMPLETED job has trained the same. Failed or terminated jobs do
+        not make it complete.
+        """
         reached, by = self._plan.known(trial, self._plan[trial].limit)
         done = self._complete(trial)
         if not done and by and self._complete(by) and self._jobs[by].position <= reached:
@@ -436,9 +446,10 @@ class _Progress:
         return job in self._completed and self._jobs[job].state is JobState.COMPLETED
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:
-        """Return a trial's curve, at least up to the position that it has reached, without reports of other trainings.
+        """Return the learning curve of a trial up to the position that any job has reached on its path, or further.
 
-        The reports come from the job that trained the trial's path furthest.
+        The reports are those of the job that has trained the trial's path furthest. Its reports beyond the position where it left
+        the path are omitted.
         """
         reached, by = self._plan.known(trial, self._plan[trial].limit)
         if by not in self._curves:

@@ -27,7 +27,10 @@ class Requests:
         self._look(self.states[job.id], job)
 
     def expect(self, job: str) -> None:
-        """Register a job that is about to be created, so that the tuner does not see it. Call `add` when it exists."""
+        """Register a job that is about to be created, so that the tuner does not see it.
+
+        No training is requested for it until the caller passes the created job to `add`.
+        """
         self.states[job] = TrialState(job, over=True)
 
     def trials(self) -> dict[str, list[TrialState]]:

@@ -27,7 +27,8 @@ class RequestedRun:
         saves: The positions at which it has been requested to save.
         leaving: Whether this policy has decided to end it.
         late: Positions at which it was requested to save after it had already passed them.
-        wanted: The experiments that pay for it, each with the position up to which it wants the training.
+        wanted: The experiments among which the slot time of the run is divided, each with the position up to which it wants the
+            training.
         firm: Whether the engine has refused to shorten the run, because it had already passed the requested end; then `until` is not
             reduced any more.
     """

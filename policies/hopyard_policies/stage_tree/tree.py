@@ -3,7 +3,7 @@
 A request is a trial and the position up to which it must be trained. Three differences from the paper's algorithm:
 
 * A request on the path of another one ends a stage there: (A, 15) and (A, 35) give the stages 0-15 and 15-35.
-* A request whose start is saved does not wait for a running stage, unless that trains exactly what it needs.
+* A request whose start is saved does not wait for a running stage, unless this running stage trains exactly what the request needs.
 * A request that a running stage will pass becomes a save point of that stage, not a stage.
 
 So no position is in two stages, and no stage contains a position that is trained and saved or is being trained.
@@ -35,7 +35,7 @@ class RunningTrial:
         trial: The trial that runs.
         position: The position that the run has reached.
         until: The position up to which it will train; equal to `position` if it is parked.
-        saving: Whether it saves the state at `position`, now or when it ends.
+        saving: Whether a snapshot at `position` is expected: it was requested there, or the engine or a person suspends the run.
     """
 
     trial: str

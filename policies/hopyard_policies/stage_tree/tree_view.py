@@ -63,7 +63,7 @@ class _Showing:
     def _cuts(self, node: StageNode) -> list[int]:
         """Return the positions at which a node is cut into stages for display, including its start and end.
 
-        Between two of them the state of the training is the same: trained, running, waiting or unwanted.
+        Between two consecutive positions, all training has the same state: trained, running, waiting or unwanted.
         """
         inside = {self._known(node)[0], *self._wanted.get(id(node), ())}
         for run, at in self._runs.get(id(node), ()):
@@ -122,7 +122,9 @@ class _Showing:
         return [job for job in node.saves.get(position, ()) if position in self._cluster.snapshots(job)]
 
     def _seconds(self, state: StageState, trial: str, start: int, end: int) -> float | None:
-        """Return the measured seconds of a finished stage, or the expected seconds of another one; None: nothing was measured.
+        """Return the measured seconds of a finished stage, or the expected seconds of one that is not finished.
+
+        None: the stage is not finished, and no unit of training was measured yet.
 
         Args:
             state: The state of the stage.

@@ -31,12 +31,14 @@ class Tuners:
 
     Args:
         make: Creates a tuner.
-        width: Maximum number of trials that each tuner may train at the same time; None: no limit.
+        width: Maximum number of trials that each tuner may train at the same time; None: as many as its experiment may have, but
+            at most 1000.
         hidden: Jobs that no tuner sees.
 
     Attributes:
-        first: The tuner of the first experiment. `make` also creates those of the other experiments.
-        copies: Whether the tuners fork trials.
+        first: The tuner of the first experiment, which the constructor creates. Those of further experiments are created when the
+            experiments join.
+        copies: Whether the tuners fork trials; the same for all, because `make` creates them all with the same parameters.
     """
 
     def __init__(self, make: Callable[[], Policy], width: int | None, hidden: Collection[str]) -> None:
@@ -68,7 +70,7 @@ class Tuners:
         return next((tuning.states[job] for tuning in self._all.values() if job in tuning.states), None)
 
     def virtual_runs(self) -> Iterator[tuple[TrialState, TrialRun]]:
-        """Yield the trials that tuners want trained beyond the position that they know, with their virtual runs."""
+        """Yield the trials that tuners want trained beyond the last position that was reported to them, with their virtual runs."""
         for tuning in self._all.values():
             yield from tuning.virtual_runs()
 
@@ -102,11 +104,14 @@ class Tuners:
     # ------------------------------------------------------------------------------------------------------- up-calls
 
     def turn(self, cluster: Cluster, progress: Progress) -> None:
-        """Let each tuner process its pending up-calls until it makes no further request.
+        """Make the pending up-calls on each tuner, including those for new reports, until it makes no further request.
 
         Args:
             cluster: The view of the up-call.
             progress: The known progress of trials.
+
+        Raises:
+            RuntimeError: A tuner makes further requests without end.
         """
         for name in self._known(cluster):
             self._all[name].turn(self._view(cluster, name), progress)

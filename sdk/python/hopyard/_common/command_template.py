@@ -79,7 +79,7 @@ def _check(found: re.Match[str], known: Iterable[str]) -> None:
 
 
 def _name(found: re.Match[str]) -> str | None:
-    """Return the name in the braces of `found`, a match of `_PART`; None if the match is an escaped brace.
+    """Return the name in the braces of `found`, a match of a placeholder or an escaped brace; None if it is an escaped brace.
 
     Raises:
         PlaceholderError: The brace is not closed.

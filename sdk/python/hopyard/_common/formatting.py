@@ -96,7 +96,8 @@ def hyperparameters(values: Mapping[str, Any], *, full: bool = False) -> str:
 def first_line(given: str) -> str:
     """Return the first line that is not blank of the error message `given`; empty if there is none.
 
-    If that line only announces program output (it ends with a colon), the last line of the output is appended.
+    If that line only announces program output (it ends with a colon), the last line of `given` is appended, which is the last line
+    of that output.
     """
     lines = [line.strip() for line in given.splitlines() if line.strip()]
     if len(lines) < 2 or not lines[0].endswith(":"):
@@ -106,7 +107,10 @@ def first_line(given: str) -> str:
 
 
 def silence(seconds: float) -> str:
-    """Return the time since the last message, given in seconds, as text such as `2.0s ago`; "never" for `NEVER_SECONDS` or more."""
+    """Return the time since the last message, given in seconds, as text such as `2.0s ago`.
+
+    "never" for `NEVER_SECONDS` (1e8, about three years) or more, by which callers state that there was no message.
+    """
     return "never" if seconds >= NEVER_SECONDS else f"{seconds:.1f}s ago"
 
 

@@ -96,7 +96,7 @@ class Bundle:
 
 
 def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
-    """Pack the files in a folder.
+    """Pack the files in a folder and its subfolders, except ignored ones (see the docstring of this module).
 
     Symbolic links to files inside the folder are packed as copies of these files.
 
@@ -191,7 +191,8 @@ def unpack(file: Path, folder: Path, sha256: str) -> None:
 
     Raises:
         BundleCorrupt: The bytes do not match the hash or are not an archive.
-        BundleError: A member is not a regular file or would be created outside the folder, or a limit is exceeded.
+        BundleError: A member is not a regular file or would be created outside the folder, or the bundle has more than 20,000
+            members or 1 GiB of unpacked data.
         FileExistsError: `folder` exists.
     """
     if os.path.lexists(folder):

@@ -143,7 +143,7 @@ class _Writing(_Wrapped, Generic[Request]):
     async def _raise_status(self) -> None:
         """Raise the error for the call's final status; do nothing if the status is not known yet or the call was cancelled.
 
-        gRPC's own exception for a write after the end says only that the call has ended.
+        It replaces gRPC's exception for a failed write, which says only that the call has ended, but not why.
         """
         if self._status is not None and not self._call.cancelled():
             raise self._status.error()

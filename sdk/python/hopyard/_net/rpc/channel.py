@@ -98,7 +98,7 @@ class Channel(grpc.aio.Channel):
         self.address: Final = address
 
     async def close(self, grace: float | None = None) -> None:
-        """Close the channel. Pending calls are cancelled after `grace` seconds; None: immediately."""
+        """Close the channel: refuse new calls, and cancel those still pending after `grace` seconds (None: immediately)."""
         await self._inner.close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
@@ -110,7 +110,7 @@ class Channel(grpc.aio.Channel):
         await self._inner.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
-        """Wait until the channel is connected."""
+        """Connect if the channel is not connected, and wait until it is; without a limit if the server cannot be reached."""
         await self._inner.channel_ready()
 
     async def __aenter__(self) -> Self:
@@ -160,7 +160,7 @@ def channel(
     """Open a channel. Call this inside a running event loop, and close the channel (or use `async with`).
 
     The channel connects at the first call and reconnects when the connection is lost. While the server is not
-    available, calls raise `Unavailable`, which `retry` handles.
+    available, calls raise `Unavailable`; `retry` (in `hopyard._net.rpc.retry`) repeats a call after this error.
 
     Args:
         address: "HOST:PORT", as in a service's address file.

@@ -117,7 +117,10 @@ def publish(address: str, server: NearServer) -> None:
 
 
 def withdraw(address: str, server: NearServer) -> None:
-    """Send calls to `address` over gRPC again, if direct calls reach `server` there; else do nothing."""
+    """Undo `publish`: later calls to `address` use gRPC. Do nothing if `server` is not the one published at `address`.
+
+    Direct calls that have begun are not affected.
+    """
     if _servers.get(address) is server:
         del _servers[address]
 
@@ -147,6 +150,11 @@ class NearCall:
         self._work = (server, method, request, timeout)
 
     def __await__(self) -> Generator[None, None, Any]:
-        """Make the call and return the response; raise like `NearServer.handle`."""
+        """Make the call and return the response.
+
+        Raises:
+            HopyardError: The handler raised it, converted as over gRPC; `TimedOut` after the deadline; `Internal` for any other
+                exception of the handler.
+        """
         server, method, request, timeout = self._work
         return server.handle(method, request, timeout).__await__()

@@ -73,10 +73,10 @@ def reason_from_proto(code: int, args: Mapping[str, common_pb2.ReasonArgument], 
     Args:
         code: Protobuf number of the reason's code.
         args: The arguments by name.
-        levels: Number of reasons within whose arguments this one is nested.
+        levels: Number of reasons within whose arguments this one is nested; 0: it is not an argument of another reason.
 
     Raises:
-        InvalidInput: The code is unknown, the arguments are not those of the code, or reasons are nested too deeply.
+        InvalidInput: The code is unknown, the arguments are not those of the code, or more than 16 reasons are nested.
     """
     if code == common_pb2.REASON_CODE_UNSPECIFIED and not args:
         return None

@@ -60,7 +60,10 @@ def code_of(error: errors.HopyardError) -> grpc.StatusCode:
 
 
 def name_of(error: errors.HopyardError) -> str:
-    """Return the class name to send with an error: that of its class, or of its nearest base class in the table `CODES`."""
+    """Return the class name to send with an error: that of its class, or of its nearest base class in the table `CODES`.
+
+    "Internal" if the table has neither.
+    """
     return _known(type(error)).__name__
 
 

@@ -70,8 +70,9 @@ def report_to_proto(report: Report, *, at: float = 0.0, in_force: Mapping[str, A
 
     Args:
         report: The report.
-        at: Time of the report in seconds since the epoch; 0: unknown.
-        in_force: The hyperparameters that the trainer uses, for the first report of a run; None: not sent.
+        at: Time of the report in seconds since the Unix epoch; 0: unknown.
+        in_force: The hyperparameters with which the trainer really trains, which the first report of a run contains; None: the
+            message does not contain them.
     """
     message = common_pb2.Report()
     fill_report(message, report, at=at)
@@ -86,7 +87,7 @@ def fill_report(message: common_pb2.Report, report: Report, *, at: float) -> Non
     Args:
         message: The message.
         report: The report.
-        at: Time of the report in seconds since the epoch.
+        at: Time of the report in seconds since the Unix epoch; 0: unknown.
     """
     message.position = report.position
     message.metrics.update(report.metrics)

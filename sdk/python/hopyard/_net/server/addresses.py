@@ -98,7 +98,9 @@ def remove_address(data: Path, name: str, address: str) -> None:
 
 
 def check_host(host: str) -> None:
-    """Raise an error if a host's own address is a wildcard, because other hosts could not connect to it.
+    """Raise an error if `host`, the address at which other hosts are to reach this host, is a wildcard.
+
+    A server can listen on a wildcard address, but no client can connect to it.
 
     Raises:
         InvalidInput: `host` is 0.0.0.0, :: or empty.

@@ -92,7 +92,7 @@ class Background:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop the tasks. If the context raised an error, an error of a task does not replace it."""
+        """Stop the tasks. Raise the error of the task that failed first, unless the context raised an error, which propagates."""
         try:
             await self.stop()
         except BaseException as failure:

@@ -98,7 +98,8 @@ class Embedded:
 def main() -> int:
     """Run the services of an embedded cluster until a signal stops them, and return the exit code.
 
-    0: SIGTERM stopped them. 1: a service failed. 2: `InvalidInput`. 130: SIGINT stopped them.
+    0: SIGTERM stopped them. 1: a service failed. 2: wrong usage: an argument is invalid, or a service raised `InvalidInput`. 130:
+    SIGINT stopped them.
     """
     parser = argparse.ArgumentParser(prog="python -m hopyard._net.server.embedded", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the cluster's directory")

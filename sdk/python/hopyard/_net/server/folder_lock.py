@@ -27,7 +27,7 @@ class FolderLock:
         """Acquire the lock without waiting.
 
         Raises:
-            Conflict: Another process has the lock; the message names its process id.
+            Conflict: The lock is already acquired, by another process or by this one; the message names the process id.
         """
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

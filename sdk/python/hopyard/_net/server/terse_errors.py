@@ -29,7 +29,8 @@ _ENVIRONMENT: Final = frozenset(
 def explained(error: BaseException) -> str:
     """Return the message of an error that can be logged without a traceback; empty if the traceback is needed.
 
-    No traceback is needed for a `HopyardError` except `Internal`, and for an OSError whose cause is this host, such as a full disk.
+    No traceback is needed for a `HopyardError` except `Internal`, and for an OSError that the state of this host causes and not a
+    defect of the code: a full or failed disk, missing rights and the like.
     """
     if isinstance(error, HopyardError) and not isinstance(error, Internal):
         return str(error) or type(error).__name__

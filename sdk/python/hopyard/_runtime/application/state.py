@@ -30,6 +30,8 @@ def named(snapshot: Path) -> SnapshotFileInfo:
 def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotFileInfo:
     """Store bytes as a snapshot file, named by its hash, and return the hash and size.
 
+    If a file with this hash exists already, it is kept. The file is not flushed to disk.
+
     Args:
         chunks: The bytes in order.
         snapshots: Folder of the snapshots.
@@ -51,7 +53,8 @@ def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotFileInfo:
 def save_entry(entry: Path, snapshots: Path) -> SnapshotFileInfo:
     """Pack a file or folder as a snapshot file, named by its hash, and return the hash and size.
 
-    The file is not flushed to disk, as with programs that pack by themselves (`hopyard._runtime.runner.boundary`).
+    If a file with this hash exists already, it is kept. The file is not flushed to disk: after a power failure it may be damaged,
+    which its hash reveals.
 
     Args:
         entry: File or folder to pack.
@@ -60,6 +63,7 @@ def save_entry(entry: Path, snapshots: Path) -> SnapshotFileInfo:
     Raises:
         InvalidInput: The path is not absolute, or contains something that a snapshot may not contain.
         NotFound: The file or folder does not exist.
+        OSError: Reading or writing failed otherwise.
     """
     if not entry.is_absolute():
         raise InvalidInput(f"path: found {str(entry)!r}, allowed is an absolute path of a file or folder")

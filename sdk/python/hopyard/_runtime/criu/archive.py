@@ -100,7 +100,7 @@ class _Packing:
         return SnapshotFileInfo(self._hash.hexdigest(), self._written)
 
     def close(self) -> None:
-        """Cancel queued work and wait until the threads have ended."""
+        """Cancel queued work and wait until the threads have ended; the file is incomplete unless `finish` returned before."""
         for pool in (self._compressors, self._writer):
             pool.shutdown(cancel_futures=True)
 

@@ -143,7 +143,7 @@ def explain(log: str) -> str:
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str] | None:
-    """Run a program and return its output; return None if it could not be started or exceeded the time limit `_SECONDS`."""
+    """Run a program and return its output; return None if it could not be started or ran longer than 20 seconds."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

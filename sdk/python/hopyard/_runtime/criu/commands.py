@@ -1,4 +1,4 @@
-"""Runs CRIU, one call at a time. A call can be killed at any time; a failed call leaves no CRIU processes behind."""
+"""Runs CRIU. A running call can be killed from another thread; a failed call leaves no CRIU processes behind."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ _LOG_BYTES: Final = 256 * 1024
 
 
 class Calls:
-    """Runs the CRIU calls of one job, one at a time; another thread can kill the running call with `end`."""
+    """Runs the CRIU calls of one job; another thread can kill the running call with `end`.
+
+    The caller must not begin a call while another is running; this class does not check it.
+    """
 
     def __init__(self) -> None:
         self._tool: subprocess.Popen[bytes] | None = None
 
     def end(self) -> None:
-        """Kill the running CRIU call, if any; safe to call at any time from any thread."""
+        """Kill the running CRIU call, if any, whose `run` then raises; later calls of `run` are not affected.
+
+        Safe to call at any time from any thread.
+        """
         if self._tool is not None:
             procfs.kill([self._tool.pid])
 

@@ -20,7 +20,7 @@ class ImageFolders:
 
     Args:
         memory: A folder on a tmpfs, which may be shared with other jobs; None: use only the disk.
-        budget: Maximum bytes of all files in `memory` together.
+        budget: Maximum bytes of all files in `memory` together, including those of other jobs.
         disk: A folder on a disk.
     """
 

@@ -76,7 +76,8 @@ class DumpableJob:
 
     Args:
         criu: The CRIU program to use.
-        folder: Working folder of the processes on this host; its name must be unique. `restore` creates it.
+        folder: Working folder of the processes on this host. `restore` creates it; before `start` it must exist. Its name must differ
+            from those of all other jobs' working folders on this host, because `kill` finds the job's processes by it.
         rooms: Provides folders for images before they are packed or while they are restored.
         driver: Driver of the GPUs; None: the host's driver, if a GPU is used.
     """
@@ -103,7 +104,8 @@ class DumpableJob:
             environment: All environment variables of the program.
 
         Raises:
-            OSError: A required system tool is missing.
+            OSError: A required system tool is missing. If the program itself cannot be started, no error is raised: `poll` then
+                returns a nonzero exit code.
         """
         os.makedirs(MOUNT, exist_ok=True)
         (self.folder / OUTPUT).touch()
@@ -147,8 +149,8 @@ class DumpableJob:
     def close(self) -> None:
         """Kill the program and all its descendants, wait for their end, and delete image folders.
 
-        The kernel reports the end of the first process of a PID namespace only after all others have ended, so no
-        search is needed.
+        The program is the first process of a PID namespace. The kernel ends all other processes of the namespace with it and reports
+        its end only after theirs, so this method need not search for descendants.
         """
         began = self._restored or (self._starter.pid if self._starter is not None else 0)
         while began and self.poll() is None and os.path.exists(f"/proc/{began}"):
@@ -217,7 +219,7 @@ class DumpableJob:
             file: Path of the snapshot.
             manifest: Metadata to store in the snapshot.
             images: Folder of CRIU's images; None: the program has ended.
-            pending: As for `dump`.
+            pending: Offset in bytes by file name: of these files in the working folder, only the part after the offset is stored.
 
         Returns:
             Hash and size of the snapshot.
@@ -293,6 +295,10 @@ class DumpableJob:
         Args:
             file: The snapshot.
             sha256: Expected hash of the file.
+
+        Raises:
+            SnapshotFileError: The file is damaged or not a process snapshot.
+            OSError: Neither memory nor the disk has space.
         """
         full: OSError | None = None
         for images in self._rooms.choices(_SHRINKS * file.stat().st_size):

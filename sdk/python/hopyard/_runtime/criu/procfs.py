@@ -46,7 +46,7 @@ def namespace_pid(pid: int) -> int:
 
 
 def members(pid: int) -> dict[str, str]:
-    """Return the running processes among `pid` and its descendants: command names by id in the PID namespace."""
+    """Return the running processes among `pid` and its descendants: command names by the id in the process's own PID namespace."""
     found = {}
     for one in filter(running, tree(pid)):
         with suppress(*_GONE):

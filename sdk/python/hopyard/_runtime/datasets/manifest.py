@@ -52,7 +52,7 @@ def write_manifest(folder: Path, made: Sequence[WrittenPartition]) -> Path:
 
 
 def read_manifest(text: str, place: str) -> list[WrittenPartition]:
-    """Return the partitions in a manifest: training partitions first, then by number.
+    """Return the partitions in a manifest: first those for training, then those for evaluation, both by ascending number.
 
     Args:
         text: Content of the manifest.

@@ -49,7 +49,7 @@ def parse_partition(name: str) -> tuple[Split, int]:
 
 
 def order(name: str) -> tuple[bool, int]:
-    """Return the sort key for a partition's name: training partitions first, then by number.
+    """Return the sort key for a partition's name: first training, then evaluation partitions, both by ascending number.
 
     Raises:
         ValueError: The name is invalid.
@@ -59,7 +59,7 @@ def order(name: str) -> tuple[bool, int]:
 
 
 def is_url(place: str) -> bool:
-    """Return whether the location `place` is a URL and not a path."""
+    """Return whether the location `place` is a URL, which is any text that contains "://", and not a path."""
     return "://" in place
 
 

@@ -125,7 +125,7 @@ def split(file: Path, folder: Path, plan: SplitPlan) -> list[WrittenPartition]:
         plan: How to split.
 
     Returns:
-        The partitions, in order.
+        The partitions: first those for training, then those for evaluation, both by ascending number.
 
     Raises:
         NotFound: The file does not exist.

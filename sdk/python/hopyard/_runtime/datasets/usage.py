@@ -14,7 +14,7 @@ class Storage:
         data: Size of all partitions, each counted once.
         held: Size of all replicas, which is what the nodes store.
         copies: Size if each node had a copy of all partitions, as without partitioned training.
-        nodes: Number of nodes.
+        nodes: Number of nodes that have a replica or were named to `storage` as used.
     """
 
     data: int
@@ -28,7 +28,7 @@ def storage(partitions: Iterable[tuple[int, Collection[str]]], used: Iterable[st
 
     Args:
         partitions: For each partition its size in bytes and the names of the nodes that have a replica.
-        used: Nodes to count even if they have no replica.
+        used: Names of nodes to count even if they have no replica.
     """
     known = [(size, frozenset(nodes)) for size, nodes in partitions]
     data = sum(size for size, _ in known)

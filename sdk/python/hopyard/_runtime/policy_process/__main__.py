@@ -45,6 +45,8 @@ def add_to_search_path(folders: Iterable[str]) -> None:
 def serve(line: socket.socket, name: str, make: Make) -> None:
     """Answer the scheduler's messages on a socket until the scheduler closes it.
 
+    An error of the policy is sent in the answer and does not end the loop.
+
     Args:
         line: The socket, connected to the scheduler.
         name: Name of the policy, as on the command line; used in the first message and in errors.

@@ -222,7 +222,11 @@ def _started(start: pb.StartJobCommand) -> StartJob:
 
 
 def answer_to_proto(said: UpCallResult) -> pb.Answer:
-    """Return the message for `said`, the policy's answer to an up-call; raises like `command_to_proto`."""
+    """Return the message for `said`, the policy's answer to an up-call.
+
+    Raises:
+        InvalidInput, TypeError, ValueError: A value cannot be converted.
+    """
     answer, message = said.answer, pb.Answer(number=said.answer.number, gang=said.gang, nodes=said.nodes)
     if answer.decision is not None:
         message.decision = DECISIONS.to_proto(answer.decision.kind)
@@ -234,7 +238,9 @@ def answer_to_proto(said: UpCallResult) -> pb.Answer:
 
 
 def answer_from_proto(message: pb.Answer) -> UpCallResult:
-    """Return the policy's answer to an up-call in a message without an error.
+    """Return the policy's answer to an up-call from a message.
+
+    The caller must have handled a message whose field `error` is set, which means that the policy failed; the field is not read here.
 
     Raises:
         InvalidInput: A value is invalid.

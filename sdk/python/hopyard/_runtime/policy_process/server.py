@@ -135,8 +135,8 @@ class PolicyServer:
     def _goes_on(self, instance: Instance, ended: grpc.Call, failures: int) -> bool:
         """Return whether to connect again after a gRPC stream that ended with an error.
 
-        True after a lost connection. False if this server is stopping or the experiment no longer exists. False also if the
-        scheduler refused this process: then the server is stopped, and `run` raises the error.
+        True after a lost connection. False if this server is stopping or the experiment no longer exists. Any other status means
+        that the scheduler refused this process: the result is False, the server is stopped, and `run` raises the error.
 
         Args:
             instance: The policy instance of the gRPC stream.

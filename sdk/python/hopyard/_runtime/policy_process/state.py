@@ -40,15 +40,15 @@ class MirroredState:
         states: Number of jobs in each state.
         live: Ids of jobs with a run.
         open: Ids of jobs that have not ended.
-        queued: Place in the queue of idle jobs by job id; smaller is earlier.
+        queued: Place in the queue of idle jobs (those that wait for a slot), by job id; jobs with smaller numbers are first.
         snapshots: Positions of each job's own snapshots, by job id.
         curves: Learning curve of each job by job id: points by position.
         slots: Slots by id.
-        reserved: Ids of slots that the policy reserved.
+        reserved: Ids of slots that the policy has reserved, that is, keeps free for later use.
         draining: Ids of slots that leave when their runs end.
         experiments: Experiments by id, in the order in which they joined the group.
         over: Ids of experiments that have ended.
-        incumbent: The best result so far; None: there is no result.
+        incumbent: The best value of the metric so far with its job and position; None: there is no value.
         data: The partitioned data set; None: the experiment has none.
         earlier: Results of earlier experiments, by the name "EXPERIMENT/JOB" with which the policy refers to them.
         scaling: Seconds per unit of training, by kind of host and number of slots.

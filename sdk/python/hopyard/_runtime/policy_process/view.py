@@ -23,7 +23,7 @@ class RemoteView(CollectingView):
     Args:
         state: Copy of the experiment's state.
         number: Number of the up-call in the experiment, counted from 1.
-        at: Time of the up-call in seconds since the epoch.
+        at: Time of the up-call in seconds since the Unix epoch.
         seed: Seed of the random numbers that the policy may draw in this up-call.
     """
 

@@ -7,7 +7,11 @@ from hopyard._runtime.runner.watchdog import die_with
 
 
 def main() -> int:
-    """Make the runs that the agent sends until there are no more; return the exit code: 0, or 2 if no agent started this process."""
+    """Make the runs that the agent sends until there are no more; return the exit code: 0, or 2 if no agent started this process.
+
+    In other cases the process ends without a return: with exit code 75 if the agent is lost or refuses it, 76 if an iteration
+    exceeds the time limit, 77 if another rank of the gang is lost.
+    """
     try:
         parent = int(os.environ["HOPYARD_AGENT_PID"])
     except KeyError as error:

@@ -42,7 +42,7 @@ class Assignment(Protocol):
         """Return why the process must end immediately at the time `now` (monotonic seconds); None if it need not."""
 
     def end_children(self) -> None:
-        """End everything that would outlive the process, which is about to exit; may be called from any thread."""
+        """Kill those processes of the run that would continue after the exit of this process, which follows; for use in any thread."""
 
 
 class AgentConnection:
@@ -100,7 +100,10 @@ class AgentConnection:
         threading.Thread(target=self._keep_watch, name="watch", daemon=True).start()
 
     def close(self) -> None:
-        """Wait until the agent has read all messages and ended the stream, then close the connection. Safe to call twice."""
+        """Wait up to 15 seconds until the agent has read all messages and ended the stream, then close the connection.
+
+        A broken stream ends the wait without an error. Safe to call twice.
+        """
         self._closing = True
         self.outbox.close()
         self._receiver.join(_GOODBYE_SECONDS)

@@ -55,7 +55,9 @@ class Boundary:
 
     @property
     def free(self) -> int:
-        """The position below which reports need not wait for a command, by the commands received so far.
+        """The first position (exclusive bound) whose report may need a command: at all earlier positions the run continues at once.
+
+        It follows from the commands received so far, and changes with further ones.
 
         If a command orders the run to end, it is the present position.
         """
@@ -80,7 +82,10 @@ class Boundary:
             self._changed.notify_all()
 
     def notice(self) -> None:
-        """Wake a waiting training thread, so that it evaluates its conditions again."""
+        """Wake a training thread that waits in `next`, so that it calls `waiting` and determines its next action again.
+
+        Called when the gang of the run breaks, which `waiting` reports as an exception.
+        """
         with self._changed:
             self._changed.notify_all()
 

@@ -62,7 +62,8 @@ class ProcessRecord:
 class SimulatedAgent(application_pb2_grpc.ApplicationServiceServicer):
     """A simulated agent: serves the client processes of one conformance case, which it identifies by their tokens.
 
-    `places` maps tokens to the state of their processes; `RunFixture.begin` adds to it. A caller with another token is refused.
+    `places` maps tokens to the state of their processes; `RunFixture.begin` adds to it. A call with another token, or without one,
+    ends with the status PERMISSION_DENIED, and `refused` records what it sent.
 
     It listens on a free port of loopback as soon as it is created.
 

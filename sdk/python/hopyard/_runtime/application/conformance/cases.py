@@ -195,7 +195,8 @@ def until(bench: RunFixture) -> None:
 def completes(bench: RunFixture) -> None:
     """Saves and ends at until without a decision if completes is set.
 
-    `completes` is a field of the start message. Raise `ProtocolViolation` unless the run saves at position 2 and then ends.
+    `completes`, a field of the start message, says that the job is complete at `until`, so that no decision follows there. Raise
+    `ProtocolViolation` unless the run saves at position 2 and then ends.
     """
     run = bench.begin({"lr": 0.1}, until=2, allowed=FAR, completes=True)
     run.reported(2, at_until=True)
@@ -207,7 +208,8 @@ def amend(bench: RunFixture) -> None:
     """Moves until if the amendment is in time, refuses it if it is late, and still waits for the decision.
 
     An amendment is a message that changes `until` or the snapshot positions of a run that has started; it is late if it names a
-    position that the run has passed. Raise `ProtocolViolation` if a reply, a position or the end differs.
+    position that the run has passed. Raise `ProtocolViolation` unless the client accepts the amendments in time, refuses the late
+    ones, waits for a decision after an amendment, and trains to the new `until`.
     """
     run = bench.begin({"lr": 0.5}, until=3, allowed=FAR)
     run.reported(3, at_until=True)
@@ -343,7 +345,8 @@ _UNKNOWN: Final = b"\xc0\x3e\x01\xca\x3e\x03abc"
 def heartbeats(bench: RunFixture) -> None:
     """Sends a message each second, during a long iteration and while it waits.
 
-    Raise `ProtocolViolation` if more than `_SILENCE_SECONDS` pass between two messages.
+    A heartbeat is a message too. Delays are tolerated: raise `ProtocolViolation` if more than 3 seconds (times the fixture's
+    `stretch`) pass between two messages.
     """
     run = bench.begin({"lr": 0.5, "seconds": 4.0}, allowed=1)
     run.reported(1)
@@ -358,7 +361,7 @@ def soon(run: ProcessRun, position: int) -> None:
 
     Args:
         run: The run.
-        position: Position at which it ended; allowed are 1 to 3.
+        position: Position at which the run ended; 1 to 3 are accepted.
     """
     if not 1 <= position <= 3:
         raise ProtocolViolation("the end at the next boundary, position 2", f"the end at position {position}")
@@ -372,7 +375,7 @@ def failure(run: ProcessRun, *, user: bool) -> str:
         user: True: the failure must be one of user code (FAILED). False: it must be one of the infrastructure (LOST).
 
     Raises:
-        ProtocolViolation: The run ended differently, without an error message, or not in time.
+        ProtocolViolation: The run ended differently or without an error message, or did not end within the fixture's `patience`.
     """
     reason = common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST
     kind = common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE

@@ -20,8 +20,8 @@ _LONG: Final = 600.0
 def kill(bench: RunFixture) -> None:
     """Leaves no process behind when it is killed.
 
-    Kill the process group of a client, and raise `ProtocolViolation` if other processes that the client started still run after some
-    seconds.
+    Kill the process group of a client, and raise `ProtocolViolation` if other processes that the client started still run 10 seconds
+    (times the fixture's `stretch`) later.
     """
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)
@@ -35,7 +35,8 @@ def kill(bench: RunFixture) -> None:
 def agent_gone(bench: RunFixture) -> None:
     """Exits with code 75 when its agent crashes or ends the stream, while training and while waiting.
 
-    Raise `ProtocolViolation` if the client does not exit within `_SOON_SECONDS` or exits with another code.
+    Raise `ProtocolViolation` if the client does not exit within 10 seconds (times the fixture's `stretch`) or exits with another
+    code.
     """
     run = bench.begin({"lr": 0.5}, allowed=1)
     run.reported(1)

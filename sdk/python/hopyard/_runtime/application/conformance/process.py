@@ -1,4 +1,7 @@
-"""The process of a client under test, which is started and ended as a real agent does it."""
+"""The process of a client under test, which is started like a node agent starts a run's process, and killed at the end.
+
+It starts in a new session, with the environment variables of docs/protocol.md.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,7 @@ class ProcessUnderTest:
                 os.kill(process, signal.SIGKILL)
 
     def printed(self) -> str:
-        """Return the end of the process's output, at most `_LAST_LINES` lines and `_LAST_BYTES` bytes; empty if there is none."""
+        """Return the end of the process's output so far, at most 12 lines and 4000 bytes; empty if there is none."""
         with self._log.open("rb") as file:
             file.seek(max(0, self._log.stat().st_size - _LAST_BYTES))
             text = file.read().decode(errors="replace")

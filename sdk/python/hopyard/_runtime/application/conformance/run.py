@@ -53,7 +53,8 @@ class RunFixture:
     Attributes:
         client: The client to test.
         patience: Maximum seconds that the client may take for each expected step.
-        stretch: Factor for all intervals; more than 1 on a slow or busy host.
+        stretch: Factor for the intervals that a case specifies, such as leases and durations of iterations; more than 1 on a slow
+            or busy host. `patience` is not multiplied.
         folder: Temporary folder of the case.
         runs: The runs started so far.
     """
@@ -281,10 +282,11 @@ class ProcessRun:
         return amended.position
 
     def took(self, position: int) -> Saved:
-        """Wait for the announcement of a snapshot of a position, check it with `checked`, and return the snapshot.
+        """Wait for the announcement of a snapshot of a position, check the saved file or folder, and return the snapshot.
 
         Raises:
-            ProtocolViolation: The announcement does not arrive in time, or the check fails.
+            ProtocolViolation: The announcement does not arrive within `patience`; or the saved file or folder is missing, or its hash
+                or size is not the announced one.
         """
         expected = f"snapshot_taken at position {position}"
         self.until(lambda: any(s.position == position for s in self.heard.snapshots()), expected)
@@ -350,10 +352,11 @@ class ProcessRun:
         return ended
 
     def saved(self, ended: resource_manager_pb2.RunEnded) -> Saved:
-        """Return the snapshot that `ended`, the message about the end of a run, names, after checking it with `checked`.
+        """Return the snapshot that `ended`, the message about the end of a run, names, after checking the saved file or folder.
 
         Raises:
-            ProtocolViolation: The message names no snapshot, or the check fails.
+            ProtocolViolation: The message names no snapshot; or the saved file or folder is missing, or its hash or size is not the
+                announced one.
         """
         return self.checked(ended.snapshot)
 

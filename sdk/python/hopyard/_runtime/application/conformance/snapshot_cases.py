@@ -71,8 +71,8 @@ def resume(bench: RunFixture) -> None:
 def nothing_left(bench: RunFixture) -> None:
     """Reports its position without metrics and waits when it is resumed at its until; trains nothing when it was finished.
 
-    Resume runs at position 2 with nothing left to train, and raise `ProtocolViolation` if they train, or do not train on when
-    `until` is moved.
+    Resume runs from a snapshot at position 2, whose `until` is 2 or whose training ends at 2. Raise `ProtocolViolation` if they train,
+    or if a run does not train to position 3 after an amendment of its `until` to 3 and a decision to continue.
     """
     saved = _suspended(bench, 2)
     run = bench.begin({"lr": LR}, saved, until=2, allowed=FAR)

@@ -61,7 +61,8 @@ def check(
 
     Args:
         client: The client to test.
-        names: Names of the cases to run; empty: all. A case that these need is not run unless it is named too.
+        names: Names of the cases to run; empty: all. Cases that the named ones need are not added: a named case runs as if those of
+            its needed cases that are not named had passed.
         patience: Maximum seconds that the client may take for each expected step, such as to start and attach.
         jobs: Number of cases that run at the same time.
         stretch: Factor for all intervals, such as leases and the time in which no message may arrive: more than 1 on a

@@ -106,7 +106,7 @@ class Conversation:
             self.changed.notify_all()
 
     def transcript(self) -> list[str]:
-        """Return the last lines of the transcript, each with the seconds since this object was created.
+        """Return the last 12 lines of the transcript, each with the seconds since this object was created.
 
         If earlier lines are omitted, the first returned line says how many.
         """
@@ -161,7 +161,7 @@ class Conversation:
     def shown(self, since: int = 0) -> str:
         """Return the client's messages from index `since` (counted from 0) as text.
 
-        If there are more than `_SHOWN` messages, the text has only the last ones.
+        If there are more than 12 messages, the text has only the last 12, after "...".
         """
         words = self.order[since:]
         left_out = "... " if len(words) > _SHOWN else ""

@@ -1,6 +1,6 @@
 """A run of a program that the runner starts as a child process.
 
-The program is either one whose metrics are read from its output, or a script whose processes are dumped and restored.
+The program is a log program, whose metrics are read from its output, or a script whose processes are dumped and restored.
 With the setting `snapshot: {provider: auto}`, a checkpoint that the script passes with a report replaces a dump.
 """
 
@@ -206,7 +206,9 @@ class LoggedRun:
         return self._go_on()
 
     def _go_on(self) -> resource_manager_pb2.RunEnded | None:
-        """Execute the boundary's actions until the next iteration begins, or until the run ends.
+        """Execute the next actions of the run (restate, save, end) until the next iteration begins, or until the run ends.
+
+        While no decision allows an action, wait with the program stopped.
 
         Returns:
             The message about the end of the run; None: the next iteration has begun.
@@ -283,11 +285,11 @@ class LoggedRun:
     def _leave(self, reason: RunEndReason, with_snapshot: bool) -> resource_manager_pb2.RunEnded:
         """End the run, and return the message about its end.
 
-        A script whose processes will not be restored receives an order to end, and gets up to `_TIDY_SECONDS` to clean up.
+        A script whose processes will not be restored receives an order to end, and gets up to 10 seconds to clean up.
 
         Args:
             reason: Why the run ends.
-            with_snapshot: Whether the last snapshot is the final state.
+            with_snapshot: Whether the message names the last snapshot of this run, from which the job can resume.
         """
         ended = self.boundary.ended(reason, with_snapshot)
         if self._mailbox is not None and self._body is not None and not (with_snapshot and self._dumped):
@@ -311,7 +313,7 @@ class LoggedRun:
         """Return the message about the end of the run after the program has exited with `code` (negative: killed by a signal).
 
         Raises:
-            TrainingCommandError: The program failed, or has not reported what it must.
+            TrainingCommandError: The program failed, or its output lacks a metric of the experiment, or the script made no report.
         """
         if code < 0:
             name = signal.strsignal(-code) or str(-code)

@@ -126,6 +126,6 @@ class MetricReader:
         return f"no line of its output matched the pattern of {', '.join(found)}; {self.last_lines()}" if found else ""
 
     def last_lines(self) -> str:
-        """Return a text with the last lines read, for error messages."""
+        """Return a text with the last 12 lines read, each shortened to 300 characters, for error messages."""
         lines = "\n".join(self._last)
         return f"the last lines read:\n{lines}" if lines.strip() else "it printed nothing"

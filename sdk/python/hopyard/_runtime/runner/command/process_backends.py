@@ -25,7 +25,7 @@ _OURS: Final = ("HOPYARD_AGENT", "HOPYARD_AGENT_PID", SPEAKER)
 
 
 class ProgramProcesses(Protocol):
-    """The processes of a run's program, as the run uses them."""
+    """The interface through which `LoggedRun` starts, stops and ends the processes of its program."""
 
     output: Path
     """File to which the processes append their output; it may contain earlier output of other processes."""
@@ -35,6 +35,11 @@ class ProgramProcesses(Protocol):
 
         Returns:
             After a restore, the data stored with the snapshot; None: the processes were started.
+
+        Raises:
+            TrainingCommandError: The program cannot be started, or the restored one was started with other hyperparameters.
+            ProcessSnapshotError: The program cannot be restored.
+            SnapshotFileError: The snapshot is damaged.
         """
 
     def poll(self) -> int | None:

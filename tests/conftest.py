@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Set before NumPy or PyTorch is imported. Tests run in parallel with small inputs, so more threads only contend for cores.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+# Tests expect a computer without GPUs, whatever this one has; tests of GPUs use a stand-in (tests/nvml.py).
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 pytest_plugins = PLUGINS
 

@@ -18,7 +18,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, Job, JobState
 from hopyard.spec import configuration_seed
 from hopyard.trainer import TrainerContext, TrainerDriver
-from hopyard_nodeagent.hardware import cpus
+from hopyard_nodeagent.hardware.description import cpus
 from tests.e2e.harness import cluster
 from tests.e2e.test_gangs import hopyard, seen
 from tests.timing import scaled

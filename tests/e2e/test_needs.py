@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 import yaml
 
 from hopyard.client.types import Experiment, ExperimentState
 from tests.e2e.harness import cluster
 from tests.e2e.test_gangs import PATIENCE, gang_file, hopyard
+from tests.nvml import fake_nvml
 
 
-async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_train(tmp_path: Path) -> None:
+async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = gang_file(tmp_path / "gpu", size=1, length=3)
     spec = yaml.safe_load(file.read_text()) | {"resources": {"per_job": {"gpus": 1}}}
     file.write_text(yaml.safe_dump(spec))
@@ -35,6 +39,10 @@ async def test_jobs_that_need_a_gpu_wait_for_one_and_say_so_beside_others_that_t
                     told.append(change.reason)
 
         listener = asyncio.create_task(listen())
+        (tmp_path / "nvml").mkdir()
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        for variable, value in fake_nvml(tmp_path / "nvml").items():
+            monkeypatch.setenv(variable, value)
         await processes.start_agent("g", 2, "--gpus", "0,1")
         ended = await client.wait(needy.id, timeout=PATIENCE)
         assert ended.state is ExperimentState.COMPLETED, ended.reason

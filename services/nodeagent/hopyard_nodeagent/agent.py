@@ -20,6 +20,7 @@ from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.data.digest_cache import Inspector
 from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.data.url_partitions import Remote
+from hopyard_nodeagent.hardware.gpus import GpuMonitor
 from hopyard_nodeagent.paths import AgentFolders
 from hopyard_nodeagent.predictions.process import PredictorKey, PredictorProcess, start_predictor
 from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, PredictionQueue
@@ -103,6 +104,7 @@ class NodeAgent:
             idle_seconds=settings.idle_runner_seconds,
             say=self._session.answer,
         )
+        self._gpus = GpuMonitor(settings.slots, settings.gpu_seconds)
         self._above = 0
         self._roomless = False
         self._server = Server(
@@ -143,6 +145,7 @@ class NodeAgent:
         address = await self._server.start()
         self._outlet.start()
         self._shipper.start(self._background)
+        self._gpus.start()
         self._background.start(self._keep_tidy(), name="janitor")
         self._background.start(self._session.serve(self._runs), name="session")
         self._background.start(self._prepare(), name="spare runners")
@@ -154,6 +157,7 @@ class NodeAgent:
 
     async def stop(self) -> None:
         """Stop in order: refuse new runs, end all processes, send the last messages, close connections. Safe to call twice."""
+        self._gpus.stop()
         self._partitions.stop()
         await self._predictions.stop()
         await self._runs.stop()
@@ -188,7 +192,12 @@ class NodeAgent:
             epoch=epoch,
             home=self._folders.home,
             bundles=True,
+            gpus=self._gpus.devices(),
         )
+
+    def heartbeat(self) -> wire.AgentHeartbeat:
+        """Return a heartbeat with the use of the GPUs, if it was measured since the last one."""
+        return wire.AgentHeartbeat(gpus=self._gpus.take())
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
         """Handle the scheduler's first message of a session: apply its lease, if set, to later runs.
@@ -288,7 +297,7 @@ class NodeAgent:
                 id=slot.id,
                 node=self._settings.node,
                 cpus=slot.cpus,
-                gpus=slot.gpus,
+                gpus=[device.index for device in slot.gpus],
                 hardware=slot.hardware,
             )
             for slot in self._slots.settings()
@@ -301,6 +310,7 @@ class NodeAgent:
             state=wire.NODE_STATE_UP,
             slots=self._slot_messages(),
             incarnation=self._incarnation,
+            gpus=self._gpus.devices(),
         )
         by_id = {slot.id: slot for slot in node.slots}
         for run in self._runs.all():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import socket
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +12,14 @@ import typer
 
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import check_host
+from hopyard._runtime.cpus import available_cpus
+from hopyard._runtime.gpus import GpuOptions, SlotLayout, lay_out_slots
 from hopyard.errors import InvalidInput
-from hopyard_nodeagent import hardware
 from hopyard_nodeagent.agent import NodeAgent
+from hopyard_nodeagent.hardware import description
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
+
+_log = logging.getLogger(__name__)
 
 
 def command(
@@ -30,14 +34,40 @@ def command(
         str | None, typer.Option(help="Address of AppStat, HOST:PORT; default: from the scheduler.")
     ] = None,
     node: Annotated[str | None, typer.Option(help="Unique name of this node; default: the host name.")] = None,
-    slots: Annotated[int, typer.Option(min=1, max=1024, help="Number of slots: training processes at one time.")] = 1,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="Number of slots: training processes at one time; default: one per GPU, else one.",
+            show_default=False,
+        ),
+    ] = None,
     cpus_per_slot: Annotated[
         int | None,
         typer.Option(min=1, help="CPU threads of a training process; default: the CPUs divided by the slots."),
     ] = None,
     gpus: Annotated[
-        str, typer.Option(help="GPU indices, divided evenly: 0,1,2,3 with 2 slots gives 0,1 and 2,3; default: none.")
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="all|none|LIST",
+            help="GPUs of the slots: all, none, or indices and UUIDs such as 0,2; default: those that CUDA_VISIBLE_DEVICES "
+            "shows. --slots divides them evenly.",
+            show_default=False,
+        ),
+    ] = None,
+    gpus_per_slot: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="GPUs of each slot; default: 1.", show_default=False)
+    ] = None,
+    slots_per_gpu: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="Slots that share each GPU; its memory is then shared and not limited; default: 1.",
+            show_default=False,
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on, by which other computers reach this one.")
     ] = "127.0.0.1",
@@ -94,25 +124,37 @@ def command(
     log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:
-    """Run a node agent: it brings this host's slots into the cluster and runs training processes on them."""
+    """Run a node agent: it brings this host's slots into the cluster and runs training processes on them.
+
+    A host with NVIDIA GPUs has one slot per GPU, others one slot, unless options say otherwise.
+
+    **Examples:** `hopyard agent --scheduler head:4650 --data /var/lib/hopyard`, `hopyard agent --scheduler head:4650 --data
+    agent --gpus 0,1 --slots-per-gpu 2`
+    """
     quota, partitions = quota_of(snapshot_quota), quota_of(data_quota, "--data-quota")
     images = quota_of(image_memory, "--image-memory")
     check_host(host)
+    options = GpuOptions(gpus, gpus_per_slot, slots_per_gpu)
 
     async def main(stop: asyncio.Event) -> None:
         name = node or socket.gethostname()
+        layout = await asyncio.to_thread(lay_out_slots, options, slots)
+        for note in layout.notes:
+            _log.info("%s", note)
+        for warning in layout.warnings:
+            _log.warning("%s", warning)
         settings = AgentSettings(
             node=name,
             scheduler=scheduler,
             appstat=appstat,
             data=data,
-            slots=divide_node(name, slots, cpus_per_slot, gpus),
+            slots=divide_node(name, layout, cpus_per_slot),
             host=host,
             port=port,
             insecure=insecure,
             idle_runner_seconds=idle_runner_seconds,
             # Two per CPU: further ones would stay idle, and processes that start at the same time share the CPUs.
-            spare_runners=2 * len(os.sched_getaffinity(0)) if idle_runner_seconds else 0,
+            spare_runners=2 * available_cpus() if idle_runner_seconds else 0,
             snapshot_quota=quota,
             data_quota=partitions,
             criu=criu,
@@ -149,33 +191,21 @@ def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
         raise InvalidInput(f"{option}: {error}") from error
 
 
-def divide_node(node: str, slots: int, cpus_per_slot: int | None, gpus: str) -> tuple[SlotSettings, ...]:
-    """Return the slots of a node, with its CPUs and GPUs divided evenly.
+def divide_node(node: str, layout: SlotLayout, cpus_per_slot: int | None) -> tuple[SlotSettings, ...]:
+    """Return the slots of a node, with its CPUs divided evenly.
 
     Args:
         node: Name of the node; slot i has the id "node/i".
-        slots: Number of slots.
-        cpus_per_slot: CPU threads per slot; None: the CPUs that this process may use, divided by `slots`, at least 1.
-        gpus: Indices of the GPUs with commas between them; empty: no GPUs.
-
-    Raises:
-        InvalidInput: `gpus` is not a list of distinct indices, or cannot be divided evenly.
+        layout: The slots with their GPUs.
+        cpus_per_slot: CPU threads per slot; None: the CPUs that this process may use, divided by the number of slots, at
+            least 1.
     """
-    try:
-        indices = [int(text) for text in gpus.split(",") if text.strip()]
-    except ValueError as error:
-        raise InvalidInput(f"--gpus {gpus!r}: allowed are GPU indices with commas between, such as 0,1") from error
-    if len(set(indices)) != len(indices) or any(index < 0 for index in indices):
-        raise InvalidInput(f"--gpus {gpus!r}: allowed are different indices, 0 or more")
-    if len(indices) % slots:
-        raise InvalidInput(f"--gpus {gpus!r}: {len(indices)} GPUs cannot be shared out evenly to {slots} slots")
-    each = len(indices) // slots
-    cpus = cpus_per_slot or max(1, len(os.sched_getaffinity(0)) // slots)
-    host, names = hardware.cpus(), hardware.gpus() if indices else {}
+    cpus = cpus_per_slot or max(1, available_cpus() // len(layout.slots))
+    host = description.cpus()
 
     def settings(index: int) -> SlotSettings:
-        mine = tuple(indices[index * each : (index + 1) * each])
-        kind = hardware.hardware(host, names, mine)
-        return SlotSettings(id=f"{node}/{index}", cpus=cpus, gpus=mine, hardware=kind)
+        gpus = layout.slots[index]
+        kind = description.hardware(host, gpus, layout.slots_per_gpu)
+        return SlotSettings(id=f"{node}/{index}", cpus=cpus, gpus=gpus, hardware=kind)
 
-    return tuple(map(settings, range(slots)))
+    return tuple(map(settings, range(len(layout.slots))))

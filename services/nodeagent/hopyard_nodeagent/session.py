@@ -76,6 +76,9 @@ class SessionOwner(Protocol):
         scheduler's request: the minimum time in seconds without use, and whether to delete partial files of interrupted transfers.
         """
 
+    def heartbeat(self) -> wire.AgentHeartbeat:
+        """Return the next heartbeat of the session, with what was measured since the last one."""
+
 
 class SchedulerSession:
     """Opens sessions with the scheduler, one after another, and exchanges messages in them.
@@ -297,7 +300,7 @@ class SchedulerSession:
             silent = self._clock() - self._heard
             if silent > self._lease_seconds:
                 raise Unavailable(f"the scheduler has been silent for {silent:.1f} s")
-            self._say(wire.AgentSessionRequest(heartbeat=wire.AgentHeartbeat()))
+            self._say(wire.AgentSessionRequest(heartbeat=self._owner.heartbeat()))
 
     def _say(self, request: wire.AgentSessionRequest) -> None:
         """Queue a message that is valid in this session only; it is dropped when the session ends."""

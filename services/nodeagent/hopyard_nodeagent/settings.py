@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hopyard._net.rpc import Backoff
+from hopyard._runtime.gpus import GpuDevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +16,13 @@ class SlotSettings:
     Attributes:
         id: Id of the slot, "NODE/INDEX".
         cpus: Number of CPU threads of a training process (>= 1).
-        gpus: Indices of the GPUs that a training process sees.
-        hardware: Description of the hardware (`hopyard_nodeagent.hardware`); empty: unknown.
+        gpus: The GPUs that a training process sees.
+        hardware: Description of the hardware (`hopyard_nodeagent.hardware.description`); empty: unknown.
     """
 
     id: str
     cpus: int = 1
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[GpuDevice, ...] = ()
     hardware: str = ""
 
 
@@ -54,6 +55,7 @@ class AgentSettings:
         criu: The CRIU program for snapshots of whole processes; empty: search for it; "off": do not use CRIU.
         image_memory: Maximum memory in bytes for process images while they are saved or restored; larger images use the disk. None: a
             quarter of this computer's memory.
+        gpu_seconds: Interval in seconds between two measurements of the use of GPUs.
         flush_seconds: Maximum time in seconds for the scheduler to acknowledge the last messages when the agent stops.
         backoff: Waiting times between attempts to reach the scheduler or the store.
     """
@@ -76,5 +78,6 @@ class AgentSettings:
     data_quota: int | None = None
     criu: str = ""
     image_memory: int | None = None
+    gpu_seconds: float = 5.0
     flush_seconds: float = 8.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

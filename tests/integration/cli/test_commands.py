@@ -41,7 +41,7 @@ def _fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         embedded,
         "agent_service",
-        lambda data, scheduler, slots, node="local", cpus=None: _service("agent", data, "agent"),
+        lambda data, scheduler, slots, node="local", **_: _service("agent", data, "agent"),
     )
     for variable in ("HOPYARD_SERVER", "HOPYARD_DATA"):
         monkeypatch.delenv(variable, raising=False)

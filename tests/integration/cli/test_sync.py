@@ -32,7 +32,7 @@ def _fake_services(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         embedded,
         "agent_service",
-        lambda data, scheduler, slots, node="local", cpus=None: _service("agent", data, "agent"),
+        lambda data, scheduler, slots, node="local", **_: _service("agent", data, "agent"),
     )
 
 
@@ -160,7 +160,7 @@ async def test_up_restarts_what_dies_on_its_port(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(ClusterServices, "_service", lambda self, name, arguments: _service(name, self.data, name))
     monkeypatch.setattr(
         "hopyard.cli.commands.cluster.supervisor.agent_service",
-        lambda data, scheduler, slots, node, snapshot_quota: _service(f"agent-{node}", data, "agent"),
+        lambda data, scheduler, slots, node, **_: _service(f"agent-{node}", data, "agent"),
     )
     cluster = ClusterServices(tmp_path, agents=2, slots=1, note=note)
     keeping = None

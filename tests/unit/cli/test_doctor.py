@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._runtime.gpus import GpuDevice, GpuInventory
 from hopyard.cli.doctor import cluster, disk, host, packages
 from hopyard.cli.doctor.check_result import Finding, Health, missing, ok, problem
 from hopyard.cli.main import run
@@ -45,7 +46,6 @@ def test_memory_and_its_limit(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert host.gpus().health is Health.MISSING
     monkeypatch.setattr("hopyard._runtime.criu.binary.PRIVATE", tmp_path / "gone")
     assert (host.criu().health, host.criu().detail) == (Health.MISSING, "not installed")
     assert host.criu().advice.endswith(
@@ -59,13 +59,49 @@ def script(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-@pytest.mark.merge
-def test_tools_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    script(tmp_path, "nvidia-smi", "echo 'H100, 80 GiB'; echo 'H100, 80 GiB'")
-    assert host.gpus().detail == "2: H100, 80 GiB; H100, 80 GiB"
-    script(tmp_path, "nvidia-smi", "exit 9")
-    assert host.gpus().health is Health.PROBLEM
+H100 = GpuDevice(0, "GPU-a", "H100", 80 << 30)
+MIG = GpuDevice(1, "MIG-b", "H100 MIG 1g.10gb", 10 << 30, "GPU-b")
+
+
+@pytest.mark.parametrize(
+    ("inventory", "variable", "health", "detail", "advice"),
+    [
+        (GpuInventory(), None, Health.MISSING, "none (NVML finds no driver of NVIDIA)", "training uses CPUs"),
+        (GpuInventory(unsupported=("an AMD GPU",)), None, Health.MISSING, "an AMD GPU", "training uses CPUs"),
+        (GpuInventory(problems=("NVML fails",)), None, Health.PROBLEM, "NVML fails", "training uses CPUs"),
+        (
+            GpuInventory((H100, MIG), True),
+            None,
+            Health.OK,
+            "2: 0 H100, 80.0 GiB; 1 MIG-b H100 MIG 1g.10gb, 10.0 GiB",
+            "",
+        ),
+        (
+            GpuInventory((H100, MIG), True),
+            "0",
+            Health.PROBLEM,  # GPUs of different models and an index, whose order CUDA may read in another way
+            "; CUDA_VISIBLE_DEVICES=0 shows 1 of them",
+            "CUDA_DEVICE_ORDER",
+        ),
+        (GpuInventory((H100,), True), "", Health.OK, "CUDA_VISIBLE_DEVICES= shows 0 of them", ""),
+        (GpuInventory((H100,), True, ("GPU 1 is lost",)), None, Health.PROBLEM, "1: 0 H100, 80.0 GiB", "GPU 1 is lost"),
+    ],
+)
+def test_gpus_that_are_there_hidden_broken_or_unsupported(
+    monkeypatch: pytest.MonkeyPatch,
+    inventory: GpuInventory,
+    variable: str | None,
+    health: Health,
+    detail: str,
+    advice: str,
+) -> None:
+    monkeypatch.setattr("hopyard._runtime.gpus.detection.detect", lambda: inventory)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = host.gpus(variable)
+    assert found.health is health
+    assert found.detail.endswith(detail)
+    assert advice in found.advice
+    assert bool(found.advice) is bool(advice)
 
 
 @pytest.mark.merge

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from hopyard.cli.commands.experiments.local_slots import SlotWishes
 from hopyard.cli.commands.experiments.run_session import RunSession
 from hopyard.client.types import Experiment
 from hopyard.errors import Unavailable
@@ -40,7 +41,7 @@ class Dying:
 
 
 async def test_a_cluster_of_one_s_own_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
-    session = RunSession(None, tmp_path, 1, "a test")
+    session = RunSession(None, tmp_path, SlotWishes(1), "a test")
     session._own = cast("Any", Dying())
     with pytest.raises(Unavailable, match="scheduler ended with exit code 1"):
         await session._watch(cast("Any", Client()), experiment(), "", json=False)

@@ -12,6 +12,7 @@ from hopyard.cli import tables
 from hopyard.client.types import (
     Experiment,
     ExperimentState,
+    Gpu,
     Hops,
     Job,
     JobState,
@@ -110,6 +111,25 @@ def test_experiments_and_nodes() -> None:
     assert "e1 job 3" in lines[1]
     assert "0,1" in lines[2]
     assert lines[3].split()[:2] == ["m", "LOST"]
+
+
+def test_gpus_are_shown_with_their_memory_and_use() -> None:
+    slots = (Slot("n/0", "n", gpus=(0, 1)), Slot("n/1", "n", gpus=(2,)), Slot("n/2", "n"))
+    gpus = (
+        Gpu("GPU-a", 0, "A100", 40 << 30, 3 << 30, 0.375, ("n/0",)),
+        Gpu("GPU-b", 1, "A100", 40 << 30, None, None, ("n/0",)),
+        Gpu("MIG-c", 2, "A100 MIG 1g.5gb", 5 << 30, 1 << 30, None, ("n/1",)),
+    )
+    lines = shown(tables.nodes_table([Node("n", "a:1", NodeState.UP, slots, gpus=gpus), Node("m", "", NodeState.LOST)]))
+    assert lines[0].split()[4:10] == ["gpus", "gpu", "gpu", "memory", "gpu", "use"]
+    assert lines[1].split()[4:10] == ["0,1", "A100", "3.0", "GiB", "of", "40.0"]
+    assert "38%" in lines[1]
+    assert lines[2].split() == ["A100", "40.0", "GiB", "-"]
+    assert lines[3].split()[2:] == ["2", "A100", "MIG", "1g.5gb", "1.0", "GiB", "of", "5.0", "GiB", "-", "idle"]
+    assert lines[4].split()[2:] == ["-", "-", "-", "-", "idle"]
+    assert lines[5].split()[:2] == ["m", "LOST"]
+    plain = shown(tables.nodes_table([Node("n", "a:1", NodeState.UP, slots)]))
+    assert "gpu memory" not in plain[0]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hopyard_nodeagent import hardware
+from hopyard._runtime.gpus import GpuDevice
+from hopyard_nodeagent.hardware import description
 
 pytestmark = pytest.mark.quick
 
@@ -20,17 +21,20 @@ def test_hosts_with_other_cpus_are_of_another_kind(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(platform, "processor", lambda: "RISC-V")
     listed = tmp_path / "cpuinfo"
     listed.write_text("processor\t: 0\nmodel name\t: AMD EPYC 7763\nprocessor\t: 1\nmodel name\t: AMD EPYC 7763\n")
-    assert hardware.cpus(listed) == f"AMD EPYC 7763, {os.cpu_count()} CPUs"
+    assert description.cpus(listed) == f"AMD EPYC 7763, {os.cpu_count()} CPUs"
     listed.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")
-    assert hardware.cpus(listed) == hardware.cpus(tmp_path / "nothing") == f"RISC-V, {os.cpu_count()} CPUs"
+    assert description.cpus(listed) == description.cpus(tmp_path / "nothing") == f"RISC-V, {os.cpu_count()} CPUs"
 
 
 def test_slots_with_other_gpus_are_of_another_kind() -> None:
-    gpus = hardware.named(f"0, {H200}\n1, {H200}\n2, NVIDIA A100-SXM4-80GB\nno GPU at all\n")
-    assert hardware.hardware("EPYC, 8 CPUs", gpus, ()) == "EPYC, 8 CPUs"
-    assert hardware.hardware("EPYC, 8 CPUs", gpus, (0, 1)) == f"EPYC, 8 CPUs, 2 x {H200}"
-    assert hardware.hardware("EPYC, 8 CPUs", gpus, (1, 2)) == f"EPYC, 8 CPUs, 1 x NVIDIA A100-SXM4-80GB, 1 x {H200}"
+    first, second, other = GpuDevice(0, "a", H200), GpuDevice(1, "b", H200), GpuDevice(2, "c", "NVIDIA A100-SXM4-80GB")
+    assert description.hardware("EPYC, 8 CPUs", ()) == "EPYC, 8 CPUs"
+    assert description.hardware("EPYC, 8 CPUs", (first, second)) == f"EPYC, 8 CPUs, 2 x {H200}"
+    assert (
+        description.hardware("EPYC, 8 CPUs", (second, other)) == f"EPYC, 8 CPUs, 1 x NVIDIA A100-SXM4-80GB, 1 x {H200}"
+    )
+    assert description.hardware("EPYC, 8 CPUs", (first,), 3) == f"EPYC, 8 CPUs, 1/3 x {H200}"
 
 
 def test_a_slot_whose_gpus_have_no_names_is_of_no_kind() -> None:
-    assert hardware.hardware("EPYC, 8 CPUs", {0: H200}, (0, 1)) == ""
+    assert description.hardware("EPYC, 8 CPUs", (GpuDevice(0, "a", H200), GpuDevice(1))) == ""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
-from hopyard.errors import InvalidInput
+from hopyard._runtime.gpus import GpuDevice, SlotLayout
 from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
@@ -24,7 +24,7 @@ from tests.plugins.processes import MARK
 
 pytestmark = pytest.mark.quick
 
-SLOT = SlotSettings(id="a/0", cpus=2, gpus=(1, 3))
+SLOT = SlotSettings(id="a/0", cpus=2, gpus=(GpuDevice(1, "GPU-b"), GpuDevice(3)))
 
 
 def prepare(
@@ -164,7 +164,7 @@ def test_threads_and_gpus_come_from_the_slot_unless_the_experiment_says_otherwis
     assert (
         environment["OMP_NUM_THREADS"] == environment["MKL_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == "2"
     )
-    assert environment["CUDA_VISIBLE_DEVICES"] == "1,3"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-b,3"
     assert "HOPYARD_TOKEN" not in environment
     assert environment_of(wire.RunProgram(threads=5), SLOT, {})["OMP_NUM_THREADS"] == "5"
     assert environment_of(wire.RunProgram(), SlotSettings(id="a/1"), {})["CUDA_VISIBLE_DEVICES"] == ""
@@ -184,17 +184,17 @@ def test_a_process_learns_where_its_agent_is() -> None:
 
 
 def test_a_node_is_cut_into_slots() -> None:
-    assert divide_node("n", 2, 3, "0,1,4,5") == (
-        SlotSettings(id="n/0", cpus=3, gpus=(0, 1)),
-        SlotSettings(id="n/1", cpus=3, gpus=(4, 5)),
+    gpus = tuple(GpuDevice(index) for index in (0, 1, 4, 5))
+    assert divide_node("n", SlotLayout((gpus[:2], gpus[2:])), 3) == (
+        SlotSettings(id="n/0", cpus=3, gpus=gpus[:2]),
+        SlotSettings(id="n/1", cpus=3, gpus=gpus[2:]),
     )
-    assert all(slot.cpus >= 1 for slot in divide_node("n", 512, None, ""))
+    assert all(slot.cpus >= 1 for slot in divide_node("n", SlotLayout(((),) * 512), None))
 
 
-@pytest.mark.parametrize("gpus", ["0,x", "0,0", "-1,2", "0,1,2"])
-def test_gpus_that_cannot_be_shared_out_are_refused(gpus: str) -> None:
-    with pytest.raises(InvalidInput, match="--gpus"):
-        divide_node("n", 2, None, gpus)
+def test_the_cpus_of_slots_are_what_the_control_group_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hopyard_nodeagent.command.available_cpus", lambda: 7)
+    assert [slot.cpus for slot in divide_node("n", SlotLayout(((),) * 3), None)] == [2, 2, 2]
 
 
 def test_training_processes_carry_the_mark_by_which_the_test_suite_finds_them() -> None:

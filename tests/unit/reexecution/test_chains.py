@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import CreateJob, ForkJob, RunEndReason, RunMode, StartJob
-from hopyard_engine.core.events import Started
-from hopyard_tools.commands.retrain import chosen
+from hopyard_engine.core.events import SlotGranted, Started
+from hopyard_tools.commands.retrain import chosen, gpu_note
 from hopyard_tools.reexecution.chains import TrainingChain, chains_of
 from hopyard_tools.reexecution.extract import NumberedMessage, Recorded, RecordedRun
 from tests.unit.core.rig import Rig, snapshot
@@ -190,3 +191,17 @@ def test_a_job_that_goes_on_from_an_earlier_experiment_is_not_trained_again_and_
         chosen("x", recorded, (), 0)
     (alone,) = chosen("x", recorded, ["2"], 0)
     assert alone.job == "2"
+
+
+@pytest.mark.parametrize("gpus", [(), (0,)])
+def test_what_was_trained_on_slots_with_gpus_is_said(gpus: tuple[int, ...]) -> None:
+    rig = Rig(capacity=1)
+    rig.create()
+    unit(rig, "1", "n1/0", "a")
+    recorded = Recorded()
+    for event in rig.journal:
+        recorded.take(replace(event, gpus=gpus) if isinstance(event, SlotGranted) else event)
+    (run,) = recorded.runs
+    assert run.on_gpus is bool(gpus)
+    note = gpu_note(chains_of(recorded.runs, 0))
+    assert ("1 job trained on slots with GPUs and is trained again on CPUs" in note) is bool(gpus)

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
+from hopyard._runtime.gpus import GpuOptions
+from hopyard._runtime.gpus.selection import NONE
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.output import say
 from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
@@ -127,7 +129,7 @@ async def connected(
         told.cancel()
         async with AsyncClient(address) as client:
             if agent and not await client.experiments(ExperimentState.RUNNING):
-                await cluster.start_agent(1)
+                await cluster.start_agent(1, gpus=GpuOptions(NONE))
                 await joined(client.nodes)
             yield client
     finally:

@@ -30,6 +30,37 @@ Data = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on stdout.")]
+Gpus = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="all|none|LIST",
+        help="GPUs to train on: all, none, or indices and UUIDs such as 0,2. [default: those that CUDA_VISIBLE_DEVICES shows]",
+        show_default=False,
+    ),
+]
+GpusPerSlot = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus-per-slot",
+        metavar="N",
+        min=1,
+        max=1024,
+        help="GPUs of each slot. [default: 1, or what --slots leaves to each]",
+        show_default=False,
+    ),
+]
+SlotsPerGpu = Annotated[
+    int | None,
+    typer.Option(
+        "--slots-per-gpu",
+        metavar="N",
+        min=1,
+        max=1024,
+        help="Slots that share each GPU. Its memory is shared too, and not limited. [default: 1]",
+        show_default=False,
+    ),
+]
 Experiment = Annotated[
     str | None,
     typer.Argument(

@@ -18,7 +18,7 @@ from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.curves import plot
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.curve_lineage import ancestor
-from hopyard.client.types import Experiment, Job, JobState, Node, NodeState, Point, Slot
+from hopyard.client.types import Experiment, Gpu, Job, JobState, Node, NodeState, Point, Slot
 
 _PLOT_LINES = 12
 _PLOT_WIDTH = 120
@@ -159,27 +159,49 @@ def jobs_table(
 
 
 def nodes_table(found: Sequence[Node]) -> RenderableType:
-    """Format nodes, with one line for each slot."""
+    """Format nodes, with one line for each slot. If any node has GPUs, columns show their models and present use."""
     if not found:
         return Text("no nodes; `hopyard agent --scheduler HOST:PORT` adds this computer")
-    table = _table("node", "state", "slot", "cpus", "gpus", "runs", "last sign of life")
+    with_gpus = any(node.gpus for node in found)
+    shown = ("gpu", "gpu memory", "gpu use") if with_gpus else ()
+    table = _table("node", "state", "slot", "cpus", "gpus", *shown, "runs", "last sign of life")
     for node in found:
         for index, slot in enumerate(node.slots):
             first = index == 0
+            gpus = [gpu for gpu in node.gpus if slot.id in gpu.slots]
             table.add_row(
                 node.id if first else "",
                 node.state.value if first else "",
                 slot.id,
                 str(slot.cpus),
                 ",".join(map(str, slot.gpus)) or formatting.NOTHING,
+                *(Text("\n".join(cells) or formatting.NOTHING) for cells in _gpu_cells(gpus) if with_gpus),
                 _use(node, slot),
                 formatting.silence(node.silent_seconds) if first else "",
             )
         if not node.slots:
+            blank = [""] * (3 + len(shown))
             table.add_row(
-                node.id, node.state.value, formatting.NOTHING, "", "", "", formatting.silence(node.silent_seconds)
+                node.id, node.state.value, formatting.NOTHING, *blank, formatting.silence(node.silent_seconds)
             )
     return table
+
+
+def _gpu_cells(gpus: Sequence[Gpu]) -> tuple[list[str], list[str], list[str]]:
+    """Return the models, the memory in use and the utilization of GPUs, with one line for each GPU."""
+
+    def memory(gpu: Gpu) -> str:
+        whole = formatting.size(gpu.memory_bytes)
+        return whole if gpu.memory_used_bytes is None else f"{formatting.size(gpu.memory_used_bytes)} of {whole}"
+
+    def utilization(gpu: Gpu) -> str:
+        return formatting.NOTHING if gpu.utilization is None else f"{gpu.utilization:.0%}"
+
+    return (
+        [gpu.model or formatting.NOTHING for gpu in gpus],
+        [memory(gpu) for gpu in gpus],
+        [utilization(gpu) for gpu in gpus],
+    )
 
 
 def best_text(experiment: Experiment, job: Job) -> RenderableType:

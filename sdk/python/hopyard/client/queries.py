@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -75,7 +75,15 @@ class ClientQueries:
         self._opened: Connection | None = None
 
     @classmethod
-    def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
+    def local(
+        cls,
+        data: str | Path = DEFAULT_DATA,
+        *,
+        slots: int | None = None,
+        gpus: str | Sequence[int | str] | None = None,
+        gpus_per_slot: int | None = None,
+        slots_per_gpu: int | None = None,
+    ) -> Self:
         """Create a client with its own cluster, whose processes run on this computer and whose state is in the directory `data`.
 
         The cluster starts with the first call (or when the context is entered) and stops when the client is closed.
@@ -83,15 +91,26 @@ class ClientQueries:
 
         Args:
             data: The data directory. It is created if it is missing.
-            slots: Number of slots, and so of jobs that can train at the same time.
+            slots: Number of slots, and so of jobs that can train at the same time; None: one per GPU, else one.
+            gpus: The GPUs to train on: "all", "none", or their indices and UUIDs, as text with commas between or as a sequence;
+                None: those that CUDA_VISIBLE_DEVICES shows.
+            gpus_per_slot: GPUs of each slot; None: one, or what `slots` leaves to each.
+            slots_per_gpu: Number of slots that share each GPU and its memory, which is not limited; None: one.
 
-        The start, and not this method, raises Conflict if another cluster holds the lock of the directory, and Unavailable or
-        TimedOut if a process of the cluster does not start.
+        Raises:
+            InvalidInput: A number is not allowed. A contradiction with this computer is raised when the cluster starts.
         """
+        from hopyard._runtime.gpus import GpuOptions
+        from hopyard._runtime.gpus.selection import NONE
         from hopyard.client.local_cluster.embedded import EmbeddedCluster
 
+        for name, number in (("gpus_per_slot", gpus_per_slot), ("slots_per_gpu", slots_per_gpu)):
+            if number is not None and number < 1:
+                raise InvalidInput(f"{name}: found {number}, allowed is 1 or more")
+        words = gpus if gpus is None or isinstance(gpus, str) else ",".join(map(str, gpus)) or NONE
+        options = GpuOptions(words, gpus_per_slot, slots_per_gpu)
         client = cls()
-        client._cluster = EmbeddedCluster(data, slots=slots, purpose="Client.local")
+        client._cluster = EmbeddedCluster(data, slots=slots, gpus=options, announce=True, purpose="Client.local")
         return client
 
     async def __aenter__(self) -> Self:

@@ -65,14 +65,20 @@ class Client:
         self._loop = LoopThread()
 
     @classmethod
-    def local(cls, data: str | Path = DEFAULT_DATA, *, slots: int = 1) -> Self:
-        """Create a client with its own cluster of `slots` slots on this computer, whose state is in the directory `data`.
-
-        The directory is created if it is missing. The cluster starts with the first call and stops when the client is closed; see
-        `AsyncClient.local`.
-        """
+    def local(
+        cls,
+        data: str | Path = DEFAULT_DATA,
+        *,
+        slots: int | None = None,
+        gpus: str | Sequence[int | str] | None = None,
+        gpus_per_slot: int | None = None,
+        slots_per_gpu: int | None = None,
+    ) -> Self:
+        """Create a client with its own cluster on this computer, whose state is in the directory `data`; see `AsyncClient.local`."""
         client = cls()
-        client._client = AsyncClient.local(data, slots=slots)
+        client._client = AsyncClient.local(
+            data, slots=slots, gpus=gpus, gpus_per_slot=gpus_per_slot, slots_per_gpu=slots_per_gpu
+        )
         return client
 
     @property

@@ -331,6 +331,29 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU, or a MIG instance of a GPU, that slots of a node use.
+
+    Attributes:
+        uuid: "GPU-..." or "MIG-...".
+        index: Index on the node, as nvidia-smi shows it; of a MIG instance: the index of its GPU.
+        model: Name of the model, such as "NVIDIA A100-SXM4-80GB".
+        memory_bytes: Size of its memory.
+        memory_used_bytes: Memory that all processes on the node use now; None: unknown.
+        utilization: Part of the time in which it computes now, 0 to 1; None: unknown, such as of MIG instances.
+        slots: Ids of the slots whose training processes see it.
+    """
+
+    uuid: str
+    index: int
+    model: str
+    memory_bytes: int
+    memory_used_bytes: int | None = None
+    utilization: float | None = None
+    slots: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A host with a node agent.
 
@@ -340,6 +363,7 @@ class Node:
         state: Whether it accepts runs.
         slots: Its slots.
         silent_seconds: Seconds since the scheduler received the last message of the agent.
+        gpus: The GPUs of its slots.
     """
 
     id: str
@@ -347,6 +371,7 @@ class Node:
     state: NodeState
     slots: tuple[Slot, ...] = ()
     silent_seconds: float = 0.0
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,7 @@ class JobResources(_Section):
     """The resources that a slot must have for one of the experiment's jobs."""
 
     cpus: int = Field(1, ge=1, le=_MOST, description="CPU cores (and threads) of a slot.")
-    gpus: int = Field(0, ge=0, le=_MOST, description="GPUs of a slot.")
+    gpus: int = Field(0, ge=0, le=_MOST, description="GPUs that a slot must have (docs/gpus.md); 0: none is needed.")
     memory: Bytes | None = Field(
         None,
         description="Memory limit of all processes of a run on a slot: 500MB, 2GiB or bytes. A run that exceeds it is "

@@ -143,6 +143,7 @@ class Node(google.protobuf.message.Message):
     SLOTS_FIELD_NUMBER: builtins.int
     SILENT_SECONDS_FIELD_NUMBER: builtins.int
     INCARNATION_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
     id: builtins.str
     address: builtins.str
     """Address of its NodeAgentService."""
@@ -153,6 +154,10 @@ class Node(google.protobuf.message.Message):
     """Identifies one start of the agent process."""
     @property
     def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
+    @property
+    def gpus(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Gpu]:
+        """The GPUs of its slots."""
+
     def __init__(
         self,
         *,
@@ -162,10 +167,84 @@ class Node(google.protobuf.message.Message):
         slots: collections.abc.Iterable[Global___Slot] | None = ...,
         silent_seconds: builtins.float = ...,
         incarnation: builtins.str = ...,
+        gpus: collections.abc.Iterable[Global___Gpu] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "id", b"id", "incarnation", b"incarnation", "silent_seconds", b"silent_seconds", "slots", b"slots", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "gpus", b"gpus", "id", b"id", "incarnation", b"incarnation", "silent_seconds", b"silent_seconds", "slots", b"slots", "state", b"state"]) -> None: ...
 
 Global___Node: typing_extensions.TypeAlias = Node
+
+@typing.final
+class Gpu(google.protobuf.message.Message):
+    """A GPU, or a MIG instance of a GPU, that slots of a node use."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    USE_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
+    uuid: builtins.str
+    """"GPU-..." or "MIG-...", unique in the cluster."""
+    index: builtins.int
+    """Index on the node, as nvidia-smi shows it; of a MIG instance: the index of its GPU."""
+    model: builtins.str
+    """Such as "NVIDIA A100-SXM4-80GB"."""
+    memory_bytes: builtins.int
+    """Size of its memory."""
+    @property
+    def use(self) -> Global___GpuUse:
+        """Its present use; unset: unknown. An agent measures it every few seconds."""
+
+    @property
+    def slots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The slots whose training processes see it."""
+
+    def __init__(
+        self,
+        *,
+        uuid: builtins.str = ...,
+        index: builtins.int = ...,
+        model: builtins.str = ...,
+        memory_bytes: builtins.int = ...,
+        use: Global___GpuUse | None = ...,
+        slots: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["use", b"use"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "memory_bytes", b"memory_bytes", "model", b"model", "slots", b"slots", "use", b"use", "uuid", b"uuid"]) -> None: ...
+
+Global___Gpu: typing_extensions.TypeAlias = Gpu
+
+@typing.final
+class GpuUse(google.protobuf.message.Message):
+    """The use of a GPU by all processes on its node."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: builtins.int
+    MEMORY_USED_BYTES_FIELD_NUMBER: builtins.int
+    UTILIZATION_FIELD_NUMBER: builtins.int
+    uuid: builtins.str
+    memory_used_bytes: builtins.int
+    """Memory in use; unset: unknown."""
+    utilization: builtins.float
+    """Part of the time in which it computes, 0 to 1; unset: unknown, such as of MIG instances."""
+    def __init__(
+        self,
+        *,
+        uuid: builtins.str = ...,
+        memory_used_bytes: builtins.int | None = ...,
+        utilization: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_memory_used_bytes", b"_memory_used_bytes", "_utilization", b"_utilization", "memory_used_bytes", b"memory_used_bytes", "utilization", b"utilization"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_memory_used_bytes", b"_memory_used_bytes", "_utilization", b"_utilization", "memory_used_bytes", b"memory_used_bytes", "utilization", b"utilization", "uuid", b"uuid"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_used_bytes", b"_memory_used_bytes"]) -> typing.Literal["memory_used_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_utilization", b"_utilization"]) -> typing.Literal["utilization"] | None: ...
+
+Global___GpuUse: typing_extensions.TypeAlias = GpuUse
 
 @typing.final
 class ReserveIdleMachineRequest(google.protobuf.message.Message):
@@ -495,6 +574,7 @@ class AgentHello(google.protobuf.message.Message):
     EPOCH_FIELD_NUMBER: builtins.int
     HOME_FIELD_NUMBER: builtins.int
     BUNDLES_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
     node: builtins.str
     incarnation: builtins.str
     """Identifies one start of the agent process. Runs of an earlier incarnation are lost."""
@@ -520,6 +600,10 @@ class AgentHello(google.protobuf.message.Message):
     def snapshots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Hashes of the snapshots on its disk."""
 
+    @property
+    def gpus(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Gpu]:
+        """The GPUs of its slots; `use` is ignored."""
+
     def __init__(
         self,
         *,
@@ -532,8 +616,9 @@ class AgentHello(google.protobuf.message.Message):
         epoch: builtins.int = ...,
         home: builtins.str = ...,
         bundles: builtins.bool = ...,
+        gpus: collections.abc.Iterable[Global___Gpu] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "epoch", b"epoch", "home", b"home", "incarnation", b"incarnation", "node", b"node", "runs", b"runs", "slots", b"slots", "snapshots", b"snapshots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "epoch", b"epoch", "gpus", b"gpus", "home", b"home", "incarnation", b"incarnation", "node", b"node", "runs", b"runs", "slots", b"slots", "snapshots", b"snapshots"]) -> None: ...
 
 Global___AgentHello: typing_extensions.TypeAlias = AgentHello
 
@@ -580,9 +665,17 @@ Global___AgentWelcome: typing_extensions.TypeAlias = AgentWelcome
 class AgentHeartbeat(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    GPUS_FIELD_NUMBER: builtins.int
+    @property
+    def gpus(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___GpuUse]:
+        """The use of GPUs of the hello, if it was measured since the last heartbeat."""
+
     def __init__(
         self,
+        *,
+        gpus: collections.abc.Iterable[Global___GpuUse] | None = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gpus", b"gpus"]) -> None: ...
 
 Global___AgentHeartbeat: typing_extensions.TypeAlias = AgentHeartbeat
 

@@ -257,7 +257,7 @@ def environment_of(
     threads = program.threads or slot.cpus
     environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
     # Empty: a slot without GPUs sees none, even if the node has some.
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in slot.gpus)
+    environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.name for device in slot.gpus)
     return environment | _checked(program.environment)
 
 

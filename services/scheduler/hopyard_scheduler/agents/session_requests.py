@@ -79,6 +79,7 @@ class SessionRequests:
             )
         session = Session(hello.node, hello.incarnation, hello.address, hello.home, bundles=hello.bundles)
         self._sessions.open(session)
+        self._sessions.gpus.announce(hello.node, hello.gpus)
         await self._runtime.submit(
             NodeJoined(
                 at=self._runtime.clock(),
@@ -125,6 +126,7 @@ class SessionRequests:
                 hashes = tuple(message.evicted.sha256)
                 await self._runtime.submit(NodeEvicted(self._runtime.clock(), session.node, hashes))
             case "heartbeat":
+                self._sessions.gpus.measured(session.node, message.heartbeat.gpus)
                 session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))
             case other:
                 raise InvalidInput(f"agent {session.node}: message {other} is not expected here")

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from hopyard.v1 import resource_manager_pb2
+from hopyard_scheduler.agents.gpus import NodeGpus
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,13 +110,14 @@ class Sessions:
         clock: Returns monotonic seconds.
 
     Attributes:
-        left: Functions that `gone` calls with each session whose stream has ended.
+        gpus: The GPUs of the nodes.
     """
 
     def __init__(self, lease_seconds: float, clock: Callable[[], float]) -> None:
         self.lease_seconds = lease_seconds
         self.left: list[Callable[[Session], None]] = []
         """Callbacks that receive each session that ends."""
+        self.gpus = NodeGpus(clock)
         self._clock = clock
         self._open: dict[str, Session] = {}
         self._seen: dict[str, float] = {}

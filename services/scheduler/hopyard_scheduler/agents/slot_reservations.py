@@ -15,7 +15,7 @@ class SlotReservations:
 
     Args:
         runtime: Provides the state of the cluster and handles the resulting events.
-        sessions: Provides the addresses of the agents and the time of their last messages.
+        sessions: Provides the addresses and GPUs of the agents and the time of their last messages.
     """
 
     def __init__(self, runtime: Runtime, sessions: Sessions) -> None:
@@ -114,4 +114,5 @@ class SlotReservations:
             slots=[self._slot(slot) for slot in sorted(slots)],
             silent_seconds=min(self._sessions.silent_seconds(name), 1e9),
             incarnation=node.incarnation,
+            gpus=self._sessions.gpus.show(name),
         )

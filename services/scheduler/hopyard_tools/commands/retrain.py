@@ -9,6 +9,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hopyard._common.formatting import count
 from hopyard.errors import DataLoss, InvalidInput, NotFound
 from hopyard.policy.vocabulary import ExperimentId
 from hopyard.v1 import appstat_pb2
@@ -60,6 +61,8 @@ async def execute(
         found: list[JobComparison] = []
         if chains:
             slots = slots_for(program, chains, slots)
+            if note := gpu_note(chains):
+                say(note)
             partitions = partitions_here(recorded) if program.spec.data is not None else []
             with _shown(name, chains, slots) as told:
                 cpus = _cpus(program, slots)
@@ -155,7 +158,7 @@ def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked
     Raises:
         InvalidInput: `asked` is less than the number of slots of the largest run, or the experiment needs GPUs.
     """
-    from hopyard.cli.commands.experiments.run_session import default_slots
+    from hopyard.cli.commands.experiments.local_slots import cpu_slots
 
     resources = program.spec.resources.per_job
     if resources.gpus:
@@ -165,11 +168,25 @@ def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked
     gang = max(len(stretch.run.inputs) for chain in chains for stretch in chain.stretches)
     if asked is not None and asked < gang:
         raise InvalidInput(f"--slots {asked}: a job was on {gang} slots at once; give at least --slots {gang}")
-    return asked or max(gang, default_slots(None, resources.cpus))
+    return asked or max(gang, cpu_slots(resources.cpus))
+
+
+def gpu_note(chains: Sequence[TrainingChain]) -> str:
+    """Return a note if jobs to repeat trained on slots with GPUs; empty: they did not.
+
+    They are repeated on CPUs, because the journal does not record whether a program used its GPUs.
+    """
+    jobs = {chain.job for chain in chains if any(stretch.run.on_gpus for stretch in chain.stretches)}
+    if not jobs:
+        return ""
+    return (
+        f"note: {count(len(jobs), 'job')} trained on slots with GPUs and {'is' if len(jobs) == 1 else 'are'} trained again on "
+        "CPUs: if the program used the GPUs, the results differ"
+    )
 
 
 def _cpus(program: ExperimentProgram, slots: int) -> int:
-    from hopyard.cli.commands.experiments.run_session import slot_cpus
+    from hopyard.cli.commands.experiments.local_slots import slot_cpus
 
     return slot_cpus(slots, program.spec.resources.per_job.cpus)
 
@@ -181,8 +198,6 @@ def verdict(name: str, found: Sequence[JobComparison]) -> str:
         name: The id of the experiment.
         found: The comparison of each job; empty: nothing was repeated.
     """
-    from hopyard._common.formatting import count
-
     if not found:
         return f"{name}: no run of it counts, so there is nothing to train again"
     positions, reports, snapshots = (
@@ -262,7 +277,6 @@ def _shown(name: str, chains: Sequence[TrainingChain], slots: int) -> Iterator[C
     from rich.console import Console
     from rich.progress import Progress
 
-    from hopyard._common.formatting import count
     from hopyard.cli.output import say
 
     jobs = {chain.job for chain in chains}

@@ -65,6 +65,7 @@ class RecordedRun:
         reports: Its reports by position and data partition (empty: a training report, or an evaluation that is not
             divided by partitions).
         foreign: True if it started from a snapshot of an earlier experiment.
+        on_gpus: True if its slots had GPUs, whether or not the program used them.
         snapshots: The hashes of its snapshots by position. The hash is empty for images of processes, which are never
             equal.
     """
@@ -80,6 +81,7 @@ class RecordedRun:
     inputs: tuple[str, ...]
     parts: int = 0
     foreign: bool = False
+    on_gpus: bool = False
     reports: dict[tuple[int, str], NumberedMessage[Metrics]] = field(default_factory=dict)
     snapshots: dict[int, NumberedMessage[str]] = field(default_factory=dict)
 
@@ -162,6 +164,7 @@ class Recorded:
             hyperparameters=start.hyperparameters,
             inputs=tuple(run.inputs.get(slot, "") for slot in run.slots),
             parts=run.parts,
+            on_gpus=any(stream.slots[slot].gpus for slot in run.slots),
         )
         self.runs.append(made)
         self._attempts[run.job, run.attempt] = made

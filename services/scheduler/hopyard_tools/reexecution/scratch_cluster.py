@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hopyard._runtime.bundle import unpack
+from hopyard._runtime.gpus import GpuOptions
+from hopyard._runtime.gpus.selection import NONE
 from hopyard.client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataReplica
 from hopyard.client.local_cluster.embedded import NODE, EmbeddedCluster
@@ -67,7 +69,9 @@ async def train_again(
     plan.write_text(json.dumps([chain.plain() for chain in chains]), encoding="utf-8")
     given = spec_again(program, chains, plan)
     submission = Submission(json.dumps(given), "experiment", parse_spec(given), code)
-    cluster = EmbeddedCluster(folder / "cluster", slots=slots, cpus=cpus, purpose="hopyard replay --execute")
+    cluster = EmbeddedCluster(
+        folder / "cluster", slots=slots, cpus=cpus, gpus=GpuOptions(NONE), purpose="hopyard replay --execute"
+    )
     try:
         async with AsyncClient(await cluster.start()) as client:
             if data:

@@ -102,7 +102,7 @@ async def self_test(limit: float = SELF_TEST_SECONDS) -> Finding:
         (code / "train.py").write_text(_TRAINER)
         try:
             async with asyncio.timeout(limit):
-                async with AsyncClient.local(folder / "data") as client:
+                async with AsyncClient.local(folder / "data", slots=1, gpus="none") as client:
                     up = time.monotonic() - begin
                     first, end = await _search(client, code, begin)
         except TimeoutError:

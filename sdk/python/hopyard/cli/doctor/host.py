@@ -7,12 +7,12 @@ import platform
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 from hopyard._common import formatting
+from hopyard._runtime.cpus import CGROUPS, cpu_quota
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 
 LEAST_PYTHON: Final = (3, 11)
@@ -21,9 +21,6 @@ LEAST_MEMORY: Final = 512 << 20
 LEAST_SHARED: Final = 128 << 20
 PORT: Final = 4650
 """Default port of `hopyard up`."""
-
-_TOOL_SECONDS: Final = 20.0
-_CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 def python() -> Finding:
@@ -35,7 +32,7 @@ def python() -> Finding:
     return ok("python", f"{found}, {platform.system()} {platform.machine()}", needed=True)
 
 
-def cores(cgroup: Path = _CGROUP) -> Finding:
+def cores(cgroup: Path = CGROUPS) -> Finding:
     """Report the number of CPUs that this process may use, and check that other programs do not load them.
 
     The outcome is PROBLEM if the load average of the last minute exceeds 1.5 times this number.
@@ -44,7 +41,7 @@ def cores(cgroup: Path = _CGROUP) -> Finding:
         cgroup: The folder of the control group, which may limit the CPUs; tests replace it.
     """
     there = len(os.sched_getaffinity(0))
-    quota = _quota(cgroup)
+    quota = cpu_quota(cgroup)
     load = os.getloadavg()[0]
     detail = formatting.count(there, "core") + (f", of which {quota:g} may be used (cgroup)" if quota else "")
     detail += f", load {load:.1f}"
@@ -54,7 +51,7 @@ def cores(cgroup: Path = _CGROUP) -> Finding:
     return ok("cores", detail)
 
 
-def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> Finding:
+def memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROUPS) -> Finding:
     """Check that at least 512 MiB of main memory are available.
 
     Args:
@@ -88,17 +85,34 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - n
     return ok("shared memory", f"{formatting.size(free)} free in {folder}")
 
 
-def gpus() -> Finding:
-    """List the NVIDIA GPUs that `nvidia-smi` reports. Without any GPU or without this tool, the outcome is MISSING."""
-    tool = shutil.which("nvidia-smi")
-    advice = "only experiments with resources.per_job.gpus need one: install NVIDIA's driver"
-    if tool is None:
-        return missing("gpus", "none (no nvidia-smi)", advice)
-    said = _output([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
-    if said is None:
-        return problem("gpus", "nvidia-smi is there and fails", "run nvidia-smi: driver and kernel module may differ")
-    names = [line.strip() for line in said.splitlines() if line.strip()]
-    return ok("gpus", f"{len(names)}: {'; '.join(names)}") if names else missing("gpus", "none", advice)
+def gpus(variable: str | None = None) -> Finding:
+    """List the GPUs that NVML reports, and say which of them CUDA_VISIBLE_DEVICES hides.
+
+    `variable` is the value of CUDA_VISIBLE_DEVICES; None: that of this process.
+    """
+    from hopyard._runtime.gpus.detection import detect
+    from hopyard._runtime.gpus.selection import VARIABLE, visible_devices
+
+    inventory = detect()
+    variable = os.environ.get(VARIABLE) if variable is None else variable
+    seen, warning = visible_devices(inventory.devices, variable)
+    others = "; ".join(inventory.unsupported)
+    if not inventory.devices:
+        advice = "training uses CPUs; docs/gpus.md says which GPUs are supported and what they need"
+        if inventory.problems:
+            return problem("gpus", "; ".join([*inventory.problems, *inventory.unsupported]), advice)
+        return missing("gpus", others or "none (NVML finds no driver of NVIDIA)", advice)
+    listed = "; ".join(
+        f"{one.index} {f'{one.uuid} ' if one.parent else ''}{one.model}, {formatting.size(one.memory_bytes)}"
+        for one in inventory.devices
+    )
+    detail = f"{len(inventory.devices)}: {listed}" + (f"; {others}" if others else "")
+    if len(seen) < len(inventory.devices):
+        detail += f"; {VARIABLE}={variable} shows {len(seen)} of them"
+    troubles = [*inventory.problems, *([warning] if warning else [])]
+    if troubles:
+        return problem("gpus", detail, "; ".join(troubles))
+    return ok("gpus", detail)
 
 
 def limits() -> Finding:
@@ -173,24 +187,6 @@ def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - nothing is
             "criu", detail, "images that are larger go through the disk, and take longer: docker run --shm-size=4g"
         )
     return ok("criu", detail)
-
-
-def _output(command: list[str]) -> str | None:
-    """Run a command and return what it prints on stdout, or None if it fails or takes longer than 20 seconds."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _quota(cgroup: Path) -> float | None:
-    """Return the CPU limit of the control group in the folder `cgroup`, in CPUs, or None without a limit."""
-    try:
-        given, period = (cgroup / "cpu.max").read_text().split()
-        return int(given) / int(period) if given != "max" else None
-    except (OSError, ValueError):
-        return None
 
 
 def _number(file: Path) -> int | None:

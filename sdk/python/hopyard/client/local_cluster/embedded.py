@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Final, Literal
 
+from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, lay_out_slots
 from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.local_cluster.processes import LOCK_SECONDS, STOP_SECONDS, ServiceProcess, ServiceSpec
 from hopyard.errors import InvalidInput, Unavailable
@@ -29,10 +30,11 @@ def scheduler_service(data: Path, synchronous: str = "normal") -> ServiceSpec:
 def agent_service(
     data: Path,
     scheduler: str,
-    slots: int,
+    slots: int | None,
     node: str = NODE,
     *,
     cpus: int | None = None,
+    gpus: GpuOptions = AUTOMATIC,
     snapshot_quota: str | None = None,
 ) -> ServiceSpec:
     """Return the command of the process of a node agent.
@@ -40,12 +42,15 @@ def agent_service(
     Args:
         data: The agent's folder.
         scheduler: HOST:PORT of the scheduler, or its data directory, in which the agent waits for the address file.
-        slots: Number of slots of the node.
+        slots: Number of slots of the node; None: one per GPU, else one.
         node: Name of the node.
         cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
+        gpus: The options for its GPUs.
         snapshot_quota: Quota of the snapshot folder, such as "50GiB"; None: no quota.
     """
-    arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node, "--slots", str(slots))
+    arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node, *gpus.arguments)
+    if slots is not None:
+        arguments += ("--slots", str(slots))
     if cpus is not None:
         arguments += ("--cpus-per-slot", str(cpus))
     if snapshot_quota is not None:
@@ -60,8 +65,10 @@ class EmbeddedCluster:
 
     Args:
         data: The data directory. It is created if it is missing.
-        slots: Number of slots of the node agent; 0: no agent, so nothing trains.
+        slots: Number of slots of the node agent; None: one per GPU, else one; 0: no agent, so nothing trains.
         cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
+        gpus: The options for the GPUs of the slots.
+        announce: Whether to log what a user should know about the slots and GPUs.
         purpose: Description of this cluster in the error message of others that find the directory locked.
         synchronous: Durability of the database. `normal`: committed data survives the death of any process; `full`:
             also a power failure.
@@ -71,16 +78,20 @@ class EmbeddedCluster:
         self,
         data: str | Path,
         *,
-        slots: int = 1,
+        slots: int | None = 1,
         cpus: int | None = None,
+        gpus: GpuOptions = AUTOMATIC,
+        announce: bool = False,
         purpose: str = "an embedded cluster",
         synchronous: Literal["normal", "full"] = "normal",
     ) -> None:
-        if slots < 0:
+        if slots is not None and slots < 0:
             raise InvalidInput(f"slots: found {slots}, allowed is 0 or more")
         self.data = Path(data).absolute()
         self.slots = slots
         self._cpus = cpus
+        self._gpus = gpus
+        self._announce = announce
         self._purpose = purpose
         self._synchronous = synchronous
         self._lock: DataLock | None = None
@@ -91,15 +102,23 @@ class EmbeddedCluster:
         """Start the processes, wait until all of them serve requests, and return the scheduler's HOST:PORT.
 
         Raises:
+            InvalidInput: The numbers of slots and GPUs contradict each other or this computer.
             Conflict: Another cluster holds the lock of the directory. The message names its process.
             Unavailable: A process exited before it served requests. The message ends with the last lines of its log.
             TimedOut: A process did not serve requests in time. The message ends in the same way.
         """
         self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
         try:
-            # Both start at the same time: the agent waits for the scheduler's address file in the data directory.
+            # They start together: the agent waits for the scheduler's address file in the data directory.
             starting = [await self._begin(scheduler_service(self.data, self._synchronous))]
-            if self.slots:
+            if self.slots != 0:
+                # The agent would report a contradiction in its log only.
+                layout = await asyncio.to_thread(lay_out_slots, self._gpus, self.slots)
+                if self._announce:
+                    for note in layout.notes:
+                        _log.info("%s", note)
+                    for warning in layout.warnings:
+                        _log.warning("%s", warning)
                 starting.append(await self._begin(self._agent(str(self.data))))
             scheduler, *_ = [await process.ready() for process in starting]
             self._scheduler = scheduler
@@ -108,22 +127,19 @@ class EmbeddedCluster:
             raise
         return scheduler
 
-    async def start_agent(self, slots: int, cpus: int | None = None) -> None:
-        """Start a node agent in a started cluster that has none, and wait until it serves requests.
+    async def start_agent(self, slots: int, cpus: int | None = None, *, gpus: GpuOptions = AUTOMATIC) -> None:
+        """Start a node agent in a started cluster that has none, and wait until it serves requests. It raises the errors of `start`.
 
         Args:
             slots: Number of slots of the agent.
             cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
-
-        Raises:
-            Unavailable: The agent exited before it served requests. The message ends with the last lines of its log.
-            TimedOut: The agent did not serve requests in time. The message ends in the same way.
+            gpus: The options for the GPUs of the slots.
         """
-        self.slots, self._cpus = slots, cpus
+        self.slots, self._cpus, self._gpus = slots, cpus, gpus
         await (await self._begin(self._agent(self._scheduler))).ready()
 
     def _agent(self, scheduler: str) -> ServiceSpec:
-        return agent_service(self.data / "agent", scheduler, self.slots, cpus=self._cpus)
+        return agent_service(self.data / "agent", scheduler, self.slots, cpus=self._cpus, gpus=self._gpus)
 
     async def died(self) -> None:
         """Wait until one of the processes exits without a call of `stop`. It never returns normally.

@@ -23,6 +23,7 @@ from hopyard.client.types import (
     ExperimentState,
     Garbage,
     GarbageKind,
+    Gpu,
     Hops,
     Job,
     JobGone,
@@ -218,6 +219,20 @@ def slot(message: resource_manager_pb2.Slot) -> Slot:
     )
 
 
+def gpu(message: resource_manager_pb2.Gpu) -> Gpu:
+    """Convert the message of a GPU with its present use to a `Gpu`."""
+    use = message.use
+    return Gpu(
+        uuid=message.uuid,
+        index=message.index,
+        model=message.model,
+        memory_bytes=message.memory_bytes,
+        memory_used_bytes=use.memory_used_bytes if use.HasField("memory_used_bytes") else None,
+        utilization=use.utilization if use.HasField("utilization") else None,
+        slots=tuple(message.slots),
+    )
+
+
 def node(message: resource_manager_pb2.Node) -> Node:
     """Convert the message of a node and its slots to a `Node`."""
     return Node(
@@ -226,6 +241,7 @@ def node(message: resource_manager_pb2.Node) -> Node:
         state=NODE_STATES.from_proto(message.state, field="node.state"),
         slots=tuple(map(slot, message.slots)),
         silent_seconds=message.silent_seconds,
+        gpus=tuple(map(gpu, message.gpus)),
     )
 
 

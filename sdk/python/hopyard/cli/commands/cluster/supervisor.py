@@ -12,6 +12,8 @@ from typing import Final
 
 from hopyard._common import formatting
 from hopyard._net.rpc import Backoff
+from hopyard._runtime.gpus import AUTOMATIC, GpuOptions
+from hopyard._runtime.gpus.layout import agent_layouts
 from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.output import say, show
@@ -175,7 +177,8 @@ class ClusterServices:
     Args:
         data: The data directory.
         agents: Number of node agents.
-        slots: Number of slots of each agent.
+        slots: Number of slots of each agent; None: one per GPU, else one.
+        gpus: The options for the GPUs of all agents.
         note: Called with a line of text about each crash and restart.
         snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
@@ -186,8 +189,9 @@ class ClusterServices:
         data: Path,
         *,
         agents: int,
-        slots: int,
+        slots: int | None,
         note: Callable[[str], None],
+        gpus: GpuOptions = AUTOMATIC,
         snapshot_quota: str | None = None,
         store_quota: str | None = None,
     ) -> None:
@@ -195,6 +199,7 @@ class ClusterServices:
         self.supervisors: list[Supervisor] = []
         self._agents = agents
         self._slots = slots
+        self._gpus = gpus
         self._note = note
         self._snapshot_quota = snapshot_quota
         self._store_quota = store_quota
@@ -209,10 +214,18 @@ class ClusterServices:
             insecure: Whether services may listen beyond this computer without encryption.
 
         Raises:
+            InvalidInput: The numbers of agents, slots and GPUs contradict each other or this computer.
             Conflict: Another cluster holds the lock of the data directory.
             Unavailable: A service exited before it served requests. The message ends with the last lines of its log.
             TimedOut: A service did not serve requests in time. The message ends in the same way.
         """
+        layouts = await asyncio.to_thread(agent_layouts, self._gpus, self._slots, self._agents)
+        for layout in layouts[:1]:
+            each = " on each agent" if self._agents > 1 and layout.devices else ""
+            for note in layout.notes:
+                self._note(note + each)
+            for warning in layout.warnings:
+                self._note(f"warning: {warning}")
         self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
         where = ["--host", host, *(["--insecure"] if insecure else [])]
         data = ["--data", str(self.data)]
@@ -222,10 +235,17 @@ class ClusterServices:
         scheduler = await self._start(
             self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen, *quota]), port, host
         )
-        for number in range(1, self._agents + 1):
+        for number, layout in enumerate(layouts, 1):
             node = f"node{number}"
             folder = self.data / f"agent-{node}"
-            agent = agent_service(folder, scheduler, self._slots, node, snapshot_quota=self._snapshot_quota)
+            agent = agent_service(
+                folder,
+                scheduler,
+                len(layout.slots),
+                node,
+                gpus=layout.options,
+                snapshot_quota=self._snapshot_quota,
+            )
             # Agents on other computers fetch snapshots from this agent, and clients fetch logs.
             await self._start(replace(agent, arguments=(*agent.arguments, *where)), host=host)
         return scheduler
@@ -288,7 +308,8 @@ class ClusterServices:
 def run_cluster(
     data: Path,
     *,
-    slots: int,
+    slots: int | None,
+    gpus: GpuOptions,
     agents: int,
     host: str,
     port: int,
@@ -300,7 +321,8 @@ def run_cluster(
 
     Args:
         data: The data directory of the cluster.
-        slots: Number of slots of each node agent.
+        slots: Number of slots of each node agent; None: one per GPU, else one.
+        gpus: The options for the GPUs of all agents.
         agents: Number of node agents.
         host: The address on which services listen.
         port: The scheduler's port; 0: a free one.
@@ -316,7 +338,13 @@ def run_cluster(
 
     async def main() -> int:
         cluster = ClusterServices(
-            data, agents=agents, slots=slots, note=say, snapshot_quota=snapshot_quota, store_quota=store_quota
+            data,
+            agents=agents,
+            slots=slots,
+            gpus=gpus,
+            note=say,
+            snapshot_quota=snapshot_quota,
+            store_quota=store_quota,
         )
         with Interrupts() as interrupts:
             try:

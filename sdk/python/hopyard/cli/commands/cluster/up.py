@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hopyard.cli.options import Gpus, GpusPerSlot, SlotsPerGpu
+
 
 def register(app: typer.Typer) -> None:
     """Add the command `up` to the command line `app`."""
@@ -17,7 +19,15 @@ def up(
     data: Annotated[
         Path, typer.Option("--data", metavar="DIR", help="The cluster's data directory.", envvar="HOPYARD_DATA")
     ] = Path("hopyard-data"),
-    slots: Annotated[int, typer.Option("--slots", min=1, max=1024, help="Slots of each agent.")] = 1,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            "--slots", min=1, max=1024, help="Slots of each agent. [default: one per GPU, else 1]", show_default=False
+        ),
+    ] = None,
+    gpus: Gpus = None,
+    gpus_per_slot: GpusPerSlot = None,
+    slots_per_gpu: SlotsPerGpu = None,
     agents: Annotated[int, typer.Option("--agents", min=0, max=64, help="Node agents on this computer.")] = 1,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on, at which other computers reach this one.")
@@ -53,10 +63,13 @@ def up(
     order, with exit code 0; a second Ctrl-C kills them immediately. Unfinished experiments continue when the cluster is
     started again.
 
+    On a computer with NVIDIA GPUs each visible GPU is one slot. Several agents divide the GPUs evenly.
+
     **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` in another terminal; `hopyard up --agents 2
-    --slots 2`
+    --slots 2`, `hopyard up --gpus 0,1 --slots-per-gpu 2`
     """
     from hopyard._net.server.addresses import check_host
+    from hopyard._runtime.gpus import GpuOptions
     from hopyard.cli.commands.cluster.supervisor import run_cluster
     from hopyard.cli.errors import WrongUse
     from hopyard.spec.units import size_bytes, size_or_none
@@ -79,6 +92,7 @@ def up(
         run_cluster(
             data,
             slots=slots,
+            gpus=GpuOptions(gpus, gpus_per_slot, slots_per_gpu),
             agents=agents,
             host=host,
             port=port,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hopyard.cli.options import Data, Experiment, Job, Json, Server
+from hopyard.cli.options import Data, Experiment, Gpus, GpusPerSlot, Job, Json, Server, SlotsPerGpu
 
 _PANEL = "Train"
 Slots = Annotated[
@@ -16,7 +16,8 @@ Slots = Annotated[
         "--slots",
         min=1,
         max=1024,
-        help="Number of parallel jobs. [default: the experiment's resources.slots, else as many as the CPUs allow]",
+        help="Number of parallel jobs. [default: one per GPU; without GPUs the experiment's resources.slots, else as many as "
+        "the CPUs allow]",
         show_default=False,
     ),
 ]
@@ -31,6 +32,9 @@ def register(app: typer.Typer) -> None:
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file (YAML or JSON).")],
     slots: Slots = None,
+    gpus: Gpus = None,
+    gpus_per_slot: GpusPerSlot = None,
+    slots_per_gpu: SlotsPerGpu = None,
     folder: Annotated[
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Folder of the training code. [default: the folder of FILE]"),
@@ -54,20 +58,31 @@ def run(
     state and leaves its slot, and `hopyard resume` continues. A second Ctrl-C quits immediately; jobs then continue
     from their last snapshot.
 
+    On a computer with NVIDIA GPUs each visible GPU is one slot, and a job sees only the GPUs of its slot; --slots divides
+    the GPUs evenly. Options for slots and GPUs apply only to a cluster that this command starts.
+
     The folder of FILE, at most 100 MiB, is sent to the nodes. A `.hopyardignore` in it, with the syntax of
     `.gitignore`, excludes files such as data and results.
 
-    **Examples:** `hopyard run experiment.yaml`, `hopyard run experiment.yaml --slots 4 --json > result.json`
+    **Examples:** `hopyard run experiment.yaml`, `hopyard run experiment.yaml --slots 4 --json > result.json`,
+    `hopyard run experiment.yaml --gpus 0,2`
     """
+    from hopyard._runtime.gpus import GpuOptions
     from hopyard.cli.commands.experiments.run_session import run_file
 
-    raise typer.Exit(run_file(file, folder=folder, slots=slots, server=server, data=data, json=json, traces=traces))
+    options = GpuOptions(gpus, gpus_per_slot, slots_per_gpu)
+    raise typer.Exit(
+        run_file(file, folder=folder, slots=slots, gpus=options, server=server, data=data, json=json, traces=traces)
+    )
 
 
 def resume(
     experiment: Experiment = None,
     job: Job = None,
     slots: Slots = None,
+    gpus: Gpus = None,
+    gpus_per_slot: GpusPerSlot = None,
+    slots_per_gpu: SlotsPerGpu = None,
     server: Server = None,
     data: Data = None,
     json: Json = False,
@@ -79,14 +94,19 @@ def resume(
 
     **Examples:** `hopyard resume`, `hopyard resume digits --slots 4`, `hopyard resume digits --job 7`
     """
+    from hopyard._runtime.gpus import GpuOptions
+
+    options = GpuOptions(gpus, gpus_per_slot, slots_per_gpu)
     if job is not None:
         from hopyard.cli.commands.experiments.job_actions import resume_one
         from hopyard.cli.errors import WrongUse
 
         if slots is not None:
             raise WrongUse("--slots cannot be combined with --job: it is for an experiment")
+        if options.given:
+            raise WrongUse(f"{options.given} cannot be combined with --job: it is for an experiment")
         resume_one(experiment, job, server, data, json)
         return
     from hopyard.cli.commands.experiments.run_session import resume_experiment
 
-    raise typer.Exit(resume_experiment(experiment, slots=slots, server=server, data=data, json=json))
+    raise typer.Exit(resume_experiment(experiment, slots=slots, gpus=options, server=server, data=data, json=json))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, SlotLayout
 from hopyard.cli.commands.experiments.hints import mended, unused_note
+from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus
 from hopyard.cli.commands.experiments.preflight import check_policy, sharing_note
 from hopyard.cli.commands.inspect.trace_export import TraceFile
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
@@ -44,27 +45,24 @@ class RunSession:
     Args:
         server: HOST:PORT of a running cluster's scheduler; None: the cluster that serves `data`, else a new one in `data`.
         data: The data directory.
-        slots: Number of slots of a new cluster; None: that of the experiment.
+        slots: What is known about the slots of a new cluster.
         purpose: Description of this command, for the error message of others that find the directory locked.
         eager: Whether to start the slots of a new cluster immediately, even if there may be nothing to train.
-        cpus: CPU threads that each job needs.
-        traces: The file to write the traces of the experiment to at the end; None: no traces.
+        traces: The file to write the traces to at the end; None: no traces.
     """
 
     def __init__(
         self,
         server: str | None,
         data: Path,
-        slots: int | None,
+        slots: SlotWishes,
         purpose: str,
         *,
         eager: bool = False,
-        cpus: int = 1,
         traces: TraceFile | None = None,
     ) -> None:
         self._eager = eager
         self._traces = traces
-        self._cpus = cpus
         self._server = server
         self._data = data
         self._slots = slots
@@ -117,16 +115,28 @@ class RunSession:
         if server is not None:
             if self._server is None:
                 _refuse_somebody_else_s(self._data)
+            if self._slots.gpus.given:
+                say(f"note: {self._slots.gpus.given} has no effect: the cluster at {server} is running already")
             self._server = server
             async with AsyncClient(server) as client:
                 yield client
             return
         if self._eager:
+            # Slots whose number is known start together with the services.
+            layout = await self._unless_interrupted(self._layout(self._slots))
             say(f"starting a cluster in {self._data}")
-        # Slots whose number is known start together with the services.
-        slots = self._slots if self._eager and self._slots is not None else 0
-        cpus = slot_cpus(slots, self._cpus) if slots else None
-        self._own = EmbeddedCluster(self._data, slots=slots, cpus=cpus, purpose=self._purpose)
+            slots = len(layout.slots)
+            self._own = EmbeddedCluster(
+                self._data,
+                slots=slots,
+                cpus=slot_cpus(slots, self._slots.cpus),
+                gpus=layout.options,
+                purpose=self._purpose,
+            )
+        else:
+            if self._slots.slots or self._slots.gpus.given:  # refuse a contradiction before the experiment is resumed
+                await self._unless_interrupted(asyncio.to_thread(self._slots.layout))
+            self._own = EmbeddedCluster(self._data, slots=0, purpose=self._purpose)
         try:
             async with AsyncClient(await self._unless_interrupted(self._own.start())) as client:
                 yield client
@@ -137,22 +147,30 @@ class RunSession:
                 self._own.kill()
                 await self._own.stop()
 
+    async def _layout(self, wishes: SlotWishes) -> SlotLayout:
+        """Return the slots of a new cluster with their GPUs, and print what the user should know about them."""
+        layout = await asyncio.to_thread(wishes.layout)
+        for note in layout.notes:
+            say(note)
+        for warning in layout.warnings:
+            say(f"warning: {warning}")
+        return layout
+
     async def _begin(self, work: Coroutine[Any, Any, Experiment]) -> Experiment:
         """Await `work`, which creates or continues the experiment, and return the experiment.
 
         Then start the slots of this command's own cluster, unless they are running or the experiment has ended.
         """
-        own, slots = self._own, self._slots
+        own = self._own
         if own is None or own.slots:
             return await work
         experiment = await work
         if not experiment.state.ended:
-            if not self._eager:
-                say(f"starting a cluster in {self._data}")
-            resources = experiment.spec.get("resources") or {}
-            cpus = (resources.get("per_job") or {}).get("cpus", 1)
-            slots = slots or default_slots(resources.get("slots"), cpus)
-            await own.start_agent(slots, slot_cpus(slots, cpus))
+            say(f"starting a cluster in {self._data}")
+            wishes = self._slots.of_experiment(experiment.spec.get("resources") or {})
+            layout = await self._layout(wishes)
+            slots = len(layout.slots)
+            await own.start_agent(slots, slot_cpus(slots, wishes.cpus), gpus=layout.options)
         return experiment
 
     async def _watch(self, client: AsyncClient, experiment: Experiment, source: str, json: bool) -> int:
@@ -365,26 +383,12 @@ def _document(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Any]:
     return {"experiment": experiment, "best": best, "jobs": jobs}
 
 
-def default_slots(asked: int | None, cpus: int) -> int:
-    """Return the number of slots of a new cluster on this computer.
-
-    Args:
-        asked: The number that the experiment sets; None: one slot for each `cpus` CPUs of this computer, at least one slot.
-        cpus: CPU threads that each job needs.
-    """
-    return asked or max(1, len(os.sched_getaffinity(0)) // max(1, cpus))
-
-
-def slot_cpus(slots: int, cpus: int) -> int:
-    """Return the CPU threads of each of `slots` slots: an equal part of the CPUs of this computer, but at least `cpus`."""
-    return max(cpus, len(os.sched_getaffinity(0)) // slots)
-
-
 def run_file(
     file: Path,
     *,
     folder: Path | None,
     slots: int | None,
+    gpus: GpuOptions = AUTOMATIC,
     server: str | None,
     data: Path | None,
     json: bool,
@@ -395,9 +399,11 @@ def run_file(
     Args:
         file: The experiment file.
         folder: Folder of the training code; None: the folder of the file.
-        slots: Number of slots of a new cluster; None: that in the file, else as many as the CPUs of this computer suffice for.
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
-        data: The data directory, the value of --data; None: `./hopyard-data`.
+        slots: Number of slots of a new cluster; None: one per GPU, without GPUs that in the file, else as many as the CPUs of
+            this computer suffice for.
+        gpus: The options for the GPUs of a new cluster.
+        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        data: The data directory, the value of --data; None: not given.
         json: Whether to print the result as JSON.
         traces: The file to write the traces of the experiment to at the end; None: no traces.
 
@@ -416,7 +422,7 @@ def run_file(
         check_policy(submission)
 
     resources = submission.spec.resources
-    cluster_slots = slots or default_slots(resources.slots, resources.per_job.cpus)
+    wishes = SlotWishes(slots, gpus, resources.slots, resources.per_job.cpus, resources.per_job.gpus)
 
     async def begin(client: AsyncClient) -> Experiment:
         experiment = await client.create(submission)
@@ -425,23 +431,29 @@ def run_file(
         return experiment
 
     async def main() -> int:
-        cpus = resources.per_job.cpus
-        session = RunSession(address, directory, cluster_slots, "hopyard run", eager=True, cpus=cpus, traces=trace_file)
+        session = RunSession(address, directory, wishes, "hopyard run", eager=True, traces=trace_file)
         return await session.follow(begin, submission.spec.name, json)
 
     return asyncio.run(main())
 
 
 def resume_experiment(
-    given: str | None, *, slots: int | None, server: str | None, data: Path | None, json: bool
+    given: str | None,
+    *,
+    slots: int | None,
+    gpus: GpuOptions = AUTOMATIC,
+    server: str | None,
+    data: Path | None,
+    json: bool,
 ) -> int:
     """Run `hopyard resume` and return the exit code of `RunSession.follow`.
 
     Args:
         given: Id or name of the experiment; None: the newest paused experiment, else the newest unfinished one.
-        slots: Number of slots of a new cluster; None: that of the experiment.
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
-        data: The data directory, the value of --data; None: `./hopyard-data`.
+        slots: Number of slots of a new cluster; None: as `run_file` chooses it.
+        gpus: The options for the GPUs of a new cluster.
+        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        data: The data directory, the value of --data; None: not given.
         json: Whether to print the result as JSON.
 
     Raises:
@@ -460,7 +472,9 @@ def resume_experiment(
         return experiment
 
     async def main() -> int:
-        return await RunSession(address, directory, slots, "hopyard resume").follow(begin, given or "", json)
+        return await RunSession(address, directory, SlotWishes(slots, gpus), "hopyard resume").follow(
+            begin, given or "", json
+        )
 
     return asyncio.run(main())
 
@@ -486,7 +500,7 @@ def extend_experiment(
     need_cluster(address, directory, "extend")
 
     async def main() -> int:
-        return await RunSession(address, directory, None, "hopyard extend").follow(begin, source, json)
+        return await RunSession(address, directory, SlotWishes(), "hopyard extend").follow(begin, source, json)
 
     return asyncio.run(main())
 

@@ -61,7 +61,9 @@ def jobs(experiment: Experiment = None, server: Server = None, data: Data = None
 def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
     """List a running cluster's nodes, and what their slots do.
 
-    **Example:** `hopyard nodes --server gpu1:4650`
+    Nodes with GPUs also show model, memory in use and utilization of each GPU, as their agents last measured them.
+
+    **Examples:** `hopyard nodes --server gpu1:4650`, `hopyard nodes --json | jq '.[].gpus'`
     """
     import asyncio
 

@@ -19,6 +19,7 @@ from hopyard.client.local_cluster.processes import ServiceProcess
 from hopyard.client.types import ExperimentState
 from tests.e2e.harness import REPOSITORY, Processes, cluster
 from tests.e2e.test_gangs import hopyard
+from tests.e2e.up import IS_UP, Up
 from tests.nvml import fake_nvml
 from tests.timing import HANG_SECONDS
 
@@ -165,3 +166,20 @@ async def test_a_local_client_has_one_slot_per_gpu(tmp_path: Path) -> None:
             ("GPU-aaaa-1", ("local/0",)),
             ("GPU-bbbb-2", ("local/1",)),
         ]
+
+
+@pytest.mark.usefixtures("gpus")
+async def test_the_agents_of_up_divide_the_gpus(tmp_path: Path) -> None:
+    up = await asyncio.to_thread(Up, tmp_path / "data")  # two agents with one slot each
+    try:
+        await asyncio.to_thread(up.wait_for, IS_UP)
+        assert any("1 x NVIDIA A100: 1 slot with 1 GPU on each agent" in line for line in up.said)
+        async with AsyncClient(server=f"127.0.0.1:{up.ports['scheduler']}") as client, asyncio.timeout(HANG_SECONDS):
+            while len(nodes := await client.nodes()) < 2:  # noqa: ASYNC110 - the agents join
+                await asyncio.sleep(0.05)
+            assert {node.id: [gpu.uuid for gpu in node.gpus] for node in nodes} == {
+                "node1": ["GPU-aaaa-1"],
+                "node2": ["GPU-bbbb-2"],
+            }
+    finally:
+        await asyncio.to_thread(up.stop)

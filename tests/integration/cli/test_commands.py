@@ -131,8 +131,8 @@ def test_looking_at_a_running_cluster(
     data = tmp_path / "data"
     with _Serving(data):
         where = ["--data", str(data)]
-        assert run(["run", str(experiment_file), *where]) == 0
-        capsys.readouterr()
+        assert run(["run", str(experiment_file), *where, "--gpus", "0"]) == 0
+        assert "note: --gpus 0 has no effect: the cluster at 127.0.0.1:" in capsys.readouterr().err
         for arguments, expected in (
             (["experiments"], "small"),
             (["jobs"], "✓ completed"),

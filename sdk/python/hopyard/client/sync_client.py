@@ -74,7 +74,11 @@ class Client:
         gpus_per_slot: int | None = None,
         slots_per_gpu: int | None = None,
     ) -> Self:
-        """Create a client with its own cluster on this computer, whose state is in the directory `data`; see `AsyncClient.local`."""
+        """Create a client with its own cluster of `slots` slots on this computer, whose state is in the directory `data`.
+
+        The directory is created if it is missing. The cluster starts with the first call and stops when the client is closed; see
+        `AsyncClient.local`.
+        """
         client = cls()
         client._client = AsyncClient.local(
             data, slots=slots, gpus=gpus, gpus_per_slot=gpus_per_slot, slots_per_gpu=slots_per_gpu

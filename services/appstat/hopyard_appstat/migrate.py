@@ -43,14 +43,15 @@ def migrate(engine: Engine) -> None:
     """
     try:
         with engine.begin() as connection:
-            done = _revision(connection) == NEWEST or _made(connection)
+            done = revision(connection) == NEWEST or _made(connection)
         if not done:
             upgrade(engine)
     except OperationalError as error:
         raise cause_of(error, engine.url) from error
 
 
-def _revision(connection: Connection) -> str | None:
+def revision(connection: Connection) -> str | None:
+    """Return the schema revision of a database; None: it has none, because it is empty or not a database of AppStat."""
     if not inspect(connection).has_table(_VERSION.name):
         return None
     return connection.scalar(select(_VERSION.c.version_num))

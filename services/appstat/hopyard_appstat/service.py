@@ -18,14 +18,8 @@ from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import migrate
-from hopyard_appstat.servicer import (
-    CATALOG,
-    SEARCH_PLAN,
-    SERVICE,
-    AppStatServicer,
-    CatalogServicer,
-    SearchPlanServicer,
-)
+from hopyard_appstat.query_servicers import SearchPlanServicer
+from hopyard_appstat.servicer import CATALOG, SEARCH_PLAN, SERVICE, AppStatServicer, CatalogServicer
 
 _log = logging.getLogger(__name__)
 

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-from google.protobuf.message import Message
+from typing import Any, Final
 
 from hopyard.errors import InvalidInput
 from hopyard.v1 import appstat_pb2 as pb
-from hopyard.v1 import appstat_pb2_grpc
 from hopyard_appstat.blobs.backends import CHUNK_BYTES
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.projections import append_of
-from hopyard_appstat.rows import Row, data_set_of, data_set_row, message_of, statistic_of
+from hopyard_appstat.query_servicers import AppStatQueries, CatalogQueries, messages
+from hopyard_appstat.rows import data_set_of, data_set_row, statistic_of
 from hopyard_appstat.spool import Spool
 
 SERVICE: Final = "hopyard.v1.AppStatService"
@@ -31,10 +29,9 @@ SEARCH_PLAN: Final = "hopyard.v1.SearchPlanService"
 CATALOG: Final = "hopyard.v1.CatalogService"
 
 _HASHES: Final = 1000
-M = TypeVar("M", bound=Message)
 
 
-class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
+class AppStatServicer(AppStatQueries):
     """The gRPC servicer of the journal, the statistics and the blobs.
 
     Args:
@@ -44,6 +41,7 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
     """
 
     def __init__(self, store: Store, blobs: OwnedBlobs, scratch: Path) -> None:
+        super().__init__(store)
         self._store = store
         self._blobs = blobs
         self._scratch = scratch
@@ -83,23 +81,6 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
                 writing.add_done_callback(spool.close_after)
         return pb.ImportJournalResponse()
 
-    async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
-        """Stream the records of one stream from a position to its current end."""
-        async for records in self._store.read_journal(request.stream, request.from_position):
-            yield pb.ReadJournalResponse(records=_messages(pb.JournalRecord, records))
-
-    async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
-        """Return a page of the streams."""
-        paging = PageRequest.of(request.page_size, request.page_token, "streams")
-        page = await self._store.list_streams(paging)
-        return pb.ListStreamsResponse(streams=_messages(pb.StreamInfo, page.items), next_page_token=page.next_token)
-
-    async def QueryStatistics(self, request: pb.QueryStatisticsRequest, context: Any) -> pb.QueryStatisticsResponse:
-        """Return a page of the statistics of an experiment or of one job."""
-        paging = PageRequest.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
-        page = await self._store.query_statistics(request.experiment, request.job, paging)
-        return pb.QueryStatisticsResponse(statistics=map(statistic_of, page.items), next_page_token=page.next_token)
-
     async def WatchStatistics(
         self, request: pb.WatchStatisticsRequest, context: Any
     ) -> AsyncIterator[pb.WatchStatisticsResponse]:
@@ -108,26 +89,6 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         async with aclosing(watch):
             async for batch in watch:
                 yield pb.WatchStatisticsResponse(statistics=map(statistic_of, batch))
-
-    async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
-        """Return a page of the experiments."""
-        paging = PageRequest.of(request.page_size, request.page_token, "experiments", request.state)
-        page = await self._store.query_experiments(request.state, paging)
-        return pb.QueryExperimentsResponse(
-            experiments=_messages(pb.ExperimentRow, page.items), next_page_token=page.next_token
-        )
-
-    async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
-        """Return a page of the jobs of an experiment."""
-        paging = PageRequest.of(request.page_size, request.page_token, "jobs", request.experiment)
-        page = await self._store.query_jobs(request.experiment, paging)
-        return pb.QueryJobsResponse(jobs=_messages(pb.JobRow, page.items), next_page_token=page.next_token)
-
-    async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
-        """Return a page of the scaling profiles of a training."""
-        paging = PageRequest.of(request.page_size, request.page_token, "scaling", request.training)
-        page = await self._store.query_scaling(request.training, paging)
-        return pb.QueryScalingResponse(scaling=_messages(pb.Scaling, page.items), next_page_token=page.next_token)
 
     async def PutBlob(self, request_iterator: AsyncIterator[pb.PutBlobRequest], context: Any) -> pb.PutBlobResponse:
         """Store a blob for an owner, and return its size."""
@@ -159,7 +120,7 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
     async def ListBlobs(self, request: pb.ListBlobsRequest, context: Any) -> pb.ListBlobsResponse:
         """Return a page of the index of blobs, each blob with its owners."""
         page = await self._blobs.list(PageRequest.of(request.page_size, request.page_token, "blobs"))
-        return pb.ListBlobsResponse(blobs=_messages(pb.BlobInfo, page.items), next_page_token=page.next_token)
+        return pb.ListBlobsResponse(blobs=messages(pb.BlobInfo, page.items), next_page_token=page.next_token)
 
     async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Any) -> pb.SweepBlobsResponse:
         """Delete partial uploads, and blobs that are not in the index; see `OwnedBlobs.sweep`."""
@@ -168,42 +129,7 @@ class AppStatServicer(appstat_pb2_grpc.AppStatServiceServicer):
         return pb.SweepBlobsResponse(**asdict(swept))
 
 
-class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
-    """The gRPC servicer of the search plan; see `hopyard_appstat.database.search_plan`.
-
-    Args:
-        store: The database, which contains the search plan.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
-        """Return a page of the nodes of the search plan with the same root: equal code, program and training seed."""
-        paging = PageRequest.of(request.page_size, request.page_token, "plan", request.root)
-        page = await self._store.list_plan_nodes(request.root, paging)
-        return pb.ListPlanNodesResponse(nodes=_messages(pb.PlanNode, page.items), next_page_token=page.next_token)
-
-    async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
-        """Return one node of the search plan with a page of its results.
-
-        The first page also contains the snapshots in the node, and the node's references: the trials that pass through it.
-        """
-        paging = PageRequest.of(request.page_size, request.page_token, "node", request.key)
-        details = await self._store.plan_node(request.key)
-        results = await self._store.plan_results(request.key, paging)
-        answer = pb.GetPlanNodeResponse(
-            node=message_of(pb.PlanNode, details.node),
-            results=map(statistic_of, results.items),
-            next_page_token=results.next_token,
-        )
-        if not request.page_token:
-            answer.references.extend(_messages(pb.PlanReference, details.references))
-            answer.snapshots.extend(_messages(pb.PlanSnapshot, details.snapshots))
-        return answer
-
-
-class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
+class CatalogServicer(CatalogQueries):
     """The gRPC servicer of the data set catalog.
 
     Args:
@@ -211,27 +137,17 @@ class CatalogServicer(appstat_pb2_grpc.CatalogServiceServicer):
     """
 
     def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self._store = store
 
     async def PutDataSet(self, request: pb.PutDataSetRequest, context: Any) -> pb.PutDataSetResponse:
         """Add a data set to the catalog, and return it as stored."""
         return pb.PutDataSetResponse(data=data_set_of(await self._store.put_data(data_set_row(request))))
 
-    async def QueryDataSets(self, request: pb.QueryDataSetsRequest, context: Any) -> pb.QueryDataSetsResponse:
-        """Return a page of the data sets, or the data set of one name."""
-        paging = PageRequest.of(request.page_size, request.page_token, "data", request.name)
-        page = await self._store.query_data(request.name, paging)
-        kept = [pb.KeptDataSet(data=data_set_of(row), request_id=row["request_id"]) for row in page.items]
-        return pb.QueryDataSetsResponse(data=kept, next_page_token=page.next_token)
-
     async def DeleteDataSet(self, request: pb.DeleteDataSetRequest, context: Any) -> pb.DeleteDataSetResponse:
         """Delete a data set from the catalog, if it exists."""
         await self._store.forget_data(request.name)
         return pb.DeleteDataSetResponse()
-
-
-def _messages(kind: type[M], rows: Iterable[Row]) -> Iterator[M]:
-    return (message_of(kind, row) for row in rows)
 
 
 async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, str, AsyncIterator[bytes]]:

@@ -90,7 +90,7 @@ class AgentFolders:
 
     def job_log(self, experiment: str, job: str, rank: int = 0) -> Path:
         """Return the path of a job's log on this node. Each rank of a gang has its own log; jobs on one slot have rank 0."""
-        return self.logs / "jobs" / _name(experiment) / f"{_name(job)}{f'.rank{rank}' if rank else ''}.log"
+        return job_log(self.data, experiment, job, rank)
 
     @property
     def inspected(self) -> Path:
@@ -114,6 +114,11 @@ class AgentFolders:
     def scratch(self, run: RunKey) -> Path:
         """Return the path of the temporary folder of a run; the folder is not created."""
         return self._scratch / f"{_name(run.stream)}.{_name(run.job)}.{run.attempt}.{run.rank}"
+
+
+def job_log(data: Path, experiment: str, job: str, rank: int = 0) -> Path:
+    """Return the path of a job's log in the data folder `data` of an agent; see `AgentFolders.job_log`."""
+    return data / "logs" / "jobs" / _name(experiment) / f"{_name(job)}{f'.rank{rank}' if rank else ''}.log"
 
 
 def _home(file: Path) -> str:

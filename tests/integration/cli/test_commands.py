@@ -138,6 +138,7 @@ def test_looking_at_a_running_cluster(
             (["jobs"], "✓ completed"),
             (["jobs", "small"], "✓ completed"),
             (["nodes"], "local/0"),
+            (["jobs", "--watch"], "best accuracy"),
             (["best", "e1"], "lr"),
             (["curve", "2"], "⠤"),
             (["curve"], "⠤"),

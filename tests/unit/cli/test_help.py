@@ -9,7 +9,7 @@ import pytest
 from typer.core import TyperCommand, TyperGroup
 
 from hopyard._common.plugins import COMMANDS, plugin_names
-from hopyard.cli.app import build, load_command
+from hopyard.cli.app import MODULES, build, load_command
 from hopyard.cli.main import run
 from hopyard.cli.plugin_commands import PANELS
 
@@ -76,6 +76,25 @@ def test_help_imports_no_service() -> None:
     code = (
         "import sys; from hopyard.cli.main import run; run(['--help']); "
         "print([m for m in sys.modules if m.startswith('hopyard_') or m in ('grpc', 'torch', 'pydantic')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_each_command_is_built_without_the_others() -> None:
+    modules = {name: names for names in MODULES.values() for name in names}
+    for name in commands():
+        group = build([name, "--json"])
+        assert isinstance(group, TyperGroup)
+        assert tuple(group.commands) == modules.get(name, (name,))
+
+
+def test_a_query_of_a_running_cluster_imports_only_what_it_needs() -> None:
+    code = (
+        "import sys; from hopyard.cli.app import build; build(['experiments']); import hopyard.cli.connect; "
+        "wanted = ('sqlalchemy', 'pydantic', 'yaml', 'numpy', 'rich.table', 'tarfile', 'importlib.metadata', 'hopyard.spec', "
+        "'hopyard.space', 'hopyard.cli.live', 'hopyard.cli.commands.cluster', 'hopyard.client.local_cluster.embedded'); "
+        "print([m for m in wanted if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150)
     assert done.stdout.splitlines()[-1] == "[]"

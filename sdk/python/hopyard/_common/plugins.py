@@ -25,6 +25,7 @@ PREDICTORS: Final = "hopyard.predictors"
 SOLVERS: Final = "hopyard.solvers"
 COMMANDS: Final = "hopyard.commands"
 TIMELINES: Final = "hopyard.timelines"
+READERS: Final = "hopyard.readers"
 KINDS: Final = {
     "policy": POLICIES,
     "generator": GENERATORS,

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hopyard._common.plugins import COMMANDS
-from hopyard.cli import plugin_commands
-from hopyard.cli.commands.cluster import data, doctor, garbage, up
-from hopyard.cli.commands.experiments import actions, export_import, init, plan, run, settings
-from hopyard.cli.commands.inspect import files, plot, queries, results, trace
-from hopyard.cli.commands.plugins import catalog, conformance, policy
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.options import LOOKS
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _HELP = """A cluster for exploring hyperparameters: policies decide during training which jobs run, wait, fork and end.
 
@@ -35,6 +32,28 @@ _HELP = """A cluster for exploring hyperparameters: policies decide during train
 Commands find their cluster by --server, --data, $HOPYARD_SERVER, $HOPYARD_DATA, or in ./hopyard-data. An experiment is named
 by its id or name; the default is the newest. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
 """
+
+MODULES: Final = {
+    "experiments.init": ("init",),
+    "experiments.run": ("run", "resume"),
+    "inspect.queries": ("experiments", "jobs", "best", "curve", "nodes"),
+    "experiments.plan": ("plan",),
+    "inspect.plot": ("plot",),
+    "inspect.results": ("results",),
+    "inspect.trace": ("trace",),
+    "inspect.files": ("logs", "download"),
+    "experiments.actions": ("pause", "stop", "extend", "wait"),
+    "experiments.settings": ("set",),
+    "experiments.export_import": ("export", "import"),
+    "cluster.data": ("data",),
+    "cluster.garbage": ("gc",),
+    "plugins.catalog": ("plugins",),
+    "plugins.policy": ("policy",),
+    "plugins.conformance": ("conformance",),
+    "cluster.doctor": ("doctor",),
+    "cluster.up": ("up",),
+}
+"""The modules in `hopyard.cli.commands`, in the order of `hopyard --help`, each with the commands that its `register` adds."""
 
 # The extra that installs each command, for the message if it is missing.
 EXTRAS: Final = {"scheduler": "scheduler", "agent": "agent", "appstat": "appstat", "hpgen": "hpgen"}
@@ -53,8 +72,8 @@ def build(arguments: list[str]) -> Callable[..., Any]:
     """Build the command line, as a callable that parses and runs a list of arguments (a click command).
 
     Args:
-        arguments: The arguments that will be parsed. Commands of other distributions are looked up only if the arguments do
-            not name a built-in command.
+        arguments: The arguments that will be parsed. If they name a built-in command, only its module is imported. Commands of other
+            distributions are looked up only if they do not.
     """
     app = typer.Typer(
         name="hopyard",
@@ -64,45 +83,54 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         **LOOKS,
     )
     app.callback()(_options)
-    for module in (
-        init,
-        run,
-        queries,
-        plan,
-        plot,
-        results,
-        trace,
-        files,
-        actions,
-        settings,
-        export_import,
-        data,
-        garbage,
-        catalog,
-        policy,
-        conformance,
-        doctor,
-        up,
-    ):
-        module.register(app)
-    for name, text in _SERVICE_HELP.items():
-        _add_service(app, name, text, plugin_commands.PANELS[name])
-    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if wanted is None or wanted not in known:
-        for entry in entry_points(group=COMMANDS):
-            if entry.name not in known:
-                known.add(entry.name)
-                _add_service(
-                    app,
-                    entry.name,
-                    plugin_commands.told(entry),
-                    plugin_commands.PANELS.get(entry.name, plugin_commands.OTHERS),
-                )
+    if wanted is None or _COMPLETING in os.environ or not _add_alone(app, wanted):
+        for module in MODULES:
+            import_module(f"hopyard.cli.commands.{module}").register(app)
+        _add_services(app)
     command = typer.main.get_command(app)
     if _COMPLETING in os.environ and isinstance(command, TyperGroup):
         _know_options(command)
     return command
+
+
+def _add_alone(app: typer.Typer, wanted: str) -> bool:
+    """Add only the command `wanted`, and return whether it exists: importing all commands takes longer than many of them."""
+    for module, names in MODULES.items():
+        if wanted in names:
+            import_module(f"hopyard.cli.commands.{module}").register(app)
+            return True
+    if wanted in _SERVICE_HELP or entry_point(wanted) is not None:
+        _add_service(app, wanted)
+        return True
+    return False
+
+
+def _add_services(app: typer.Typer) -> None:
+    """Add the services and the commands of other distributions, with their descriptions."""
+    from importlib.metadata import entry_points
+
+    from hopyard._common.plugins import COMMANDS
+    from hopyard.cli import plugin_commands
+
+    for name, text in _SERVICE_HELP.items():
+        _add_service(app, name, text, plugin_commands.PANELS[name])
+    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    for entry in entry_points(group=COMMANDS):
+        if entry.name not in known:
+            known.add(entry.name)
+            panel = plugin_commands.PANELS.get(entry.name, plugin_commands.OTHERS)
+            _add_service(app, entry.name, plugin_commands.told(entry), panel)
+
+
+def entry_point(name: str) -> EntryPoint | None:
+    """Return the entry point of the command `name` that an installed distribution provides, or None if there is none."""
+    # Built-in commands need no entry points, and importing their library takes long.
+    from importlib.metadata import entry_points
+
+    from hopyard._common.plugins import COMMANDS
+
+    return next(iter(entry_points(group=COMMANDS, name=name)), None)
 
 
 def _know_options(group: TyperGroup) -> None:
@@ -113,7 +141,7 @@ def _know_options(group: TyperGroup) -> None:
     """
     words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
     name = next((word for word in words if not word.startswith("-")), "")
-    found = next(iter(entry_points(group=COMMANDS, name=name)), None) if name else None
+    found = entry_point(name) if name else None
     if found is not None:
         with suppress(Exception):
             loaded = load_command(name, found)
@@ -154,10 +182,9 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
     return command
 
 
-def _add_service(app: typer.Typer, name: str, text: str, panel: str) -> None:
+def _add_service(app: typer.Typer, name: str, text: str | None = None, panel: str | None = None) -> None:
     def start(context: typer.Context) -> None:
-        found = next(iter(entry_points(group=COMMANDS, name=name)), None)
-        command = load_command(name, found)
+        command = load_command(name, entry_point(name))
         raise typer.Exit(_exit_code(command(args=context.args, prog_name=f"hopyard {name}", standalone_mode=False)))
 
     app.command(

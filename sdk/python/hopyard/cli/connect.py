@@ -1,6 +1,7 @@
 """Creates the client for a command from the options --server and --data.
 
-The client connects to a running cluster, or to services that run in the data directory only during the command.
+The client connects to a running cluster. In a data directory without one, commands that only look read the files
+(`AsyncClient.stored`), and for all others services run during the command.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from hopyard.cli.output import say
 from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.local_cluster.data_dir_lock import is_locked, lock_holder
-from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.local_cluster.processes import is_serving
 from hopyard.client.types import Experiment, ExperimentState, Node, NodeState
 from hopyard.errors import Conflict, NotFound, Unavailable
@@ -94,12 +94,18 @@ async def running_server(data: Path) -> str | None:
 
 @asynccontextmanager
 async def connected(
-    server: str | None, data: Path | None, *, purpose: str, agent: bool = False, fresh: bool = False
+    server: str | None,
+    data: Path | None,
+    *,
+    purpose: str,
+    agent: bool = False,
+    fresh: bool = False,
+    look: bool = False,
 ) -> AsyncIterator[AsyncClient]:
     """Return a context manager that opens a client for a command which queries or changes a cluster.
 
-    If no cluster serves the data directory, the services run there during the command, without a node agent, so that
-    nothing trains.
+    If no cluster serves the data directory, a command that only looks reads the directory. For other commands the services run there
+    during the command, without a node agent, so that nothing trains.
 
     Args:
         server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
@@ -108,10 +114,12 @@ async def connected(
         agent: Whether the services that run during the command include a node agent, so that files on the node are
             readable. The agent is not started if an experiment is RUNNING, since the experiment would then train.
         fresh: Whether to create a data directory in which no cluster has run.
+        look: Whether the command changes nothing, so that it needs no services.
 
     Raises:
         NotFound: No cluster has run in the data directory, and `fresh` is False.
     """
+    options = where(server, data) if look else ""
     server, folder = choose(server, data)
     if server is None:
         server = await running_server(folder)
@@ -121,8 +129,14 @@ async def connected(
         return
     if not fresh:
         _need_cluster(folder)
+    if look:
+        async with AsyncClient.stored(folder, options=options) as client:
+            yield client
+        return
     # The start usually takes less than two seconds and needs no message.
     told = asyncio.get_running_loop().call_later(_QUIET_SECONDS, say, f"opening {folder} (no cluster runs there)")
+    from hopyard.client.local_cluster.embedded import EmbeddedCluster
+
     cluster = EmbeddedCluster(folder, slots=0, purpose=purpose)
     try:
         address = await cluster.start()
@@ -181,6 +195,7 @@ def with_client(
     *,
     agent: bool = False,
     fresh: bool = False,
+    look: bool = False,
 ) -> T:
     """Call `work` with a client in a new event loop and return its result.
 
@@ -191,13 +206,14 @@ def with_client(
         work: Coroutine function that receives the client. The client is closed when it returns. Its errors propagate.
         agent: Whether a node agent runs during the command if no cluster serves the data directory and no experiment is RUNNING.
         fresh: Whether to create a data directory in which no cluster has run.
+        look: Whether the command changes nothing; see `connected`.
 
     Raises:
         NotFound: No cluster has run in the data directory, and `fresh` is False.
     """
 
     async def main() -> T:
-        async with connected(server, data, purpose=purpose, agent=agent, fresh=fresh) as client:
+        async with connected(server, data, purpose=purpose, agent=agent, fresh=fresh, look=look) as client:
             return await work(client)
 
     return asyncio.run(main())

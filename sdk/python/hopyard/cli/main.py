@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted, report
+
+_GARBAGE_OBJECTS: Final = 50_000
+"""Number of new objects after which Python looks for cyclic garbage: imports create many and no garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -16,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     The working directory is added to the import path, so that policies named `module:Class` are found, as in the services
     that `hopyard run` starts.
     """
+    gc.set_threshold(_GARBAGE_OBJECTS, 10, 10)
     if "" not in sys.path:
         sys.path.append("")  # last, so that the user's files do not hide installed modules
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))

@@ -61,6 +61,7 @@ SlotsPerGpu = Annotated[
         show_default=False,
     ),
 ]
+Watch = Annotated[bool, typer.Option("--watch", help="Query every second and show what has changed; Ctrl-C ends it.")]
 Experiment = Annotated[
     str | None,
     typer.Argument(

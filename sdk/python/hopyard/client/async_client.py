@@ -13,8 +13,6 @@ from hopyard._common.formatting import printable
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.client.datasets import DataPartition, DataSet
 from hopyard.client.queries import ClientQueries, id_of
-from hopyard.client.transfer.blobs import put_blob
-from hopyard.client.transfer.downloads import Which, choose, download
 from hopyard.client.types import Download, Experiment, Exported, Garbage, ImportedExperiment, Job
 from hopyard.client.wire import converters
 from hopyard.errors import InvalidInput, NotFound
@@ -22,6 +20,7 @@ from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2
 
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike, Submission
+    from hopyard.client.transfer.downloads import Which
 
 _GARBAGE_SECONDS: Final = 1800.0
 _REGISTER_SECONDS: Final = 24 * 3600.0
@@ -66,6 +65,7 @@ class AsyncClient(ClientQueries):
         """
         # Specifications import pydantic, which is slow and which no other method needs.
         from hopyard.client.submission import Submission, pack, prepare
+        from hopyard.client.transfer.blobs import put_blob
 
         connection = await self._connection()
         submission = spec if isinstance(spec, Submission) else await asyncio.to_thread(prepare, spec, folder)
@@ -361,6 +361,8 @@ class AsyncClient(ClientQueries):
             DataLoss: The bytes do not match their hash.
             Unsupported: The snapshot contains processes, which only a node can restore.
         """
+        from hopyard.client.transfer.downloads import choose, download
+
         present = await self.get(experiment)
         name = job or present.best_job
         if name is None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hopyard.client.local_cluster.embedded import EmbeddedCluster
     from hopyard.results import Results
     from hopyard.traces import Trace
+    from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
 
 PATIENCE_SECONDS: Final = 30.0
 """Default of `patience`: seconds for which a call is retried while the cluster is not reachable."""
@@ -71,6 +72,7 @@ class ClientQueries:
         self._timeout = timeout
         self._patience = patience
         self._cluster: EmbeddedCluster | None = None
+        self._stored: Callable[[], Connection] | None = None
         self._opening = asyncio.Lock()
         self._opened: Connection | None = None
 
@@ -113,6 +115,32 @@ class ClientQueries:
         client._cluster = EmbeddedCluster(data, slots=slots, gpus=options, announce=True, purpose="Client.local")
         return client
 
+    @classmethod
+    def stored(cls, data: str | Path = DEFAULT_DATA, *, options: str = "") -> Self:
+        """Create a client that reads the directory `data` of a cluster that does not run, without starting it.
+
+        Nothing is changed. Experiments that ran when their cluster ended are INTERRUPTED. Calls that need a cluster, such as `watch`
+        and all that change something, raise `Conflict`.
+
+        Args:
+            data: The data directory. If a cluster starts in it meanwhile, the client still reads committed data.
+            options: The options with which the command line finds the directory, with a leading blank, for the commands in messages.
+        """
+
+        def opened() -> Connection:
+            from hopyard.client.stored.connection import StoredConnection
+
+            return StoredConnection(Path(data), options)
+
+        client = cls()
+        client._stored = opened
+        return client
+
+    @property
+    def live(self) -> bool:
+        """Whether the client queries a cluster; False: it reads the data of one that does not run (see `stored`)."""
+        return self._stored is None
+
     async def __aenter__(self) -> Self:
         """Connect to the cluster, or start the one of a client that `local` created, and return the client.
 
@@ -153,14 +181,14 @@ class ClientQueries:
         """Return all experiments of the cluster (`state` None) or those in one state, newest first."""
         connection = await self._connection()
         request = experiment_pb2.ListExperimentsRequest(page_size=_PAGE)
-        if state is not None:
+        if state is not None and state is not ExperimentState.INTERRUPTED:
             request.state = converters.EXPERIMENT_STATES.to_proto(state)
         found: list[Experiment] = []
         while True:
             answer = await connection.call(lambda: connection.experiments.ListExperiments(request))
             found.extend(map(converters.experiment, answer.experiments))
             if not answer.next_page_token:
-                return found
+                return [one for one in found if state in (None, one.state)]
             request.page_token = answer.next_page_token
 
     async def data_sets(self) -> list[DataSet]:
@@ -401,7 +429,8 @@ class ClientQueries:
         Args:
             experiment: The experiment or its id.
             job: Id of the job.
-            follow: Whether to yield new output until the job has ended. Otherwise the output that exists now is yielded.
+            follow: Whether to yield new output until the job has ended. Otherwise, and if no cluster runs, the output that exists now
+                is yielded.
             rank: The rank of the job's gang whose output is read; 0 without a gang.
 
         Raises:
@@ -411,7 +440,7 @@ class ClientQueries:
         connection = await self._connection()
         group = (await self.job(experiment, job)).group or id_of(experiment)
         reader = LogReader(connection, group, job, self.nodes, lambda: self.job(experiment, job), rank)
-        async with aclosing(reader.follow() if follow else reader.written()) as chunks:
+        async with aclosing(reader.follow() if follow and self.live else reader.written()) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -435,10 +464,17 @@ class ClientQueries:
 
     async def _connection(self) -> Connection:
         async with self._opening:
+            if self._opened is None and self._stored is not None:
+                self._opened = self._stored()
             if self._opened is None:
                 server = await self._cluster.start() if self._cluster else find_server(self._server, self._data)
                 self._opened = Connection(server, timeout=self._timeout, patience=self._patience)
             return self._opened
+
+
+async def appstat_of(client: ClientQueries) -> AppStatServiceAsyncStub:
+    """Return the stub of AppStat in a client's cluster, for tools that read the journal and blobs."""
+    return await (await client._connection()).appstat()
 
 
 def id_of(experiment: str | Experiment) -> str:

@@ -85,6 +85,18 @@ class Client:
         )
         return client
 
+    @classmethod
+    def stored(cls, data: str | Path = DEFAULT_DATA, *, options: str = "") -> Self:
+        """Create a client that reads the directory `data` of a cluster that does not run; see `AsyncClient.stored`."""
+        client = cls()
+        client._client = AsyncClient.stored(data, options=options)
+        return client
+
+    @property
+    def live(self) -> bool:
+        """Whether the client queries a cluster; False: it reads the data of one that does not run."""
+        return self._client.live
+
     @property
     def asynchronous(self) -> AsyncClient:
         """The asynchronous client that this object uses. It runs on the event loop of `hopyard.client.portal`."""

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from hopyard.policy.vocabulary import ExperimentState, JobState, Report
+from hopyard.policy.vocabulary import JobState, Report
 from hopyard.policy.vocabulary.reasons import Argument, ReasonCode
 
 __all__ = [
@@ -39,6 +39,36 @@ __all__ = [
     "Statistic",
     "StoreUse",
 ]
+
+
+class ShownExperimentState(enum.Enum):
+    """The state of an experiment as clients show it (`ExperimentState`): one of those of the engine, or INTERRUPTED.
+
+    INTERRUPTED exists only for clients: the experiment was running when its cluster ended, and no cluster runs in its data directory.
+    A cluster that starts there continues it.
+
+    Attributes:
+        ended: Whether the state is COMPLETED, STOPPED or FAILED: the experiment has no slots and no running jobs,
+            unless it is extended.
+    """
+
+    ended: bool
+
+    RUNNING = "RUNNING"
+    INTERRUPTED = "INTERRUPTED"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    ENDING = "ENDING"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+    def __init__(self, name: str) -> None:
+        self.ended = name in ("COMPLETED", "STOPPED", "FAILED")
+
+
+ExperimentState: TypeAlias = ShownExperimentState
+"""The name by which clients import the states. The engine and policies have a class of this name without INTERRUPTED."""
 
 
 class NodeState(enum.Enum):

@@ -214,6 +214,8 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """A person stopped the experiment."""
     REASON_CODE_CLOSED_BY_CLIENT: _ReasonCode.ValueType  # 3
     """The client of an experiment that is open for requests closed it."""
+    REASON_CODE_INTERRUPTED: _ReasonCode.ValueType  # 220
+    """The experiment was running when its cluster ended. Clients show it as INTERRUPTED; the engine has no such state."""
     REASON_CODE_TARGET_REACHED: _ReasonCode.ValueType  # 4
     """A job reached the target of the experiment."""
     REASON_CODE_TIME_OVER: _ReasonCode.ValueType  # 5
@@ -314,6 +316,8 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """Runs of the job were lost again and again."""
     REASON_CODE_RUN_LOST: _ReasonCode.ValueType  # 53
     """The run of the job was lost; it goes on from a snapshot."""
+    REASON_CODE_RUN_INTERRUPTED: _ReasonCode.ValueType  # 221
+    """The job had a run when its cluster ended, and no cluster runs. Only clients show this reason."""
     REASON_CODE_PROFILE_LOST: _ReasonCode.ValueType  # 54
     """A profiling run was lost."""
     REASON_CODE_PROFILE_FAILED: _ReasonCode.ValueType  # 55
@@ -626,6 +630,8 @@ REASON_CODE_STOPPED_BY_PERSON: ReasonCode.ValueType  # 2
 """A person stopped the experiment."""
 REASON_CODE_CLOSED_BY_CLIENT: ReasonCode.ValueType  # 3
 """The client of an experiment that is open for requests closed it."""
+REASON_CODE_INTERRUPTED: ReasonCode.ValueType  # 220
+"""The experiment was running when its cluster ended. Clients show it as INTERRUPTED; the engine has no such state."""
 REASON_CODE_TARGET_REACHED: ReasonCode.ValueType  # 4
 """A job reached the target of the experiment."""
 REASON_CODE_TIME_OVER: ReasonCode.ValueType  # 5
@@ -726,6 +732,8 @@ REASON_CODE_LOST_TOO_OFTEN: ReasonCode.ValueType  # 52
 """Runs of the job were lost again and again."""
 REASON_CODE_RUN_LOST: ReasonCode.ValueType  # 53
 """The run of the job was lost; it goes on from a snapshot."""
+REASON_CODE_RUN_INTERRUPTED: ReasonCode.ValueType  # 221
+"""The job had a run when its cluster ended, and no cluster runs. Only clients show this reason."""
 REASON_CODE_PROFILE_LOST: ReasonCode.ValueType  # 54
 """A profiling run was lost."""
 REASON_CODE_PROFILE_FAILED: ReasonCode.ValueType  # 55

@@ -6,26 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Final
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
-from hopyard.errors import InvalidInput, Unavailable
 from hopyard_appstat.change_notifier import WatcherSignals
-from hopyard_appstat.database import datasets, queries, search_plan
-from hopyard_appstat.database.connections import READERS, Database
-from hopyard_appstat.database.search_plan import NodeDetails
+from hopyard_appstat.database import queries
+from hopyard_appstat.database.connections import Database
+from hopyard_appstat.database.store_reader import StoreReader
 from hopyard_appstat.database.writer import Writer
-from hopyard_appstat.pagination import Page, PageRequest
 from hopyard_appstat.projections import Append
 from hopyard_appstat.rows import Row
 
 _log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _WATCH_BATCH: Final = 500
 
@@ -33,7 +26,7 @@ _FOLD_SECONDS: Final = 1.0
 """Interval between WAL checkpoints in seconds."""
 
 
-class Store:
+class Store(StoreReader):
     """Reads and writes the journal, statistics, projections, index of blobs, data set catalog and search plan in the database.
 
     Create an instance, run `run` as a background task while it is used, then `close`, await the task, and `release`.
@@ -44,10 +37,10 @@ class Store:
     """
 
     def __init__(self, database: Database, *, wall_clock: Callable[[], float] = time.time) -> None:
+        super().__init__(database.reader)
         self._database = database
         self._wakes = WatcherSignals()
         self._writer = Writer(database.writer, on_commit=self._wakes.wake, wall_clock=wall_clock)
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="appstat-reader")
 
     @property
     def commits(self) -> int:
@@ -75,7 +68,7 @@ class Store:
     def release(self) -> None:
         """Close all threads and database connections. Call it after `run` has ended."""
         self._writer.release()
-        self._readers.shutdown()
+        super().release()
         self._database.close()
 
     # ------------------------------------------------------------------------------------------------------- writing
@@ -149,87 +142,6 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    async def read_journal(self, stream: str, first: int = 1) -> AsyncGenerator[tuple[Row, ...], None]:
-        """Yield the records of a stream, in order, in parts of about 1 MiB, up to the last record at the time of the call.
-
-        Args:
-            stream: Name of the stream. A stream that does not exist has no records.
-            first: Position of the first record; 0: the same as 1.
-
-        Raises:
-            InvalidInput: The position is negative.
-        """
-        if first < 0:
-            raise InvalidInput(f"from_position: found {first}, allowed is 0 or more")
-        last = await self._read(queries.length_of, stream)
-        position = max(1, first)
-        while position <= last:
-            records = await self._read(queries.journal_part, stream, position, last)
-            yield records
-            position = records[-1]["position"] + 1
-
-    async def list_streams(self, paging: PageRequest) -> Page[Row]:
-        """Return a page of the streams with their lengths (numbers of records), ordered by name."""
-        return await self._read(queries.stream_page, paging)
-
-    async def query_statistics(self, experiment: str, job: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the statistics of an experiment, ordered by (job, position, part). An empty `job` means all jobs.
-
-        `part` is the partition on which the report was evaluated; empty: all data.
-        """
-        return await self._read(queries.statistics_page, experiment, job, paging)
-
-    async def query_experiments(self, state: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the experiments, newest first. An empty `state` means all states."""
-        return await self._read(queries.experiments_page, state, paging)
-
-    async def query_jobs(self, experiment: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the jobs of an experiment, in order of creation."""
-        return await self._read(queries.jobs_page, experiment, paging)
-
-    async def query_scaling(self, training: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the scaling profiles of a training, ordered by (hardware, slots).
-
-        `training` is a hash of the program and its code, `hardware` a description of the host; see `queries.scaling_page`.
-        """
-        return await self._read(queries.scaling_page, training, paging)
-
-    async def query_data(self, name: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the data sets, ordered by name. An empty `name` means all data sets."""
-        return await self._read(datasets.data_page, name, paging)
-
-    async def list_plan_nodes(self, root: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the search plan's nodes with the root `root`, ordered by (start position, key).
-
-        The root and the key are hashes: all nodes with the same code, program and training seed have the same root; the key
-        identifies the node.
-        """
-        return await self._read(search_plan.nodes_page, root, paging)
-
-    async def plan_node(self, key: str) -> NodeDetails:
-        """Return the search plan's node with the hash `key`, the trials that pass through it, and their snapshots, without results.
-
-        Raises:
-            NotFound: No node has this key.
-        """
-        return await self._read(search_plan.node_details, key)
-
-    async def plan_results(self, key: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the results of the search plan's node `key`, ordered by (position, experiment, job, part)."""
-        return await self._read(search_plan.results_page, key, paging)
-
-    async def list_blobs(self, paging: PageRequest) -> Page[Row]:
-        """Return a page of the index of blobs, ordered by hash, each blob with its owners."""
-        return await self._read(queries.blobs_page, paging)
-
-    async def known_blobs(self, hashes: tuple[str, ...]) -> set[str]:
-        """Return those of the hashes whose blobs are in the index."""
-        return await self._read(queries.blobs_known, hashes)
-
-    async def owned_blobs(self, owner: str, hashes: tuple[str, ...]) -> set[str]:
-        """Return those of the hashes whose blobs have the owner `owner`, by the index."""
-        return await self._read(queries.blobs_owned, owner, hashes)
-
     async def watch_statistics(
         self, experiment: str, job: str, *, replay: bool
     ) -> AsyncGenerator[tuple[Row, ...], None]:
@@ -267,16 +179,6 @@ class Store:
                 continue
             folded = self.commits
             try:
-                await asyncio.get_running_loop().run_in_executor(self._readers, self._database.fold)
+                await asyncio.get_running_loop().run_in_executor(self._threads, self._database.fold)
             except DBAPIError as error:
                 _log.warning("the WAL checkpoint failed and is retried after the next commit: %s", error.orig)
-
-    async def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def read() -> T:
-            with self._database.reader.begin() as connection:
-                return query(connection, *args, **kwargs)
-
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, read)
-        except OperationalError as error:
-            raise Unavailable(f"the database cannot be read just now: {error.orig}") from error

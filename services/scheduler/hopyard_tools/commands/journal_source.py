@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hopyard._net.rpc import channel, retry
+from hopyard._net.rpc import retry
 from hopyard.cli.connect import connected, find
 from hopyard.client.async_client import AsyncClient
+from hopyard.client.queries import appstat_of
 from hopyard.client.types import Experiment
-from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
+from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.events import Event
 from hopyard_engine.journal.codec import event_of
 from hopyard_engine.journal.format import check_sequence
@@ -79,7 +80,7 @@ class JournalSource:
         """Yield all events of the stream, each with its number, and wait for new events when all were yielded.
 
         Args:
-            over: Called when all present events were yielded; returns True to end the iteration.
+            over: Called when all present events were yielded; returns True to end the iteration. It also ends if no cluster runs.
 
         Raises:
             Unavailable: AppStat was unavailable for longer than `PATIENCE_SECONDS`.
@@ -89,7 +90,7 @@ class JournalSource:
             for number, event in await retry(lambda: self._part(first), deadline=PATIENCE_SECONDS):  # noqa: B023 - awaited here
                 yield number, event
                 first = number + 1
-            if over():
+            if over() or not self.client.live:
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -113,7 +114,7 @@ async def opened(
         NotFound: The experiment or the cluster does not exist.
     """
     async with (
-        connected(server, data, purpose=purpose) as client,
+        connected(server, data, purpose=purpose, look=True) as client,
         reading(client, await find(client, experiment)) as source,
     ):
         yield source
@@ -122,6 +123,4 @@ async def opened(
 @asynccontextmanager
 async def reading(client: AsyncClient, experiment: Experiment) -> AsyncIterator[JournalSource]:
     """Open the journal of an experiment in a client's cluster while the context is open."""
-    cluster = await client.cluster()
-    async with channel(cluster.appstat_address) as link:
-        yield JournalSource(client, experiment, appstat_pb2_grpc.AppStatServiceStub(link))
+    yield JournalSource(client, experiment, await appstat_of(client))

@@ -59,6 +59,7 @@ def word(state: str) -> str:
 
 EXPERIMENT: Final = {
     ExperimentState.RUNNING: f"bold {_SKY}",
+    ExperimentState.INTERRUPTED: f"bold {_PURPLE}",
     ExperimentState.PAUSING: f"bold {_PURPLE}",
     ExperimentState.PAUSED: f"bold {_PURPLE}",
     ExperimentState.ENDING: "bold",

@@ -50,10 +50,12 @@ class DataLock:
         path = data / "cluster.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise Conflict(_held(data, lock_holder(data))) from None
+            while not _locked(descriptor, fcntl.LOCK_EX):
+                # A shared lock can be taken beside those of processes that only ask whether a cluster runs (`is_locked`).
+                # They hold it for microseconds and must not keep a cluster from starting.
+                if not _locked(descriptor, fcntl.LOCK_SH):
+                    raise Conflict(_held(data, lock_holder(data)))
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         except BaseException:
             os.close(descriptor)
             raise
@@ -122,12 +124,18 @@ def is_locked(data: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _locked(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
-    return False
+
+
+def _locked(descriptor: int, kind: int) -> bool:
+    """Try to lock an open file with LOCK_SH or LOCK_EX, and return whether this process has the lock now."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _held(data: Path, holder: tuple[int, str] | None) -> str:

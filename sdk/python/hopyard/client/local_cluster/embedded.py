@@ -58,6 +58,15 @@ def agent_service(
     return ServiceSpec("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", arguments, data, "agent")
 
 
+def agent_folders(data: Path) -> dict[str, Path]:
+    """Return the folders of the node agents that have run in the data directory `data`, by the id of their node.
+
+    `hopyard run` starts the agent of the node "local" in `agent`, `hopyard up` those of "node1", "node2", ... in `agent-NODE`.
+    """
+    found = {NODE: data / "agent", **{path.name.removeprefix("agent-"): path for path in sorted(data.glob("agent-*"))}}
+    return {node: folder for node, folder in found.items() if folder.is_dir()}
+
+
 class EmbeddedCluster:
     """A local cluster that runs from `start` to `stop`.
 

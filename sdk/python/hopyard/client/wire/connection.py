@@ -1,19 +1,19 @@
-"""The gRPC channels of a client to the scheduler, to AppStat and to node agents, each opened on first use."""
+"""The gRPC channels of a client to the scheduler, to AppStat and to node agents, each opened on first use.
+
+Stubs are imported when they are needed, because commands that only look should be fast.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+import grpc.aio
+
 from hopyard._net.rpc import Channel, channel, fork_guard, retry
 from hopyard.errors import Unavailable
 from hopyard.v1 import experiment_pb2
-from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub
-from hopyard.v1.data_pb2_grpc import DataServiceStub
 from hopyard.v1.experiment_pb2_grpc import ExperimentServiceStub
-from hopyard.v1.job_manager_pb2_grpc import JobManagerServiceStub
-from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceStub
-from hopyard.v1.resource_manager_pb2_grpc import ResourceManagerServiceStub
 
 if TYPE_CHECKING:
     # The asynchronous classes of the stubs exist only in the type stubs.
@@ -36,6 +36,9 @@ class Connection:
         patience: Seconds for which a call is retried while its service is not reachable.
     """
 
+    live = True
+    """Whether a cluster answers the calls. If it is False, nothing changes while the connection is open."""
+
     def __init__(self, server: str, *, timeout: float, patience: float) -> None:
         self.server = server
         self.patience = patience
@@ -51,24 +54,34 @@ class Connection:
     @property
     def jobs(self) -> JobManagerServiceAsyncStub:
         """The stub of the scheduler's JobManagerService."""
+        from hopyard.v1.job_manager_pb2_grpc import JobManagerServiceStub
+
         return JobManagerServiceStub(self._channel(self.server))
 
     @property
     def resources(self) -> ResourceManagerServiceAsyncStub:
         """The stub of the scheduler's ResourceManagerService."""
+        from hopyard.v1.resource_manager_pb2_grpc import ResourceManagerServiceStub
+
         return ResourceManagerServiceStub(self._channel(self.server))
 
     @property
     def data(self) -> DataServiceAsyncStub:
         """The stub of the scheduler's DataService, the data set catalog."""
+        from hopyard.v1.data_pb2_grpc import DataServiceStub
+
         return DataServiceStub(self._channel(self.server))
 
     def node(self, address: str) -> NodeAgentServiceAsyncStub:
         """Return the stub of the node agent at the HOST:PORT `address`."""
+        from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceStub
+
         return NodeAgentServiceStub(self._channel(address))
 
     async def appstat(self) -> AppStatServiceAsyncStub:
         """Return the stub of AppStat. Its address is queried from the scheduler once and then cached."""
+        from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub
+
         if self._appstat is None:
             stub = self.experiments
             answer = await self.call(lambda: stub.GetCluster(experiment_pb2.GetClusterRequest()))
@@ -118,7 +131,7 @@ class Connection:
         for one in channels.values():
             await one.close()
 
-    def _channel(self, address: str) -> Channel:
+    def _channel(self, address: str) -> grpc.aio.Channel:
         fork_guard.begin()
         if address not in self._channels:
             self._channels[address] = channel(address, timeout=self._timeout)

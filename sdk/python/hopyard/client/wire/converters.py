@@ -40,7 +40,7 @@ from hopyard.client.types import (
 )
 from hopyard.errors import Internal
 from hopyard.policy.vocabulary import Report
-from hopyard.policy.vocabulary.reasons import Argument, Reason
+from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode
 from hopyard.v1 import appstat_pb2, common_pb2, data_pb2, experiment_pb2, resource_manager_pb2
 
 EXPERIMENT_STATES: Final = EnumMap(
@@ -111,13 +111,17 @@ def experiment(message: experiment_pb2.Experiment) -> Experiment:
     Raises:
         Internal: Its specification is not a JSON object.
     """
+    state = EXPERIMENT_STATES.from_proto(message.state, field="experiment.state")
+    reason = _reason(message)
+    if reason.get("reason_code") is ReasonCode.INTERRUPTED:
+        state = ExperimentState.INTERRUPTED
     return Experiment(
         id=message.id,
         name=message.name,
-        state=EXPERIMENT_STATES.from_proto(message.state, field="experiment.state"),
+        state=state,
         metric=metric(message.metric),
         reason=printable(message.reason),
-        **_reason(message),
+        **reason,
         spec=_spec(message),
         bundle=message.bundle,
         created_at=message.created_at,

@@ -117,7 +117,7 @@ def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
         up = any(node.state is NodeState.UP for node in await client.nodes())
         return await client.data_sets()
 
-    found = with_client(server, data, "hopyard data list", work)
+    found = with_client(server, data, "hopyard data list", work, look=True)
     if json:
         emit_json(found)
     else:
@@ -140,7 +140,7 @@ def show(name: Name, server: Server = None, data: Data = None, json: Json = Fals
     async def work(client: AsyncClient) -> DataSet:
         return await client.data_set(name)
 
-    found = with_client(server, data, "hopyard data show", work)
+    found = with_client(server, data, "hopyard data show", work, look=True)
     if json:
         emit_json({**plain(found), "storage": found.storage})
     else:

@@ -184,7 +184,7 @@ def wait(
         return found, await ended_error(client, found) if found.state.ended else ""
 
     idle = asyncio.run(stopped_data_dir(server, data))
-    found, error = with_client(server, data, "hopyard wait", act)
+    found, error = with_client(server, data, "hopyard wait", act, look=True)
     if json:
         emit_json(found)
     if error:

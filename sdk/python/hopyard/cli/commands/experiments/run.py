@@ -89,8 +89,9 @@ def resume(
 ) -> None:
     """Continue a suspended experiment and watch it.
 
-    If no cluster serves the data directory, one is started in it. With --job, a job that was paused with `hopyard pause
-    --job` is released to its policy, and nothing is watched.
+    If no cluster serves the data directory, one is started in it, and only this experiment trains: others that were
+    running are paused. With --job, a job that was paused with `hopyard pause --job` is released to its policy, and
+    nothing is watched.
 
     **Examples:** `hopyard resume`, `hopyard resume digits --slots 4`, `hopyard resume digits --job 7`
     """

@@ -89,7 +89,7 @@ class RunSession:
         with self._interrupts:
             try:
                 async with self._connected() as client:
-                    experiment = await self._unless_interrupted(self._begin(begin(client)))
+                    experiment = await self._unless_interrupted(self._begin(client, begin(client)))
                     self._experiment = experiment
                     if experiment.state.ended and not self._eager:
                         return await self._ended(client, experiment, json)
@@ -147,6 +147,11 @@ class RunSession:
                 self._own.kill()
                 await self._own.stop()
 
+    @property
+    def owns_cluster(self) -> bool:
+        """Whether this command has started the cluster, which ends with it."""
+        return self._own is not None
+
     async def _layout(self, wishes: SlotWishes) -> SlotLayout:
         """Return the slots of a new cluster with their GPUs, and print what the user should know about them."""
         layout = await asyncio.to_thread(wishes.layout)
@@ -156,20 +161,23 @@ class RunSession:
             say(f"warning: {warning}")
         return layout
 
-    async def _begin(self, work: Coroutine[Any, Any, Experiment]) -> Experiment:
+    async def _begin(self, client: AsyncClient, work: Coroutine[Any, Any, Experiment]) -> Experiment:
         """Await `work`, which creates or continues the experiment, and return the experiment.
 
-        Then start the slots of this command's own cluster, unless they are running or the experiment has ended.
+        Then start the slots of this command's own cluster, unless they are running or the experiment has ended. Before, pause all other
+        experiments that the cluster would continue: only this experiment trains.
         """
         own = self._own
         if own is None or own.slots:
             return await work
         experiment = await work
         if not experiment.state.ended:
-            say(f"starting a cluster in {self._data}")
+            if not self._eager:
+                say(f"starting a cluster in {self._data}")
             wishes = self._slots.of_experiment(experiment.spec.get("resources") or {})
             layout = await self._layout(wishes)
             slots = len(layout.slots)
+            await _pause_others(client, experiment, self._where)
             await own.start_agent(slots, slot_cpus(slots, wishes.cpus), gpus=layout.options)
         return experiment
 
@@ -448,6 +456,8 @@ def resume_experiment(
 ) -> int:
     """Run `hopyard resume` and return the exit code of `RunSession.follow`.
 
+    Only this experiment trains: in a cluster of this command all others are paused, in a running cluster they stay as they are.
+
     Args:
         given: Id or name of the experiment; None: the newest paused experiment, else the newest unfinished one.
         slots: Number of slots of a new cluster; None: as `run_file` chooses it.
@@ -465,18 +475,35 @@ def resume_experiment(
     async def begin(client: AsyncClient) -> Experiment:
         experiment, others = await find_unfinished(client, given)
         if others:
-            left = ", ".join(f"{one.name} ({one.id}, {one.state.value})" for one in others)
+            left = ", ".join(f"{one.name} ({one.id}, {_rests(one, session.owns_cluster)})" for one in others)
             say(f"continuing {experiment.name} ({experiment.id}); also unfinished: {left}: hopyard resume ID")
         if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             return await client.resume(experiment)
         return experiment
 
-    async def main() -> int:
-        return await RunSession(address, directory, SlotWishes(slots, gpus), "hopyard resume").follow(
-            begin, given or "", json
-        )
+    session = RunSession(address, directory, SlotWishes(slots, gpus), "hopyard resume")
+    return asyncio.run(session.follow(begin, given or "", json))
 
-    return asyncio.run(main())
+
+async def _pause_others(client: AsyncClient, experiment: Experiment, where: str) -> None:
+    """Pause all running experiments but one, and print their names.
+
+    Args:
+        client: The client of a cluster that has no slots yet.
+        experiment: The experiment that goes on.
+        where: The options with which other commands find the cluster, with a leading blank; empty: none needed.
+    """
+    others = [one for one in await client.experiments(ExperimentState.RUNNING) if one.id != experiment.id]
+    for other in others:
+        await client.pause(other)
+    if others:
+        names = ", ".join(f"{one.name} ({one.id})" for one in others)
+        say(f"only {experiment.name} ({experiment.id}) continues; paused: {names}: hopyard resume ID{where}")
+
+
+def _rests(experiment: Experiment, owned: bool) -> str:
+    """Return the state in which another experiment stays. `owned`: the command has its own cluster, in which no other one trains."""
+    return ExperimentState.PAUSED.value if owned else experiment.state.value
 
 
 def extend_experiment(

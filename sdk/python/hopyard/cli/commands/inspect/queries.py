@@ -1,4 +1,7 @@
-"""Commands that query a cluster: experiments, jobs, nodes, best, curve."""
+"""Commands that query a cluster: experiments, jobs, nodes, best, curve.
+
+Tables are imported only to print them: `--json` is for programs, which may call commands often.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, Server
+from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, Server, Watch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hopyard.cli.watch import Drawing
     from hopyard.client.async_client import AsyncClient
     from hopyard.client.types import Experiment as ExperimentValue
     from hopyard.client.types import Job as JobValue
@@ -22,54 +28,101 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=_PANEL)(command)
 
 
-def experiments(server: Server = None, data: Data = None, json: Json = False) -> None:
+def experiments(watch: Watch = False, server: Server = None, data: Data = None, json: Json = False) -> None:
     """List the experiments, newest first.
 
-    **Example:** `hopyard experiments --json | jq '.[].id'`
+    If no cluster runs, those that were running when their cluster ended are INTERRUPTED.
+
+    **Examples:** `hopyard experiments --watch`, `hopyard experiments --json | jq '.[].id'`
     """
     from hopyard.cli.connect import with_client
     from hopyard.cli.output import emit, emit_json, width
-    from hopyard.cli.tables import experiments_table
 
-    found = with_client(server, data, "hopyard experiments", lambda client: client.experiments())
+    if watch:
+        _watch_experiments(server, data, json)
+        return
+    found = with_client(server, data, "hopyard experiments", lambda client: client.experiments(), look=True)
     if json:
         emit_json(found)
     else:
+        from hopyard.cli.tables import experiments_table
+
         emit(experiments_table(found, width()))
 
 
-def jobs(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
+def _watch_experiments(server: str | None, data: Path | None, json: bool) -> None:
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.output import width
+    from hopyard.cli.tables import experiments_table
+    from hopyard.cli.watch import check_watch, repeat
+
+    check_watch(True, json)
+
+    async def ask(client: AsyncClient) -> None:
+        async def draw() -> Drawing:
+            return experiments_table(await client.experiments(), width()), not client.live
+
+        await repeat(draw)
+
+    with_client(server, data, "hopyard experiments", ask, look=True)
+
+
+def jobs(
+    experiment: Experiment = None, watch: Watch = False, server: Server = None, data: Data = None, json: Json = False
+) -> None:
     """List an experiment's jobs, the best first.
 
-    **Example:** `hopyard jobs digits`
+    With --watch until the experiment has ended.
+
+    **Examples:** `hopyard jobs digits`, `hopyard jobs digits --watch`
     """
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.output import emit, emit_json, width
-    from hopyard.cli.tables import jobs_table
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
         found = await client.jobs(chosen)
         if json:
             emit_json(found)
-        else:
+            return
+        from hopyard.cli.tables import jobs_table
+
+        if not watch:
             emit(jobs_table(chosen, found, width=width()))
+            return
+        from hopyard.cli.watch import repeat
 
-    with_client(server, data, "hopyard jobs", ask)
+        async def draw() -> Drawing:
+            # The experiment first: after its end its jobs do not change.
+            present = await client.get(chosen)
+            shown = jobs_table(present, await client.jobs(present), width=width())
+            return shown, present.state.ended or not client.live
+
+        await repeat(draw)
+
+    if watch:
+        from hopyard.cli.watch import check_watch
+
+        check_watch(watch, json)
+    with_client(server, data, "hopyard jobs", ask, look=True)
 
 
-def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
+def nodes(watch: Watch = False, server: Server = None, data: Data = None, json: Json = False) -> None:
     """List a running cluster's nodes, and what their slots do.
 
     Nodes with GPUs also show model, memory in use and utilization of each GPU, as their agents last measured them.
 
-    **Examples:** `hopyard nodes --server gpu1:4650`, `hopyard nodes --json | jq '.[].gpus'`
+    **Examples:** `hopyard nodes --server gpu1:4650`, `hopyard nodes --watch`, `hopyard nodes --json | jq '.[].gpus'`
     """
     import asyncio
 
     from hopyard.cli.connect import stopped_data_dir, with_client
     from hopyard.cli.output import emit, emit_json
-    from hopyard.cli.tables import nodes_table
+
+    if watch:
+        from hopyard.cli.watch import check_watch
+
+        check_watch(watch, json)
 
     idle = asyncio.run(stopped_data_dir(server, data))
     if idle is not None:
@@ -79,11 +132,30 @@ def nodes(server: Server = None, data: Data = None, json: Json = False) -> None:
         else:
             emit(f"no cluster runs in {idle}, so it has no nodes; `hopyard up` or `hopyard resume` starts it")
         return
+    if watch:
+        _watch_nodes(server, data)
+        return
     found = with_client(server, data, "hopyard nodes", lambda client: client.nodes())
     if json:
         emit_json(found)
     else:
+        from hopyard.cli.tables import nodes_table
+
         emit(nodes_table(found))
+
+
+def _watch_nodes(server: str | None, data: Path | None) -> None:
+    from hopyard.cli.connect import with_client
+    from hopyard.cli.tables import nodes_table
+    from hopyard.cli.watch import repeat
+
+    async def ask(client: AsyncClient) -> None:
+        async def draw() -> Drawing:
+            return nodes_table(await client.nodes()), False
+
+        await repeat(draw)
+
+    with_client(server, data, "hopyard nodes", ask)
 
 
 def best(experiment: Experiment = None, server: Server = None, data: Data = None, json: Json = False) -> None:
@@ -93,7 +165,6 @@ def best(experiment: Experiment = None, server: Server = None, data: Data = None
     """
     from hopyard.cli.connect import find, with_client
     from hopyard.cli.output import emit, emit_json
-    from hopyard.cli.tables import best_text
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
@@ -101,9 +172,11 @@ def best(experiment: Experiment = None, server: Server = None, data: Data = None
         if json:
             emit_json(job)
         else:
+            from hopyard.cli.tables import best_text
+
             emit(best_text(chosen, job))
 
-    with_client(server, data, "hopyard best", ask)
+    with_client(server, data, "hopyard best", ask, look=True)
 
 
 async def _best(client: AsyncClient, chosen: ExperimentValue) -> JobValue:
@@ -169,4 +242,4 @@ def curve(
             if origin:
                 emit(lineage_table(origin))
 
-    with_client(server, data, "hopyard curve", ask)
+    with_client(server, data, "hopyard curve", ask, look=True)

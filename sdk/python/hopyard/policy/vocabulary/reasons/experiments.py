@@ -21,6 +21,10 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "closed by its client",
         "The client of an experiment that is open for requests closed it.",
     ),
+    Code.INTERRUPTED: Sentence(
+        "its cluster has ended; continue it with: {command}",
+        "The experiment was running when its cluster ended. Clients show it as INTERRUPTED; the engine has no such state.",
+    ),
     Code.TARGET_REACHED: Sentence(
         "job {job} reached the target {target:g} with {value:g}[ as the mean of {reports:d} reports] at {position:d}",
         "A job reached the target of the experiment.",

@@ -118,6 +118,10 @@ JOBS: Final[Mapping[Code, Sentence]] = {
         "its run was lost: {cause:reason}",
         "The run of the job was lost; it continues from a snapshot.",
     ),
+    Code.RUN_INTERRUPTED: Sentence(
+        "its cluster ended while it had a slot; it continues from [its snapshot at {position:d}|its beginning]",
+        "The job had a run when its cluster ended, and no cluster runs. Only clients show this reason.",
+    ),
     Code.PROFILE_LOST: Sentence(
         "its profile was lost: {cause:reason}",
         "A profiling run was lost.",

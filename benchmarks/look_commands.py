@@ -1,0 +1,141 @@
+"""How long do commands that only look take: on stored data, at a running cluster, and with services started for the command?
+
+    python benchmarks/look_commands.py [--runs 7] [--jobs 24] [--json FILE|-]
+
+Each command is a process of its own, timed from its start to its exit. "services started" is what a command costs that starts AppStat,
+generators and scheduler in the data directory and stops them again, as commands that change something do. All are measured once, then
+all again, `--runs` times. The table shows medians in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from figures.cluster import embedded, ended
+from figures.frame import host
+from figures.timing import TIMED, timed_spec
+from rich.console import Console
+from rich.table import Table
+
+from hopyard.client.local_cluster.embedded import EmbeddedCluster
+
+PROGRESS: Final = Console(stderr=True, soft_wrap=True)
+
+COMMANDS: Final = (
+    ("experiments",),
+    ("experiments", "--json"),
+    ("jobs",),
+    ("jobs", "--json"),
+    ("best",),
+    ("curve",),
+    ("nodes",),
+    ("results",),
+    ("logs", "1"),
+    ("trace",),
+    ("wait",),
+    ("plot", "--json"),
+    ("events",),
+    ("rungs",),
+    ("replay",),
+)
+
+_SERVICES: Final = """
+import sys
+from pathlib import Path
+from hopyard.cli.connect import with_client
+with_client(None, Path(sys.argv[1]), "a benchmark", lambda client: client.experiments())
+"""
+
+
+def seconds(command: Sequence[str]) -> float:
+    """Return the seconds of a process from its start to its exit."""
+    began = time.perf_counter()
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr}")
+    return time.perf_counter() - began
+
+
+def hopyard(data: Path, arguments: Sequence[str]) -> list[str]:
+    """Return the command line of a command on a data directory."""
+    return [sys.executable, "-m", "hopyard.cli.main", *arguments, "--data", str(data)]
+
+
+async def train(data: Path, jobs: int) -> None:
+    """Run an experiment under `asha` in a data directory."""
+    spec = timed_spec(jobs, 9, 0.0, policy={"name": "asha"}, metric={"name": "gap", "mode": "min"})
+    async with embedded(data, 2) as (_, client):
+        await ended(client, await client.create(spec, TIMED))
+
+
+async def measure(data: Path, runs: int) -> list[dict[str, Any]]:
+    """Measure all commands `runs` times on a data directory, and return one row for each, with the medians."""
+    stored: dict[tuple[str, ...], list[float]] = {command: [] for command in COMMANDS}
+    live: dict[tuple[str, ...], list[float]] = {command: [] for command in COMMANDS}
+    services = []
+    for run in range(1, runs + 1):
+        for command in COMMANDS:
+            stored[command].append(seconds(hopyard(data, command)))
+        services.append(seconds([sys.executable, "-c", _SERVICES, str(data)]))
+        cluster = EmbeddedCluster(data, slots=0, purpose="a benchmark")
+        await cluster.start()
+        try:
+            for command in COMMANDS:
+                if command[0] != "logs":  # the cluster has no node
+                    live[command].append(await asyncio.to_thread(seconds, hopyard(data, command)))
+        finally:
+            await cluster.stop()
+        PROGRESS.print(f"run {run} of {runs}")
+    return [
+        {
+            "command": " ".join(command),
+            "stored_s": statistics.median(stored[command]),
+            "live_s": statistics.median(live[command]) if live[command] else None,
+            "services_s": statistics.median(services),
+        }
+        for command in COMMANDS
+    ]
+
+
+def show(rows: list[dict[str, Any]], where: dict[str, Any]) -> None:
+    """Print the rows as a table."""
+    title = f"{where['cpu']}, {where['cores']} cores, {where['memory_gib']} GiB, Python {where['python']}"
+    table = Table("command", "stored data", "running cluster", "services started", title=title, box=None)
+    for row in rows:
+        times = (row["stored_s"], row["live_s"], row["services_s"])
+        table.add_row(f"hopyard {row['command']}", *("-" if one is None else f"{one:.2f} s" for one in times))
+    Console().print(table)
+
+
+def main() -> None:
+    """Measure, and print the table or write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--jobs", type=int, default=24, help="jobs of the experiment that is looked at")
+    parser.add_argument("--json", metavar="FILE", help="write the rows to this file; -: to stdout")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="look-") as folder:
+        data = Path(folder) / "data"
+        asyncio.run(train(data, arguments.jobs))
+        rows = asyncio.run(measure(data, arguments.runs))
+    document = {"host": host(), "rows": rows}
+    if arguments.json == "-":
+        print(json.dumps(document, indent=2))
+        return
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(document, indent=2))
+    show(rows, host())
+
+
+if __name__ == "__main__":
+    main()

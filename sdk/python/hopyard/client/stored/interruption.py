@@ -1,0 +1,63 @@
+"""How experiments and jobs are shown when their cluster has ended: nothing runs, and jobs are where they would continue.
+
+The rows of AppStat say what was true when the cluster ended. A cluster that starts again finds that the runs are lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from hopyard._net.rpc.enums import JOB_STATES
+from hopyard._net.rpc.reasons import set_reason
+from hopyard.policy.vocabulary import JobState
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
+from hopyard.v1 import common_pb2, experiment_pb2
+
+_LIVE: Final = frozenset(JOB_STATES.to_proto(state) for state in JobState if state.live)
+_LIVE_NAMES: Final = frozenset(state.value for state in JobState if state.live)
+
+_GOING: Final = frozenset((experiment_pb2.EXPERIMENT_STATE_RUNNING, experiment_pb2.EXPERIMENT_STATE_ENDING))
+"""States in which an experiment continues by itself when its cluster starts again."""
+
+
+def has_live_jobs(experiment: experiment_pb2.Experiment) -> bool:
+    """Return whether the counts of an experiment contain jobs that had slots when the cluster ended."""
+    return any(experiment.jobs.get(name) for name in _LIVE_NAMES)
+
+
+def show_experiment(experiment: experiment_pb2.Experiment, resume: str, jobs: Iterable[experiment_pb2.Job]) -> None:
+    """Change an experiment of a cluster that has ended to what is shown of it.
+
+    A running experiment gets the reason INTERRUPTED, by which clients show it as INTERRUPTED. A pausing one is paused.
+
+    Args:
+        experiment: The experiment as AppStat stores it.
+        resume: The command that continues it.
+        jobs: Its jobs as they are shown; used only if `has_live_jobs`.
+    """
+    experiment.slots = experiment.share = 0
+    if has_live_jobs(experiment):
+        counts: Mapping[str, int] = Counter(JOB_STATES.from_proto(job.state).value for job in jobs)
+        experiment.jobs.clear()
+        experiment.jobs.update(counts)
+    if experiment.state in _GOING:
+        set_reason(experiment, Reason.of(ReasonCode.INTERRUPTED, command=resume))
+    elif experiment.state == experiment_pb2.EXPERIMENT_STATE_PAUSING:
+        experiment.state = experiment_pb2.EXPERIMENT_STATE_PAUSED
+        set_reason(experiment, Reason(ReasonCode.PAUSED_BY_PERSON))
+
+
+def show_job(job: experiment_pb2.Job) -> None:
+    """Change a job of a cluster that has ended to what is shown of it.
+
+    A job that had slots has none, and is in the state in which the cluster will find it: SUSPENDED if it has a snapshot, else PENDING.
+    """
+    if job.state not in _LIVE:
+        return
+    del job.slots[:]
+    saved = max((snapshot.position for snapshot in job.snapshots), default=0)
+    job.state = common_pb2.JOB_STATE_SUSPENDED if job.snapshots else common_pb2.JOB_STATE_PENDING
+    args = {"position": saved} if job.snapshots else {}
+    set_reason(job, Reason.of(ReasonCode.RUN_INTERRUPTED, **args))

@@ -1,0 +1,122 @@
+"""AppStat's gRPC servicers for reading, which need no writer: the running service and `hopyard_appstat.reader` use them.
+
+The proto file documents requests and responses. The caller turns exceptions into status codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from hopyard.v1 import appstat_pb2 as pb
+from hopyard.v1 import appstat_pb2_grpc
+from hopyard_appstat.database.store_reader import StoreReader
+from hopyard_appstat.pagination import PageRequest
+from hopyard_appstat.rows import Row, data_set_of, message_of, statistic_of
+
+M = TypeVar("M", bound=Message)
+
+
+class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
+    """The queries of the journal, the statistics and the rows of experiments and jobs.
+
+    Args:
+        reader: The database.
+    """
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+
+    async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
+        """Stream the records of one stream from a position to its current end."""
+        async for records in self._reader.read_journal(request.stream, request.from_position):
+            yield pb.ReadJournalResponse(records=messages(pb.JournalRecord, records))
+
+    async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
+        """Return a page of the streams."""
+        paging = PageRequest.of(request.page_size, request.page_token, "streams")
+        page = await self._reader.list_streams(paging)
+        return pb.ListStreamsResponse(streams=messages(pb.StreamInfo, page.items), next_page_token=page.next_token)
+
+    async def QueryStatistics(self, request: pb.QueryStatisticsRequest, context: Any) -> pb.QueryStatisticsResponse:
+        """Return a page of the statistics of an experiment or of one job."""
+        paging = PageRequest.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
+        page = await self._reader.query_statistics(request.experiment, request.job, paging)
+        return pb.QueryStatisticsResponse(statistics=map(statistic_of, page.items), next_page_token=page.next_token)
+
+    async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
+        """Return a page of the experiments."""
+        paging = PageRequest.of(request.page_size, request.page_token, "experiments", request.state)
+        page = await self._reader.query_experiments(request.state, paging)
+        return pb.QueryExperimentsResponse(
+            experiments=messages(pb.ExperimentRow, page.items), next_page_token=page.next_token
+        )
+
+    async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
+        """Return a page of the jobs of an experiment."""
+        paging = PageRequest.of(request.page_size, request.page_token, "jobs", request.experiment)
+        page = await self._reader.query_jobs(request.experiment, paging)
+        return pb.QueryJobsResponse(jobs=messages(pb.JobRow, page.items), next_page_token=page.next_token)
+
+    async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
+        """Return a page of the scaling profiles of a training."""
+        paging = PageRequest.of(request.page_size, request.page_token, "scaling", request.training)
+        page = await self._reader.query_scaling(request.training, paging)
+        return pb.QueryScalingResponse(scaling=messages(pb.Scaling, page.items), next_page_token=page.next_token)
+
+
+class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
+    """The gRPC servicer of the search plan; see `hopyard_appstat.database.search_plan`.
+
+    Args:
+        reader: The database, which contains the search plan.
+    """
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+
+    async def ListPlanNodes(self, request: pb.ListPlanNodesRequest, context: Any) -> pb.ListPlanNodesResponse:
+        """Return a page of the nodes of the search plan with one root."""
+        paging = PageRequest.of(request.page_size, request.page_token, "plan", request.root)
+        page = await self._reader.list_plan_nodes(request.root, paging)
+        return pb.ListPlanNodesResponse(nodes=messages(pb.PlanNode, page.items), next_page_token=page.next_token)
+
+    async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
+        """Return one node of the search plan with a page of its results. The first page also has its references and snapshots."""
+        paging = PageRequest.of(request.page_size, request.page_token, "node", request.key)
+        details = await self._reader.plan_node(request.key)
+        results = await self._reader.plan_results(request.key, paging)
+        answer = pb.GetPlanNodeResponse(
+            node=message_of(pb.PlanNode, details.node),
+            results=map(statistic_of, results.items),
+            next_page_token=results.next_token,
+        )
+        if not request.page_token:
+            answer.references.extend(messages(pb.PlanReference, details.references))
+            answer.snapshots.extend(messages(pb.PlanSnapshot, details.snapshots))
+        return answer
+
+
+class CatalogQueries(appstat_pb2_grpc.CatalogServiceServicer):
+    """The query of the data set catalog.
+
+    Args:
+        reader: The database, which contains the catalog.
+    """
+
+    def __init__(self, reader: StoreReader) -> None:
+        self._reader = reader
+
+    async def QueryDataSets(self, request: pb.QueryDataSetsRequest, context: Any) -> pb.QueryDataSetsResponse:
+        """Return a page of the data sets, or the data set of one name."""
+        paging = PageRequest.of(request.page_size, request.page_token, "data", request.name)
+        page = await self._reader.query_data(request.name, paging)
+        kept = [pb.KeptDataSet(data=data_set_of(row), request_id=row["request_id"]) for row in page.items]
+        return pb.QueryDataSetsResponse(data=kept, next_page_token=page.next_token)
+
+
+def messages(kind: type[M], rows: Iterable[Row]) -> Iterator[M]:
+    """Yield the messages of type `kind` for rows."""
+    return (message_of(kind, row) for row in rows)

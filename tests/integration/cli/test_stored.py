@@ -1,0 +1,153 @@
+"""Commands that only look read a data directory without a cluster: no service starts, and nothing is changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopyard.cli.main import run
+from hopyard.client import AsyncClient
+from hopyard.client.local_cluster.embedded import EmbeddedCluster
+from hopyard.client.types import ExperimentState
+from hopyard.errors import Conflict
+
+JOURNAL = Path(__file__).parents[2] / "golden" / "record" / "journals" / "asha.hopyard"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with an experiment that ran when its cluster ended, with one job on a slot."""
+    folder = tmp_path_factory.mktemp("stored") / "data"
+    assert run(["import", str(JOURNAL), "--data", str(folder)]) == 0
+    connection = sqlite3.connect(folder / "appstat.sqlite")
+    ((name, text),) = connection.execute("SELECT id, detail_json FROM experiments").fetchall()
+    detail = json.loads(text)
+    detail.update(state="EXPERIMENT_STATE_RUNNING", jobs={"RUNNING": 1, "SUSPENDED": 5}, slots=1, share=1)
+    connection.execute("UPDATE experiments SET state = 'RUNNING', detail_json = ?", (json.dumps(detail),))
+    (text,) = connection.execute("SELECT detail_json FROM jobs WHERE id = '5'").fetchone()
+    job = json.loads(text)
+    job.update(state="JOB_STATE_RUNNING", slots=["local/0"])
+    connection.execute("UPDATE jobs SET state = 'RUNNING', detail_json = ? WHERE id = '5'", (json.dumps(job),))
+    connection.commit()
+    connection.close()
+    log = folder / "agent" / "logs" / "jobs" / name / "5.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"epoch 1\nepoch 2\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_services(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(cluster: EmbeddedCluster) -> str:
+        raise AssertionError("services start")
+
+    monkeypatch.setattr(EmbeddedCluster, "start", start)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run(list(arguments)) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def contents(data: Path) -> dict[str, str]:
+    """The hash of each file, without those that SQLite makes for every reader."""
+    files = (path for path in data.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm")))
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["experiments"],
+        ["experiments", "--watch"],
+        ["jobs"],
+        ["jobs", "--watch"],
+        ["best"],
+        ["curve"],
+        ["curve", "5"],
+        ["nodes"],
+        ["results"],
+        ["results", "--reports"],
+        ["trace"],
+        ["logs", "5"],
+        ["logs", "5", "-f"],
+        ["events"],
+        ["events", "-f"],
+        ["rungs"],
+        ["replay"],
+        ["plot", "--json"],
+        ["plot", "--kind", "gantt", "--json"],
+        ["download", "-o", "FOLDER"],
+        ["data", "list"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_looks_starts_nothing_and_changes_nothing(
+    arguments: list[str], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(data)
+    arguments = [str(tmp_path / "folder") if word == "FOLDER" else word for word in arguments]
+    code, (out, err) = run([*arguments, "--data", str(data)]), capsys.readouterr()
+    assert code == 0, err
+    assert out or err
+    assert "RUNNING" not in out
+    assert contents(data) == before
+
+
+def test_an_experiment_whose_cluster_ended_is_interrupted(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (experiment,) = shown(capsys, "experiments", "--json", "--data", str(data))
+    assert experiment["state"] == "INTERRUPTED"
+    assert experiment["reason_code"] == "INTERRUPTED"
+    assert experiment["reason"] == f"its cluster has ended; continue it with: hopyard resume asha --data {data}"
+    assert experiment["jobs"] == {"SUSPENDED": 6}
+    (job,) = [job for job in shown(capsys, "jobs", "--json", "--data", str(data)) if job["id"] == "5"]
+    assert (job["state"], job["slots"], job["reason_code"]) == ("SUSPENDED", [], "RUN_INTERRUPTED")
+
+
+def test_waiting_for_it_names_the_command_that_continues_it(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["wait", "--data", str(data)]) == 1
+    err = capsys.readouterr().err
+    assert "is INTERRUPTED, and no cluster runs in" in err
+    assert "hopyard resume asha-" in err
+
+
+def test_logs_are_read_from_the_folder_of_the_agent(data: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(["logs", "5", "--data", str(data)]) == 0
+    assert capsysbinary.readouterr().out == b"epoch 1\nepoch 2\n"
+    assert run(["logs", "4", "--data", str(data)]) == 0
+    assert b"the job printed nothing" in capsysbinary.readouterr().err
+
+
+async def test_a_client_of_stored_data_refuses_what_needs_a_cluster(data: Path) -> None:
+    async with AsyncClient.stored(data) as client:
+        (experiment,) = await client.experiments(ExperimentState.INTERRUPTED)
+        assert await client.experiments(ExperimentState.RUNNING) == []
+        assert not client.live
+        with pytest.raises(Conflict, match=r"no cluster runs in .*`hopyard up"):
+            await client.pause(experiment)
+        with pytest.raises(Conflict, match="no cluster runs in"):
+            await client.wait(experiment)
+
+
+def test_a_database_of_another_version_is_one_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("appstat.sqlite", "cluster.lock"):
+        (copy / name).write_bytes((data / name).read_bytes())
+    connection = sqlite3.connect(copy / "appstat.sqlite")
+    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.commit()
+    connection.close()
+    assert run(["experiments", "--data", str(copy)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert "found schema revision 9999" in err
+    assert len(err.splitlines()) == 1

@@ -26,6 +26,7 @@ from hopyard_nodeagent.predictions.process import PredictorKey, PredictorProcess
 from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, PredictionQueue
 from hopyard_nodeagent.runs.command_log import CommandRecord
 from hopyard_nodeagent.runs.executor import Executor
+from hopyard_nodeagent.runs.logs.limits import LogLimiter
 from hopyard_nodeagent.runs.orphan_processes import OrphanRegistry
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.runs.run import NodeRun
@@ -80,7 +81,10 @@ class NodeAgent:
             self._session.answer,
         )
         self._images = ProcessImages(settings.criu, self._folders.home, settings.image_memory)
-        self._executor = Executor(self._slots, self._snapshots, bundles, self._folders, self._partitions, self._images)
+        self._log_limiter = LogLimiter(self._folders.logs)
+        self._executor = Executor(
+            self._slots, self._snapshots, bundles, self._folders, self._partitions, self._images, self._log_limiter
+        )
         self._executor.lease_seconds = settings.lease_seconds
         self._executor.join_seconds = settings.join_seconds
         self._runs = Runs(
@@ -147,6 +151,7 @@ class NodeAgent:
         self._shipper.start(self._background)
         self._gpus.start()
         self._background.start(self._keep_tidy(), name="janitor")
+        self._background.start(self._log_limiter.serve(), name="log limits")
         self._background.start(self._session.serve(self._runs), name="session")
         self._background.start(self._prepare(), name="spare runners")
         return address

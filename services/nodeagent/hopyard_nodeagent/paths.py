@@ -24,6 +24,7 @@ class AgentFolders:
         needs/<sha256>.*                    which experiments need a snapshot, one file per pair
         bundles/<sha256>/                   unpacked code
         logs/jobs/<experiment>/<job>.log    output of the job's runs on this node; ranks other than 0: <job>.rank1.log
+        logs/jobs/<experiment>/<log>.cut    which part was cut out of the log
         logs/runners/<slot>.log             output of training processes between runs
         logs/predictors.log                 output of predictors
         logs/commands.jsonl                 the scheduler's commands that were executed

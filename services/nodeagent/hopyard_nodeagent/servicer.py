@@ -12,7 +12,7 @@ from hopyard.errors import NotFound
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1 import node_agent_pb2_grpc
 from hopyard_nodeagent.paths import AgentFolders
-from hopyard_nodeagent.runs import log_reader
+from hopyard_nodeagent.runs.logs import log_reader
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.snapshots import peers
 from hopyard_nodeagent.snapshots.bulk_transfer import BulkSender

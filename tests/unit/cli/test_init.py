@@ -14,7 +14,8 @@ from hopyard.cli.init.metric_patterns import NUMBER
 from hopyard.cli.init.script_analysis import read_script
 from hopyard.cli.main import run
 from hopyard.spec import ExperimentSpec, load_spec
-from hopyard.spec.models import JobResources, MetricSpec, ResourcesSpec, SnapshotSpec, StopSpec
+from hopyard.spec.models import MetricSpec
+from hopyard.spec.sections import JobResources, LogsSpec, ResourcesSpec, SnapshotSpec, StopSpec
 
 pytestmark = pytest.mark.quick
 
@@ -190,7 +191,7 @@ def test_a_program_in_another_language_and_no_script_at_all(tmp_path: Path) -> N
 
 def test_every_setting_has_a_word_and_stands_there_with_its_default(tmp_path: Path) -> None:
     spec, text = written(tmp_path, ARGPARSE)
-    for model in (ExperimentSpec, MetricSpec, StopSpec, SnapshotSpec, ResourcesSpec, JobResources):
+    for model in (ExperimentSpec, MetricSpec, StopSpec, SnapshotSpec, ResourcesSpec, JobResources, LogsSpec):
         for name, field in model.model_fields.items():
             if name in ("trainer", "command"):
                 # One of these fields says what trains; the file names the other ones in a comment.

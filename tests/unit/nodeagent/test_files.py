@@ -17,7 +17,7 @@ from hopyard._runtime.snapshot_folder import FolderMember, hash_folder, members
 from hopyard.errors import DataLoss, InvalidInput
 from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard_nodeagent.paths import AgentFolders
-from hopyard_nodeagent.runs import log_reader
+from hopyard_nodeagent.runs.logs import log_reader
 from hopyard_nodeagent.snapshots import transfers
 from hopyard_nodeagent.snapshots.transfers import (
     check_hash,

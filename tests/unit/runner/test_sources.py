@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._runtime.job_log import LOG_POSITION, LogPosition, position_of
 from hopyard._runtime.runner.command.metrics import LONGEST_LINE, TrainingCommandError
 from hopyard._runtime.runner.command.progress_sources import FileTail, OutputMetrics, Reported
 
@@ -70,3 +71,27 @@ def test_a_scripts_reports_are_taken_as_they_are() -> None:
         source.take('{"position": 5, "metrics": {}, "seconds": 0.5}', 5, 9.0)
     with pytest.raises(TrainingCommandError, match="is damaged"):
         source.take('{"position": 5', 2, 9.0)
+
+
+def test_a_tail_records_how_far_lines_were_taken(tmp_path: Path) -> None:
+    file, place = tmp_path / "output", tmp_path / LOG_POSITION
+    file.write_bytes(b"before\n" + b"x" * 20_000 + b"\nnot taken\n")
+    tail = FileTail(file, start=7, position=LogPosition(place, 7))
+    tail.read()
+    assert position_of(place) == 7
+    assert tail.line() is not None
+    tail.read()
+    assert position_of(place) == 20_008
+    tail.close()
+
+
+def test_a_tail_frees_the_space_of_what_nobody_else_reads(tmp_path: Path) -> None:
+    file = tmp_path / "output"
+    file.write_bytes(b"x" * 4_000_000 + b"\nnot taken\n")
+    tail = FileTail(file, start=0, frees=True)
+    tail.read()
+    assert tail.line() is not None
+    tail.read()
+    assert file.stat().st_blocks * 512 < 100_000
+    assert (tail.line(), tail.offset) == ("not taken", file.stat().st_size)
+    tail.close()

@@ -44,6 +44,11 @@ def test_a_script_gets_its_arguments_environment_and_folder() -> None:
     assert message.bundle == "b" * 64
 
 
+def test_a_program_carries_the_limits_of_its_logs() -> None:
+    message = program("command: [a]\nlogs: {per_job: 1MiB, per_experiment: null}").to_proto()
+    assert (message.log_bytes_per_job, message.log_bytes_per_experiment) == (2**20, 0)
+
+
 def test_a_log_program_knows_which_metric_ends_an_iteration() -> None:
     message = program("log: {command: [fit], metrics: {loss: 'l=(.)', acc: 'a=(.)'}}").to_proto()
     assert dict(message.log.metrics) == {"loss": "l=(.)", "acc": "a=(.)"}

@@ -47,3 +47,15 @@ def test_a_memory_limit_is_bytes_in_the_canonical_form() -> None:
 def test_a_wrong_memory_limit_names_its_place() -> None:
     with pytest.raises(SpecError, match=r"resources\.per_job\.memory: needs an amount of bytes .*, found \"lots\""):
         load_spec(changed(13, "resources: {per_job: {memory: lots}}"))
+
+
+def test_logs_have_limits_unless_none_is_wanted() -> None:
+    spec = load_spec(changed(13, "logs: {per_job: 64KiB, per_experiment: null}"))
+    assert (spec.logs.per_job, spec.logs.per_experiment) == (65536, None)
+    assert spec_from_json(canonical_json(spec)) == spec
+    assert (load_spec(GOOD).logs.per_job, load_spec(GOOD).logs.per_experiment) == (10 * 2**20, 2**30)
+
+
+def test_a_limit_of_logs_too_small_for_a_beginning_and_an_end_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"logs\.per_job: needs at least 64KiB \(65536 bytes\), found 1000"):
+        load_spec(changed(13, "logs: {per_job: 1kB}"))

@@ -8,15 +8,12 @@ from hopyard.spec.load import canonical_json, load_search, load_spec, parse_spec
 from hopyard.spec.models import (
     ExperimentSpec,
     GeneratorSpec,
-    JobResources,
     LogSpec,
     MetricSpec,
     PolicySpec,
     PredictorSpec,
-    ResourcesSpec,
-    SnapshotSpec,
-    StopSpec,
 )
+from hopyard.spec.sections import JobResources, LogsSpec, ResourcesSpec, SnapshotSpec, StopSpec
 from hopyard.spec.seeds import configuration_seed
 
 __all__ = [
@@ -24,6 +21,7 @@ __all__ = [
     "GeneratorSpec",
     "JobResources",
     "LogSpec",
+    "LogsSpec",
     "MetricSpec",
     "PolicySpec",
     "PredictorSpec",

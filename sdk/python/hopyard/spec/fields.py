@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainVali
 from pydantic_core import PydanticCustomError
 
 from hopyard._runtime.datasets.names import check_data_name
+from hopyard._runtime.job_log import SMALLEST_LOG
 from hopyard.space import Problem, Space, SpaceError, show
 from hopyard.spec.units import seconds, size_bytes
 
@@ -104,6 +105,12 @@ def _given(value: str) -> str:
     return value
 
 
+def _log_limit(value: int) -> int:
+    if value < SMALLEST_LOG:
+        raise ValueError(f"needs at least 64KiB (65536 bytes), found {value}")
+    return value
+
+
 def _space(value: object) -> Space:
     if isinstance(value, Space):
         space = value
@@ -168,6 +175,9 @@ SpaceField = Annotated[
     WithJsonSchema(_SPACE_SCHEMA),
 ]
 """A search space in its written form."""
+
+LogBytes = Annotated[int, BeforeValidator(size_bytes), AfterValidator(_log_limit)]
+"""A number of bytes, also written 500KB or 10MiB; at least 64KiB."""
 
 NameOrMapping = BeforeValidator(_by_name)
 """Allows a name instead of a mapping for a plugin without parameters."""

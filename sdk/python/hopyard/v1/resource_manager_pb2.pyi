@@ -1123,6 +1123,8 @@ class RunProgram(google.protobuf.message.Message):
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
     WORKING_DIRECTORY_FIELD_NUMBER: builtins.int
     DATA_CACHE_BYTES_FIELD_NUMBER: builtins.int
+    LOG_BYTES_PER_JOB_FIELD_NUMBER: builtins.int
+    LOG_BYTES_PER_EXPERIMENT_FIELD_NUMBER: builtins.int
     bundle: builtins.str
     """SHA-256 of the code bundle; empty: none."""
     trainer: builtins.str
@@ -1148,6 +1150,10 @@ class RunProgram(google.protobuf.message.Message):
     """
     data_cache_bytes: builtins.int
     """Bytes of data that a trainer's process caches in memory for later runs; unset: a part of its memory."""
+    log_bytes_per_job: builtins.int
+    """Maximum bytes of a job's log on a node. The agent cuts out the middle of a longer log. 0: no limit."""
+    log_bytes_per_experiment: builtins.int
+    """Maximum bytes of all logs of an experiment, or of its group, on a node. 0: no limit."""
     @property
     def command(self) -> Global___CommandLine:
         """Script mode: a command that is executed for each run."""
@@ -1174,9 +1180,11 @@ class RunProgram(google.protobuf.message.Message):
         memory_bytes: builtins.int = ...,
         working_directory: builtins.str = ...,
         data_cache_bytes: builtins.int | None = ...,
+        log_bytes_per_job: builtins.int = ...,
+        log_bytes_per_experiment: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "command", b"command", "data_cache_bytes", b"data_cache_bytes", "kind", b"kind", "log", b"log", "trainer", b"trainer"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "bundle", b"bundle", "command", b"command", "data_cache_bytes", b"data_cache_bytes", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer", "working_directory", b"working_directory"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "bundle", b"bundle", "command", b"command", "data_cache_bytes", b"data_cache_bytes", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "log_bytes_per_experiment", b"log_bytes_per_experiment", "log_bytes_per_job", b"log_bytes_per_job", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer", "working_directory", b"working_directory"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_data_cache_bytes", b"_data_cache_bytes"]) -> typing.Literal["data_cache_bytes"] | None: ...
     @typing.overload

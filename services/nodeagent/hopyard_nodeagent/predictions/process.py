@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import psutil
 
-from hopyard_nodeagent.runs import log_reader
+from hopyard_nodeagent.runs.logs import log_reader
 from hopyard_nodeagent.runs.memory import MemoryGuard, end_left, used_bytes
 
 START_SECONDS: Final = 120.0

@@ -16,6 +16,7 @@ from pathlib import Path
 from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._runtime.bundle import BundleError
 from hopyard._runtime.criu import PROVIDER, CriuUnavailableError
+from hopyard._runtime.job_log import LOG_POSITION
 from hopyard._runtime.runner.converters import data_budget
 from hopyard._runtime.runner.failures import NOTHING_REPORTED
 from hopyard._runtime.runner.watchdog import EXIT_GANG_BROKEN, EXIT_HUNG
@@ -25,8 +26,9 @@ from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.bundles import Bundles
 from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.paths import AgentFolders
-from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.launch_spec import NodeUnable, Preparation, ProgramRefused, is_command, prepared
+from hopyard_nodeagent.runs.logs import log_reader
+from hopyard_nodeagent.runs.logs.limits import LogLimiter
 from hopyard_nodeagent.runs.memory import MemoryGuard, used_bytes
 from hopyard_nodeagent.runs.rendezvous import gang_of
 from hopyard_nodeagent.runs.run import NodeRun
@@ -51,6 +53,7 @@ class Executor:
         folders: The data folder of the agent, for logs and temporary files.
         partitions: Provides the partitions of data sets that runs use as input.
         images: Decides which runs use CRIU for snapshots.
+        log_limiter: Keeps the logs of jobs within their limits.
 
     Attributes:
         lease_seconds: Time in seconds without a message from the agent after which the process of a run considers the agent as lost.
@@ -65,7 +68,9 @@ class Executor:
         folders: AgentFolders,
         partitions: NodePartitions,
         images: ProcessImages,
+        log_limiter: LogLimiter,
     ) -> None:
+        self._log_limiter = log_limiter
         self._images = images
         self._slots = slots
         self._snapshots = snapshots
@@ -93,7 +98,8 @@ class Executor:
             slot = self._slots.get(run.start.slot)
             async with slot.lock:
                 try:
-                    return await self._execute(run, slot, heard)
+                    with self._log_limiter.limited(log, run.start.program, scratch / LOG_POSITION):
+                        return await self._execute(run, slot, heard)
                 finally:
                     self._slots.released(slot)
                     self._delete(scratch)

@@ -25,8 +25,8 @@ from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
-from hopyard_nodeagent.runs import log_reader
 from hopyard_nodeagent.runs.launch_spec import LaunchSpec
+from hopyard_nodeagent.runs.logs import log_reader
 from hopyard_nodeagent.runs.memory import of_session
 from hopyard_nodeagent.runs.orphan_processes import END_SECONDS
 

@@ -48,6 +48,8 @@ class ExperimentProgram:
             threads=spec.resources.per_job.cpus,
             snapshot_provider=spec.snapshot.provider,
             memory_bytes=spec.resources.per_job.memory or 0,
+            log_bytes_per_job=spec.logs.per_job or 0,
+            log_bytes_per_experiment=spec.logs.per_experiment or 0,
         )
         if spec.resources.per_job.data_cache is not None:
             message.data_cache_bytes = spec.resources.per_job.data_cache

@@ -18,6 +18,7 @@ from typing import Final
 
 from hopyard._runtime.criu import AUTO, PROVIDER
 from hopyard._runtime.criu.errors import DumpFailedError, DumpRefusedError, ProcessSnapshotError
+from hopyard._runtime.job_log import LOG_POSITION, LogPosition
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.boundary import Boundary
 from hopyard._runtime.runner.command.metrics import TrainingCommandError
@@ -131,7 +132,9 @@ class LoggedRun:
     def _begin(self, body: ProgramProcesses) -> None:
         """Start or restore the program as `body`, and open its output."""
         if isinstance(body, PlainProcesses):
-            self._output = FileTail(body.output, start=body.output.stat().st_size)
+            start = body.output.stat().st_size
+            position = LogPosition(Path(self._start.scratch_folder) / LOG_POSITION, start)
+            self._output = FileTail(body.output, start=start, position=position)
             body.begin()
         elif isinstance(body, DumpableProcesses):
             box = Mailbox(body.folder) if self._reported is not None else None
@@ -147,7 +150,7 @@ class LoggedRun:
             # The log of the former node contains the output that was echoed before the dump, so it is not echoed again.
             echoed = 0 if kept is None else kept["echoed"]
             body.output.touch()
-            self._output = FileTail(body.output, start=0, echo=sys.stdout.buffer, echoed=echoed)
+            self._output = FileTail(body.output, start=0, echo=sys.stdout.buffer, echoed=echoed, frees=True)
             if box is not None:
                 box.open()
                 self._mailbox = box

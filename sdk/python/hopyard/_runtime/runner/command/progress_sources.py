@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
+from hopyard._runtime.holes import punch_hole
+from hopyard._runtime.job_log import LogPosition
 from hopyard._runtime.runner.command.metrics import LineSplitter, MetricReader, TrainingCommandError
 from hopyard._runtime.runner.failures import NOTHING_REPORTED
 from hopyard.policy.vocabulary import RunEndReason
@@ -16,6 +18,7 @@ from hopyard.script.mailbox_files import REPORTS, SAID
 from hopyard.trainer import IterationReport
 
 _READ_BYTES: Final = 1024 * 1024
+_FREED_BYTES: Final = 1024 * 1024
 _KEPT_LINES: Final = 12
 _KEPT_CHARACTERS: Final = 300
 
@@ -28,13 +31,26 @@ class FileTail:
         start: The offset in bytes at which reading starts.
         echo: Receives a copy of all data from `start` on; None: no copy.
         echoed: Number of bytes at `start` that were copied before and are not copied again.
+        position: Records how far the lines were taken; None: nobody needs it.
+        frees: Whether the space of taken lines is freed, because nobody else reads the file.
 
     Raises:
         OSError: The file cannot be opened.
     """
 
-    def __init__(self, file: Path, *, start: int, echo: BinaryIO | None = None, echoed: int = 0) -> None:
-        self._file = file.open("rb")
+    def __init__(
+        self,
+        file: Path,
+        *,
+        start: int,
+        echo: BinaryIO | None = None,
+        echoed: int = 0,
+        position: LogPosition | None = None,
+        frees: bool = False,
+    ) -> None:
+        self._file = file.open("r+b" if frees else "rb")
+        self._position = position
+        self._freed = start if frees else None
         self._file.seek(start)
         self._start = start
         self._lines = LineSplitter()
@@ -56,6 +72,7 @@ class FileTail:
 
         `line` then returns the lines.
         """
+        self._tell_position()
         while data := self._file.read(_READ_BYTES):
             self._lines.add(data)
             if self._echo is not None:
@@ -63,6 +80,16 @@ class FileTail:
                 self._unechoed = max(0, self._unechoed - len(data))
         if self._echo is not None:
             self._echo.flush()
+
+    def _tell_position(self) -> None:
+        """Record how far lines were taken, and free the space before."""
+        if self._position is not None:
+            self._position.advance(self.offset)
+        if self._freed is not None and self.offset - self._freed >= _FREED_BYTES:
+            if punch_hole(self._file.fileno(), self._freed, self.offset):
+                self._freed = self.offset
+            else:
+                self._freed = None
 
     def line(self) -> str | None:
         """Return the next complete line; None if there is none."""

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
+from hopyard_nodeagent.runs.logs.cut import cut_of
+
 CHUNK_BYTES: Final = 64 * 1024
 _POLL_SECONDS: Final = 0.2
 _TAIL_BYTES: Final = 4096
@@ -36,6 +38,8 @@ def last_lines(path: Path, since: int = 0) -> str:
 async def stream(path: Path, offset: int, follow: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
     """Yield chunks of a log file, each with its byte offset.
 
+    One line replaces a part that was cut out of the log. Its offset is chosen so that the next chunk begins after its last byte.
+
     Args:
         path: The log file; it need not exist yet.
         offset: Offset of the first byte; a negative number counts from the current end of the file.
@@ -44,7 +48,8 @@ async def stream(path: Path, offset: int, follow: Callable[[], bool]) -> AsyncIt
     position = max(0, size(path) + offset) if offset < 0 else offset
     while True:
         more = follow()
-        while data := await asyncio.to_thread(_read, path, position):
+        while (found := await asyncio.to_thread(_read, path, position))[1]:
+            position, data = found
             yield position, data
             position += len(data)
         if not more:
@@ -52,10 +57,20 @@ async def stream(path: Path, offset: int, follow: Callable[[], bool]) -> AsyncIt
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _read(path: Path, position: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(position)
-            return file.read(CHUNK_BYTES)
-    except FileNotFoundError:
-        return b""
+def _read(path: Path, position: int) -> tuple[int, bytes]:
+    """Return the next bytes of a log at or after an offset, with their own offset; no bytes: the log ends there."""
+    while True:
+        cut = cut_of(path)
+        if cut is not None and cut.begin <= position < cut.end:
+            line = cut.line.encode()
+            return cut.end - len(line), line
+        length = CHUNK_BYTES if cut is None or position >= cut.end else min(CHUNK_BYTES, cut.begin - position)
+        try:
+            with path.open("rb") as file:
+                file.seek(position)
+                data = file.read(length)
+        except FileNotFoundError:
+            return position, b""
+        # If more was cut out meanwhile, the bytes may be zeros.
+        if cut_of(path) == cut:
+            return position, data

@@ -1,0 +1,1 @@
+"""Logs on this node: reading, and limits of their size."""

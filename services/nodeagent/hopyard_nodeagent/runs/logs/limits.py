@@ -1,0 +1,167 @@
+"""Keeps the logs of jobs within the limits of their experiments while runs write them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hopyard._common.formatting import size as size_text
+from hopyard._runtime.job_log import SMALLEST_LOG, position_of
+from hopyard.v1 import resource_manager_pb2
+from hopyard_nodeagent.runs.logs.cut import keep_within, kept_bytes
+
+_LOOK_SECONDS: Final = 0.25
+_FOLDER_LOOKS: Final = 20
+"""Number of looks at the logs of live runs for each look at all logs of their experiments."""
+OTHER_LOGS_BYTES: Final = 10 * 2**20
+"""Limit of each log that belongs to no job: of training processes between runs, and of predictors."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """The limits of the logs of an experiment on a node in bytes; 0: no limit.
+
+    Attributes:
+        per_job: Limit of the log of one job.
+        per_experiment: Limit of all logs of the experiment.
+    """
+
+    per_job: int
+    per_experiment: int
+
+
+@dataclass(eq=False, slots=True)
+class _LiveLog:
+    """A log that a live run writes. `position`: the file that tells how far the run's process has read the log; None: it reads none."""
+
+    path: Path
+    limits: LogLimits
+    position: Path | None
+    began: int
+
+
+class LogLimiter:
+    """Cuts logs that exceed their limits. Call `serve` as a background task.
+
+    Args:
+        logs: The folder of all logs.
+        look_seconds: Interval between two looks at the logs of live runs.
+    """
+
+    def __init__(self, logs: Path, *, look_seconds: float = _LOOK_SECONDS) -> None:
+        self._logs = logs
+        self._look_seconds = look_seconds
+        self._live: set[_LiveLog] = set()
+        self._due: dict[Path, int] = {}
+        self._warned: set[Path] = set()
+
+    @contextmanager
+    def limited(self, log: Path, program: resource_manager_pb2.RunProgram, position: Path) -> Iterator[None]:
+        """Within the context, a run writes the log `log`. At its end, the log is cut a last time if it is too large.
+
+        Args:
+            log: The log of a job.
+            program: The program of the run, which has the limits.
+            position: The file in which a process that reads its metrics from the log writes how far it has read.
+        """
+        limits = LogLimits(program.log_bytes_per_job, program.log_bytes_per_experiment)
+        reads = program.WhichOneof("kind") == "log"
+        began = log.stat().st_size if log.exists() else 0
+        live = _LiveLog(log, limits, position if reads else None, began)
+        self._live.add(live)
+        try:
+            yield
+        finally:
+            self._live.discard(live)
+            live.position = None  # The process has ended.
+            self._keep(live)
+            if limits.per_experiment:
+                self._due[log.parent] = max(limits.per_experiment, self._due.get(log.parent, 0))
+
+    async def serve(self) -> None:
+        """Look at the logs of live runs again and again, and less often at all logs of their experiments."""
+        looks = 0
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            looks += 1
+            await asyncio.to_thread(self.look, everything=looks % _FOLDER_LOOKS == 0)
+
+    def look(self, *, everything: bool) -> None:
+        """Cut the logs of live runs that are too large.
+
+        Args:
+            everything: Whether to look also at the sum of the logs of each experiment with runs since the last such look, and at logs
+                that belong to no job.
+        """
+        live = list(self._live)
+        for one in live:
+            self._keep(one)
+        if not everything:
+            return
+        due, self._due = self._due, {}
+        for one in live:
+            if one.limits.per_experiment:
+                due[one.path.parent] = max(one.limits.per_experiment, due.get(one.path.parent, 0))
+        read = {one.path: _read_position(one) for one in live}
+        for folder, limit in due.items():
+            self._keep_folder(folder, limit, read)
+        for log in (*self._logs.glob("runners/*.log"), *self._logs.glob("*.log")):
+            self._cut(log, OTHER_LOGS_BYTES, f"this log keeps {size_text(OTHER_LOGS_BYTES)}", None)
+
+    def _keep(self, live: _LiveLog) -> None:
+        limit = live.limits.per_job
+        if limit:
+            setting = f"logs.per_job is {size_text(limit)}"
+            self._cut(live.path, limit, setting, _read_position(live))
+
+    def _keep_folder(self, folder: Path, limit: int, read: Mapping[Path, int | None]) -> None:
+        """Cut the largest logs in a folder so that all together keep at most `limit` bytes. Each keeps at least `SMALLEST_LOG`."""
+        sizes = {log: kept_bytes(log) for log in folder.glob("*.log")}
+        if sum(sizes.values()) <= limit:
+            return
+        level = level_of(sizes.values(), limit)
+        setting = f"logs.per_experiment is {size_text(limit)}"
+        for log, size in sizes.items():
+            if size > level:
+                self._cut(log, level, setting, read.get(log))
+
+    def _cut(self, log: Path, limit: int, setting: str, read: int | None) -> None:
+        try:
+            keep_within(log, limit, setting=setting, read=read)
+        except OSError as error:
+            if log not in self._warned:
+                _log.warning("the log %s cannot be kept within its limit: %s", log, error)
+            self._warned.add(log)
+
+
+def level_of(sizes: Iterable[int], limit: int) -> int:
+    """Return the largest size to which all larger logs are cut so that their sum is at most `limit`; at least `SMALLEST_LOG`.
+
+    Args:
+        sizes: Sizes of the logs in bytes.
+        limit: Maximum sum.
+    """
+    ordered = sorted(sizes)
+    left = limit
+    for index, size in enumerate(ordered):
+        level = left // (len(ordered) - index)
+        if size > level:
+            return max(level, SMALLEST_LOG)
+        left -= size
+    return max(limit, SMALLEST_LOG)
+
+
+def _read_position(live: _LiveLog) -> int | None:
+    """Return the offset up to which the run's process has read the log; None: it reads none."""
+    if live.position is None:
+        return None
+    with suppress(OSError):
+        return position_of(live.position)
+    return live.began

@@ -21,11 +21,13 @@ class Append:
         epoch: Epoch of the scheduler that writes.
         records: Rows of the journal.
         projected: Rows of the projections.
+        deleted: Streams to delete, each with the ids of its experiments.
     """
 
     epoch: int
     records: tuple[Row, ...]
     projected: ProjectedRows
+    deleted: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJournalRequest) -> Append:
@@ -34,7 +36,11 @@ def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJour
     Raises:
         InvalidInput: A projection message contains no row, or a value is out of range.
     """
-    return Append(request.epoch, tuple(map(row_of, request.records)), ProjectedRows(request.projections))
+    records, projected = tuple(map(row_of, request.records)), ProjectedRows(request.projections)
+    if isinstance(request, appstat_pb2.ImportJournalRequest):
+        return Append(request.epoch, records, projected)
+    deleted = tuple((one.stream, tuple(one.experiments)) for one in request.deleted)
+    return Append(request.epoch, records, projected, deleted)
 
 
 class ProjectedRows:

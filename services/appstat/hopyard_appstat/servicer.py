@@ -17,6 +17,7 @@ from hopyard.errors import InvalidInput
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard_appstat.blobs.backends import CHUNK_BYTES
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
+from hopyard_appstat.database.deletion import StorageUse, StreamRows
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.projections import append_of
@@ -117,6 +118,22 @@ class AppStatServicer(AppStatQueries):
             sha256=await self._blobs.delete(hashes, request.owner, _seconds(request.unwanted_seconds))
         )
 
+    async def ReleaseBlobs(self, request: pb.ReleaseBlobsRequest, context: Any) -> pb.ReleaseBlobsResponse:
+        """Remove an owner from its blobs, and delete those that have no owner left; see `OwnedBlobs.release`."""
+        if not request.owner:
+            raise InvalidInput("owner: is required; it names whose blobs are released")
+        gone = await self._blobs.release(request.owner, _bounded(request.sha256))
+        return pb.ReleaseBlobsResponse(
+            deleted=gone.own, deleted_bytes=gone.own_bytes, kept=gone.shared, kept_bytes=gone.shared_bytes
+        )
+
+    async def QueryStorage(self, request: pb.QueryStorageRequest, context: Any) -> pb.QueryStorageResponse:
+        """Return the storage that streams use."""
+        if len(request.streams) > _HASHES:
+            raise InvalidInput(f"streams: found {len(request.streams)}, allowed are {_HASHES} in one call")
+        wanted = [StreamRows(one.stream, tuple(one.experiments), tuple(one.bundles)) for one in request.streams]
+        return pb.QueryStorageResponse(streams=map(_storage_message, await self._store.storage_of(wanted)))
+
     async def ListBlobs(self, request: pb.ListBlobsRequest, context: Any) -> pb.ListBlobsResponse:
         """Return a page of the index of blobs, each blob with its owners."""
         page = await self._blobs.list(PageRequest.of(request.page_size, request.page_token, "blobs"))
@@ -148,6 +165,22 @@ class CatalogServicer(CatalogQueries):
         """Delete a data set from the catalog, if it exists."""
         await self._store.forget_data(request.name)
         return pb.DeleteDataSetResponse()
+
+
+def _storage_message(use: StorageUse) -> pb.StreamStorage:
+    return pb.StreamStorage(
+        stream=use.stream,
+        jobs=use.jobs,
+        reports=use.reports,
+        records=use.records,
+        journal_bytes=use.journal_bytes,
+        snapshots=use.blobs.own,
+        snapshot_bytes=use.blobs.own_bytes,
+        shared_snapshots=use.blobs.shared,
+        shared_bytes=use.blobs.shared_bytes,
+        shared_with=use.blobs.sharers,
+        bundle_bytes=use.bundle_bytes,
+    )
 
 
 async def _incoming(requests: AsyncIterator[pb.PutBlobRequest]) -> tuple[str, str, AsyncIterator[bytes]]:

@@ -10,6 +10,7 @@ from typing import Final
 from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._net.server import Background, Server
 from hopyard._runtime.datasets.node_query import INSPECT
+from hopyard._runtime.job_log import LOGS
 from hopyard._runtime.snapshot_file import SnapshotFileError
 from hopyard.errors import HopyardError
 from hopyard.v1 import application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
@@ -26,6 +27,7 @@ from hopyard_nodeagent.predictions.process import PredictorKey, PredictorProcess
 from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, PredictionQueue
 from hopyard_nodeagent.runs.command_log import CommandRecord
 from hopyard_nodeagent.runs.executor import Executor
+from hopyard_nodeagent.runs.logs.answers import LogAnswers
 from hopyard_nodeagent.runs.logs.limits import LogLimiter
 from hopyard_nodeagent.runs.orphan_processes import OrphanRegistry
 from hopyard_nodeagent.runs.registry import Runs
@@ -95,6 +97,7 @@ class NodeAgent:
             changed=self._say,
             record=CommandRecord(self._folders.commands).add,
         )
+        self._log_answers = LogAnswers(self._folders, self._background, self._session.answer)
         self._orders = UploadOrders(self._session.shipped)
         self._shipper = Uploader(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
         self._runs.shipper = self._orders.shipper = self._shipper
@@ -269,11 +272,13 @@ class NodeAgent:
     def asked(self, question: wire.NodeQuestion) -> None:
         """Start to answer a question of the scheduler, and send the answer when it is known.
 
-        The question requests a prediction, or an inspection: size, hash and number of examples of the files at paths or URLs. Other
-        questions are answered with an error.
+        The question requests a prediction, an inspection (size, hash and number of examples of the files at paths or URLs), or the
+        size or the deletion of logs. Other questions are answered with an error.
         """
         if question.kind == "predict":
             self._predictions.ask(question)
+        elif question.kind == LOGS:
+            self._log_answers.ask(question)
         elif question.kind == INSPECT:
             self._partitions.ask(question)
         else:

@@ -29,6 +29,7 @@ from hopyard_scheduler.agents.slot_reservations import SlotReservations
 from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import ExperimentCommands
+from hopyard_scheduler.experiments.deletion import ExperimentDeletion
 from hopyard_scheduler.experiments.queries import ExperimentQueries
 from hopyard_scheduler.external_requests.generator_client import Generators
 from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
@@ -139,7 +140,7 @@ class SchedulerService:
             self._background,
             data_seconds,
         )
-        self._carrier.welcomed = self._catalog.joined
+        self._carrier.welcomed = self._welcomed
         plans = PlanReader(appstat_pb2_grpc.SearchPlanServiceStub(self._appstat), self._appstat_stub)
         look = ExperimentQueries(self._runtime, self._appstat_stub, appstat)
         self._commands = ExperimentCommands(
@@ -152,6 +153,16 @@ class SchedulerService:
         self._garbage = GarbageCollector(
             self._runtime, self._sessions, look, self._appstat_stub, self._background, self._quota
         )
+        self._deletion = ExperimentDeletion(
+            self._runtime,
+            self._commands,
+            self._appstat_stub,
+            self._sessions,
+            self._inspections,
+            self._garbage,
+            self._quota,
+            self._background,
+        )
         self._importer = Importer(self._runtime, self._commands, self._appstat_stub)
         self._carrier.stranger = self._garbage.stranger
         self._add_servicers()
@@ -160,7 +171,7 @@ class SchedulerService:
         add = self._server.add
         add(
             experiment_pb2_grpc.add_ExperimentServiceServicer_to_server,
-            ExperimentServicer(self._commands, self._garbage, self._importer),
+            ExperimentServicer(self._commands, self._garbage, self._importer, self._deletion),
             "hopyard.v1.ExperimentService",
         )
         add(
@@ -185,6 +196,10 @@ class SchedulerService:
             "hopyard.v1.PolicyService",
         )
         add(data_pb2_grpc.add_DataServiceServicer_to_server, DataServicer(self._catalog), "hopyard.v1.DataService")
+
+    def _welcomed(self, node: str) -> None:
+        self._catalog.joined(node)
+        self._deletion.joined(node)
 
     @property
     def address(self) -> str:
@@ -226,6 +241,7 @@ class SchedulerService:
         if self._given_quota is not None:
             await self._quota.set(self._given_quota)
         self._background.start(self._quota.run(), name="quota of the store")
+        self._deletion.resume()
         address = await self._server.start()
         _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._runtime.core.streams), address)
         return address

@@ -419,7 +419,14 @@ async def test_a_killed_store_leaves_a_part_of_an_upload_which_gc_removes_from_t
     ]
 
     looked = await gc(data, "--dry-run")
-    kept = {"kept": [], "kept_bytes": 0, "seconds_again": 0, "given_up_seconds": 0, "store": looked["store"]}
+    kept = {
+        "kept": [],
+        "kept_bytes": 0,
+        "seconds_again": 0,
+        "given_up_seconds": 0,
+        "store": looked["store"],
+        "experiments": [],
+    }
     assert looked == {"dry_run": True, "found": expected, "notes": [], "bytes": size + 11, **kept}
     assert partial.exists()
     assert copy.exists()

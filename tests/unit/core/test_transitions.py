@@ -38,12 +38,10 @@ def test_every_state_is_reached(table: TransitionTable[Any]) -> None:
     assert reached == set(table.states)
 
 
-def test_what_is_over_stays_so_unless_it_is_extended() -> None:
-    assert {target for source, target, _ in JOB if source in (JobState.TERMINATED, JobState.FAILED)} == set()
-    assert {target for source, target, _ in JOB if source is JobState.COMPLETED} == {
-        JobState.PENDING,
-        JobState.SUSPENDED,
-    }
+def test_what_is_over_stays_so_unless_it_is_extended_or_retried() -> None:
+    assert {target for source, target, _ in JOB if source is JobState.TERMINATED} == set()
+    for ended in (JobState.COMPLETED, JobState.FAILED):
+        assert {target for source, target, _ in JOB if source is ended} == {JobState.PENDING, JobState.SUSPENDED}
     assert {target for source, target, _ in EXPERIMENT if isinstance(source, ExperimentState) and source.ended} == {
         ExperimentState.RUNNING
     }

@@ -12,6 +12,7 @@ from hopyard_engine.core.events import (
     Imported,
     JobHeld,
     JobOperated,
+    JobsRetried,
     NodeDraining,
     NodeEvicted,
     Operated,
@@ -67,6 +68,7 @@ def eventful() -> Rig:
     rig.feed(SlotReserved(rig.now, StreamId("x"), "n1/1", "a"))
     rig.feed(JobHeld(rig.now, StreamId("x"), "2", True))
     rig.feed(JobOperated(rig.now, StreamId("x"), TerminateJob("2")))
+    rig.feed(JobsRetried(rig.now, StreamId("x"), "again", ("2",), ExperimentId("x")))
     rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=2, weight=2.0, target=0.99, cleared=("slots",)))
     rig.feed(NodeDraining(rig.now, StreamId("x"), "n9"))
     rig.feed(SlotRecalled(rig.now, StreamId("x"), "n9/0"))

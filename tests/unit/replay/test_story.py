@@ -39,6 +39,7 @@ from hopyard_engine.core.actions.runs import kill_timer
 from hopyard_engine.core.events import (
     Answered,
     ClusterEvent,
+    DeletionCompleted,
     Event,
     ExperimentJoined,
     JobOperated,
@@ -53,6 +54,7 @@ from hopyard_engine.core.events import (
     RunMessage,
     ShareSet,
     StoreQuotaSet,
+    StreamDeleted,
     StreamEvent,
     TimerElapsed,
     Updated,
@@ -97,6 +99,8 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
         NodeExpired(3.0, "n"),
         NodeEvicted(4.0, "n", ("s",)),
         StoreQuotaSet(5.0, 10),
+        StreamDeleted(5.0, StreamId("e1"), (ExperimentId("e1"), ExperimentId("e2"))),
+        DeletionCompleted(5.0, StreamId("e1")),
     ]
     assert {type(event) for event in events} == set(get_args(ClusterEvent))
     assert [story.tell(event).text for event in events] == [
@@ -105,6 +109,8 @@ def test_every_event_of_the_cluster_has_a_sentence() -> None:
         "node n was silent beyond its lease and is lost",
         "node n deleted its copies of 1 snapshot in the store, to free space",
         "the snapshots of all experiments may take 10 bytes in the store",
+        "a person deleted e1 and e2",
+        "what the store had of e1 is deleted",
     ]
     assert "may take any number of bytes" in story.tell(StoreQuotaSet(6.0, None)).text
 

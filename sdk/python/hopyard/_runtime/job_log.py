@@ -6,8 +6,11 @@ was read.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 LOG_POSITION: Final = "log.position"
 """Name of the file in the run's temporary folder."""
@@ -16,6 +19,67 @@ SMALLEST_LOG: Final = 64 * 1024
 """Smallest limit of a log in bytes."""
 
 _STEP_BYTES: Final = 16 * 1024
+
+
+LOGS: Final = "logs"
+"""Kind of the scheduler's questions to a node about the logs of experiments."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    """A question to a node about the logs of experiments. An experiment is identified by the id of its group.
+
+    Attributes:
+        measure: Experiments whose logs are measured.
+        delete: Experiments whose logs are measured and deleted.
+    """
+
+    measure: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the question as JSON text."""
+        return json.dumps({"measure": self.measure, "delete": self.delete}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> LogQuery:
+        """Return the question in a JSON text.
+
+        Raises:
+            ValueError: The text is not such a question.
+        """
+        found = _object(text)
+        return cls(_texts(found.get("measure")), _texts(found.get("delete")))
+
+
+def log_answer(sizes: Mapping[str, tuple[int, int]]) -> str:
+    """Return the answer to a `LogQuery` as JSON text: the number of logs and their bytes, by experiment."""
+    return json.dumps(sizes, separators=(",", ":"))
+
+
+def logs_answered(text: str) -> dict[str, tuple[int, int]]:
+    """Return the number of logs and their bytes, by experiment, in an answer to a `LogQuery`.
+
+    Raises:
+        ValueError: The text is not such an answer.
+    """
+    try:
+        return {name: (int(count), int(size)) for name, (count, size) in _object(text).items()}
+    except TypeError as error:
+        raise ValueError(f"found {text!r:.80}, needed is the number and size of logs by experiment") from error
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"found {text!r:.80}, needed is an object")
+    return found
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"found {found!r:.80}, needed is a list of ids")
+    return tuple(found)
 
 
 class LogPosition:

@@ -13,7 +13,7 @@ from hopyard._common.formatting import printable
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.client.datasets import DataPartition, DataSet
 from hopyard.client.queries import ClientQueries, id_of
-from hopyard.client.types import Download, Experiment, Exported, Garbage, ImportedExperiment, Job
+from hopyard.client.types import Download, Experiment, ExperimentStorage, Exported, Garbage, ImportedExperiment, Job
 from hopyard.client.wire import converters
 from hopyard.errors import InvalidInput, NotFound
 from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2
@@ -257,6 +257,49 @@ class AsyncClient(ClientQueries):
         )
         answer = await connection.call(lambda: connection.experiments.ExtendExperiment(request))
         return converters.experiment(answer.experiment)
+
+    async def retry(self, experiment: str | Experiment, jobs: Sequence[str] = ()) -> tuple[Experiment, list[Job]]:
+        """Let failed jobs start again: from their newest snapshots, or else from the beginning. An ended experiment continues.
+
+        Args:
+            experiment: The experiment or its id.
+            jobs: Ids of failed jobs; empty: all failed jobs.
+
+        Returns:
+            The experiment, and the jobs that start again.
+
+        Raises:
+            NotFound: There is no such experiment.
+            Conflict: No job has failed, or a named job has not failed or cannot start again. Nothing is retried.
+        """
+        connection = await self._connection()
+        request = experiment_pb2.RetryJobsRequest(experiment=id_of(experiment), jobs=jobs, request_id=uuid.uuid4().hex)
+        answer = await connection.call(lambda: connection.experiments.RetryJobs(request))
+        return converters.experiment(answer.experiment), [converters.job(job) for job in answer.jobs]
+
+    async def delete(
+        self, experiments: Sequence[str | Experiment], *, force: bool = False, dry_run: bool = False
+    ) -> list[ExperimentStorage]:
+        """Delete experiments that have ended, with everything that only they use. Return what was deleted.
+
+        Args:
+            experiments: The experiments or their ids. Of a group, all members must be named.
+            force: Also delete paused experiments.
+            dry_run: Only return what would be deleted.
+
+        Raises:
+            NotFound: There is no such experiment.
+            Conflict: An experiment has not ended, or a member of its group is not named. Nothing is deleted.
+            InvalidInput: No experiment is named.
+        """
+        connection = await self._connection()
+        request = experiment_pb2.DeleteExperimentsRequest(
+            experiments=[id_of(one) for one in experiments], force=force, dry_run=dry_run, request_id=uuid.uuid4().hex
+        )
+        answer = await connection.call(
+            lambda: connection.experiments.DeleteExperiments(request, timeout=_GARBAGE_SECONDS)
+        )
+        return [converters.storage(one) for one in answer.deleted]
 
     async def update(
         self,

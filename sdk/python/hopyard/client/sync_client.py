@@ -20,6 +20,7 @@ from hopyard.client.types import (
     Download,
     Experiment,
     ExperimentState,
+    ExperimentStorage,
     Exported,
     Garbage,
     ImportedExperiment,
@@ -209,6 +210,16 @@ class Client:
         return self._loop.run(
             self._client.extend(experiment, jobs=jobs, max_iterations=max_iterations, seconds=seconds)
         )
+
+    def retry(self, experiment: str | Experiment, jobs: Sequence[str] = ()) -> tuple[Experiment, list[Job]]:
+        """Let failed jobs start again. An ended experiment continues; see `AsyncClient.retry`."""
+        return self._loop.run(self._client.retry(experiment, jobs))
+
+    def delete(
+        self, experiments: Sequence[str | Experiment], *, force: bool = False, dry_run: bool = False
+    ) -> list[ExperimentStorage]:
+        """Delete experiments that have ended, with everything that only they use; see `AsyncClient.delete`."""
+        return self._loop.run(self._client.delete(experiments, force=force, dry_run=dry_run))
 
     def update(
         self,

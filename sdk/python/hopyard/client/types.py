@@ -567,6 +567,7 @@ class Garbage:
         unneeded: Those of the hashes in the argument `idle` of `AsyncClient.collect_garbage` that no experiment needs.
         kept: Snapshots that experiments keep only for other experiments.
         store: Usage of the store after the collection; None: an older scheduler does not send it.
+        experiments: What each experiment or group uses after the collection, the largest first.
     """
 
     dry_run: bool
@@ -575,3 +576,48 @@ class Garbage:
     unneeded: tuple[str, ...] = ()
     kept: tuple[KeptForOthers, ...] = ()
     store: StoreUse | None = None
+    experiments: tuple[ExperimentStorage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentStorage:
+    """What the cluster stores of an experiment, or of a group of experiments, which share their journal and snapshots.
+
+    Attributes:
+        experiments: Ids of the experiment, or of all members of the group.
+        jobs: Number of jobs.
+        reports: Number of reports.
+        records: Number of records in the journal.
+        journal_bytes: Size of these records.
+        snapshots: Number of snapshots in the store that no other experiment owns.
+        snapshot_bytes: Size of these snapshots.
+        shared_snapshots: Number of snapshots that other experiments own, too. A deletion keeps them.
+        shared_bytes: Size of these snapshots.
+        shared_with: Ids of these other experiments or groups.
+        bundles: Number of code bundles that no other experiment has.
+        bundle_bytes: Size of these bundles.
+        logs: Number of logs on connected nodes.
+        log_bytes: Size of these logs.
+        absent_nodes: Nodes that are not connected, whose logs are not counted.
+    """
+
+    experiments: tuple[str, ...]
+    jobs: int
+    reports: int
+    records: int
+    journal_bytes: int
+    snapshots: int
+    snapshot_bytes: int
+    shared_snapshots: int
+    shared_bytes: int
+    shared_with: tuple[str, ...]
+    bundles: int
+    bundle_bytes: int
+    logs: int
+    log_bytes: int
+    absent_nodes: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that its deletion frees."""
+        return self.journal_bytes + self.snapshot_bytes + self.bundle_bytes + self.log_bytes

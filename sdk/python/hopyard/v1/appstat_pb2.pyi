@@ -100,6 +100,7 @@ class AppendJournalRequest(google.protobuf.message.Message):
     EPOCH_FIELD_NUMBER: builtins.int
     RECORDS_FIELD_NUMBER: builtins.int
     PROJECTIONS_FIELD_NUMBER: builtins.int
+    DELETED_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     @property
     def records(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JournalRecord]:
@@ -109,14 +110,19 @@ class AppendJournalRequest(google.protobuf.message.Message):
     def projections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Projection]:
         """Applied in the same transaction, in order."""
 
+    @property
+    def deleted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___DeletedStream]:
+        """Deleted last in the same transaction. Unknown streams count as deleted."""
+
     def __init__(
         self,
         *,
         epoch: builtins.int = ...,
         records: collections.abc.Iterable[Global___JournalRecord] | None = ...,
         projections: collections.abc.Iterable[Global___Projection] | None = ...,
+        deleted: collections.abc.Iterable[Global___DeletedStream] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "projections", b"projections", "records", b"records"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "epoch", b"epoch", "projections", b"projections", "records", b"records"]) -> None: ...
 
 Global___AppendJournalRequest: typing_extensions.TypeAlias = AppendJournalRequest
 
@@ -129,6 +135,27 @@ class AppendJournalResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___AppendJournalResponse: typing_extensions.TypeAlias = AppendJournalResponse
+
+@typing.final
+class DeletedStream(google.protobuf.message.Message):
+    """A stream to delete, with its records, and with all rows of its experiments except scaling profiles."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: builtins.int
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
+    stream: builtins.str
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        stream: builtins.str = ...,
+        experiments: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiments", b"experiments", "stream", b"stream"]) -> None: ...
+
+Global___DeletedStream: typing_extensions.TypeAlias = DeletedStream
 
 @typing.final
 class ImportJournalRequest(google.protobuf.message.Message):
@@ -1108,6 +1135,170 @@ class DeleteBlobsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["sha256", b"sha256"]) -> None: ...
 
 Global___DeleteBlobsResponse: typing_extensions.TypeAlias = DeleteBlobsResponse
+
+@typing.final
+class ReleaseBlobsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: builtins.int
+    SHA256_FIELD_NUMBER: builtins.int
+    owner: builtins.str
+    """The owner. Required."""
+    @property
+    def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """At most 1000 hashes; empty: all blobs of the owner."""
+
+    def __init__(
+        self,
+        *,
+        owner: builtins.str = ...,
+        sha256: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owner", b"owner", "sha256", b"sha256"]) -> None: ...
+
+Global___ReleaseBlobsRequest: typing_extensions.TypeAlias = ReleaseBlobsRequest
+
+@typing.final
+class ReleaseBlobsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: builtins.int
+    DELETED_BYTES_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
+    KEPT_BYTES_FIELD_NUMBER: builtins.int
+    deleted: builtins.int
+    deleted_bytes: builtins.int
+    kept: builtins.int
+    kept_bytes: builtins.int
+    def __init__(
+        self,
+        *,
+        deleted: builtins.int = ...,
+        deleted_bytes: builtins.int = ...,
+        kept: builtins.int = ...,
+        kept_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "deleted_bytes", b"deleted_bytes", "kept", b"kept", "kept_bytes", b"kept_bytes"]) -> None: ...
+
+Global___ReleaseBlobsResponse: typing_extensions.TypeAlias = ReleaseBlobsResponse
+
+@typing.final
+class QueryStorageRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAMS_FIELD_NUMBER: builtins.int
+    @property
+    def streams(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StreamContents]:
+        """At most 1000 streams."""
+
+    def __init__(
+        self,
+        *,
+        streams: collections.abc.Iterable[Global___StreamContents] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["streams", b"streams"]) -> None: ...
+
+Global___QueryStorageRequest: typing_extensions.TypeAlias = QueryStorageRequest
+
+@typing.final
+class StreamContents(google.protobuf.message.Message):
+    """A stream with its experiments and their code bundles."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: builtins.int
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
+    BUNDLES_FIELD_NUMBER: builtins.int
+    stream: builtins.str
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def bundles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Hashes of code bundles."""
+
+    def __init__(
+        self,
+        *,
+        stream: builtins.str = ...,
+        experiments: collections.abc.Iterable[builtins.str] | None = ...,
+        bundles: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundles", b"bundles", "experiments", b"experiments", "stream", b"stream"]) -> None: ...
+
+Global___StreamContents: typing_extensions.TypeAlias = StreamContents
+
+@typing.final
+class QueryStorageResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAMS_FIELD_NUMBER: builtins.int
+    @property
+    def streams(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StreamStorage]:
+        """The streams of the request, in its order. Unknown ones use nothing."""
+
+    def __init__(
+        self,
+        *,
+        streams: collections.abc.Iterable[Global___StreamStorage] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["streams", b"streams"]) -> None: ...
+
+Global___QueryStorageResponse: typing_extensions.TypeAlias = QueryStorageResponse
+
+@typing.final
+class StreamStorage(google.protobuf.message.Message):
+    """The storage that a stream uses."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    REPORTS_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
+    JOURNAL_BYTES_FIELD_NUMBER: builtins.int
+    SNAPSHOTS_FIELD_NUMBER: builtins.int
+    SNAPSHOT_BYTES_FIELD_NUMBER: builtins.int
+    SHARED_SNAPSHOTS_FIELD_NUMBER: builtins.int
+    SHARED_BYTES_FIELD_NUMBER: builtins.int
+    SHARED_WITH_FIELD_NUMBER: builtins.int
+    BUNDLE_BYTES_FIELD_NUMBER: builtins.int
+    stream: builtins.str
+    jobs: builtins.int
+    reports: builtins.int
+    """Number of statistics."""
+    records: builtins.int
+    """Number of journal records, and the bytes of their contents."""
+    journal_bytes: builtins.int
+    snapshots: builtins.int
+    """Blobs that the stream owns alone."""
+    snapshot_bytes: builtins.int
+    shared_snapshots: builtins.int
+    """Blobs that other streams own too."""
+    shared_bytes: builtins.int
+    bundle_bytes: builtins.int
+    """Bytes of the code bundles in the store."""
+    @property
+    def shared_with(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """These other owners."""
+
+    def __init__(
+        self,
+        *,
+        stream: builtins.str = ...,
+        jobs: builtins.int = ...,
+        reports: builtins.int = ...,
+        records: builtins.int = ...,
+        journal_bytes: builtins.int = ...,
+        snapshots: builtins.int = ...,
+        snapshot_bytes: builtins.int = ...,
+        shared_snapshots: builtins.int = ...,
+        shared_bytes: builtins.int = ...,
+        shared_with: collections.abc.Iterable[builtins.str] | None = ...,
+        bundle_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundle_bytes", b"bundle_bytes", "jobs", b"jobs", "journal_bytes", b"journal_bytes", "records", b"records", "reports", b"reports", "shared_bytes", b"shared_bytes", "shared_snapshots", b"shared_snapshots", "shared_with", b"shared_with", "snapshot_bytes", b"snapshot_bytes", "snapshots", b"snapshots", "stream", b"stream"]) -> None: ...
+
+Global___StreamStorage: typing_extensions.TypeAlias = StreamStorage
 
 @typing.final
 class ListBlobsRequest(google.protobuf.message.Message):

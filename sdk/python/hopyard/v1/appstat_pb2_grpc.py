@@ -105,6 +105,16 @@ class AppStatServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsResponse.FromString,
                 _registered_method=True)
+        self.ReleaseBlobs = channel.unary_unary(
+                '/hopyard.v1.AppStatService/ReleaseBlobs',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.ReleaseBlobsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ReleaseBlobsResponse.FromString,
+                _registered_method=True)
+        self.QueryStorage = channel.unary_unary(
+                '/hopyard.v1.AppStatService/QueryStorage',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryStorageRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryStorageResponse.FromString,
+                _registered_method=True)
         self.ListBlobs = channel.unary_unary(
                 '/hopyard.v1.AppStatService/ListBlobs',
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.ListBlobsRequest.SerializeToString,
@@ -223,6 +233,22 @@ class AppStatServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseBlobs(self, request, context):
+        """Removes an owner from all its blobs, or from the given ones, and deletes the blobs without any owner left. A call
+        that was interrupted can be repeated. Returns the number and the size of the deleted blobs, and of those that other
+        owners keep.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryStorage(self, request, context):
+        """Returns the storage that streams use.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListBlobs(self, request, context):
         """Returns the blobs with owners, ordered by hash, paged.
         """
@@ -309,6 +335,16 @@ def add_AppStatServiceServicer_to_server(servicer, server):
                     servicer.DeleteBlobs,
                     request_deserializer=hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsResponse.SerializeToString,
+            ),
+            'ReleaseBlobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseBlobs,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ReleaseBlobsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.ReleaseBlobsResponse.SerializeToString,
+            ),
+            'QueryStorage': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryStorage,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.QueryStorageRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.QueryStorageResponse.SerializeToString,
             ),
             'ListBlobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListBlobs,
@@ -700,6 +736,60 @@ class AppStatService(object):
             '/hopyard.v1.AppStatService/DeleteBlobs',
             hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsRequest.SerializeToString,
             hopyard_dot_v1_dot_appstat__pb2.DeleteBlobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseBlobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/ReleaseBlobs',
+            hopyard_dot_v1_dot_appstat__pb2.ReleaseBlobsRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.ReleaseBlobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryStorage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/QueryStorage',
+            hopyard_dot_v1_dot_appstat__pb2.QueryStorageRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.QueryStorageResponse.FromString,
             options,
             channel_credentials,
             insecure,

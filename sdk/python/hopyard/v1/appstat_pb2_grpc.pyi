@@ -235,6 +235,36 @@ _AppStatServiceDeleteBlobsType = typing_extensions.TypeVar(
     ],
 )
 
+_AppStatServiceReleaseBlobsType = typing_extensions.TypeVar(
+    '_AppStatServiceReleaseBlobsType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ReleaseBlobsRequest,
+        hopyard.v1.appstat_pb2.ReleaseBlobsResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ReleaseBlobsRequest,
+        hopyard.v1.appstat_pb2.ReleaseBlobsResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ReleaseBlobsRequest,
+        hopyard.v1.appstat_pb2.ReleaseBlobsResponse,
+    ],
+)
+
+_AppStatServiceQueryStorageType = typing_extensions.TypeVar(
+    '_AppStatServiceQueryStorageType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryStorageRequest,
+        hopyard.v1.appstat_pb2.QueryStorageResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryStorageRequest,
+        hopyard.v1.appstat_pb2.QueryStorageResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryStorageRequest,
+        hopyard.v1.appstat_pb2.QueryStorageResponse,
+    ],
+)
+
 _AppStatServiceListBlobsType = typing_extensions.TypeVar(
     '_AppStatServiceListBlobsType',
     bound=typing.Union[grpc.UnaryUnaryMultiCallable[
@@ -265,7 +295,7 @@ _AppStatServiceSweepBlobsType = typing_extensions.TypeVar(
     ],
 )
 
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceQueryScalingType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceQueryScalingType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceReleaseBlobsType, _AppStatServiceQueryStorageType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
     """The persistent storage of the cluster. Only the scheduler writes the journal."""
 
     @typing.overload
@@ -325,6 +355,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.DeleteBlobsRequest,
             hopyard.v1.appstat_pb2.DeleteBlobsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ReleaseBlobsRequest,
+            hopyard.v1.appstat_pb2.ReleaseBlobsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.QueryStorageRequest,
+            hopyard.v1.appstat_pb2.QueryStorageResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.ListBlobsRequest,
@@ -395,6 +433,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.DeleteBlobsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ReleaseBlobsRequest,
+            hopyard.v1.appstat_pb2.ReleaseBlobsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.QueryStorageRequest,
+            hopyard.v1.appstat_pb2.QueryStorageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.ListBlobsRequest,
             hopyard.v1.appstat_pb2.ListBlobsResponse,
         ],
@@ -452,6 +498,15 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
 
     DeleteBlobs: _AppStatServiceDeleteBlobsType
     """Removes an owner from blobs, and deletes the blobs without any owner left. Unknown blobs count as deleted."""
+
+    ReleaseBlobs: _AppStatServiceReleaseBlobsType
+    """Removes an owner from all its blobs, or from the given ones, and deletes the blobs without any owner left. A call
+    that was interrupted can be repeated. Returns the number and the size of the deleted blobs, and of those that other
+    owners keep.
+    """
+
+    QueryStorage: _AppStatServiceQueryStorageType
+    """Returns the storage that streams use."""
 
     ListBlobs: _AppStatServiceListBlobsType
     """Returns the blobs with owners, ordered by hash, paged."""
@@ -515,6 +570,14 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.DeleteBlobsRequest,
         hopyard.v1.appstat_pb2.DeleteBlobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ReleaseBlobsRequest,
+        hopyard.v1.appstat_pb2.ReleaseBlobsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.QueryStorageRequest,
+        hopyard.v1.appstat_pb2.QueryStorageResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ListBlobsRequest,
@@ -647,6 +710,25 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.DeleteBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.DeleteBlobsResponse]]:
         """Removes an owner from blobs, and deletes the blobs without any owner left. Unknown blobs count as deleted."""
+
+    @abc.abstractmethod
+    def ReleaseBlobs(
+        self,
+        request: hopyard.v1.appstat_pb2.ReleaseBlobsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.ReleaseBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.ReleaseBlobsResponse]]:
+        """Removes an owner from all its blobs, or from the given ones, and deletes the blobs without any owner left. A call
+        that was interrupted can be repeated. Returns the number and the size of the deleted blobs, and of those that other
+        owners keep.
+        """
+
+    @abc.abstractmethod
+    def QueryStorage(
+        self,
+        request: hopyard.v1.appstat_pb2.QueryStorageRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.QueryStorageResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.QueryStorageResponse]]:
+        """Returns the storage that streams use."""
 
     @abc.abstractmethod
     def ListBlobs(

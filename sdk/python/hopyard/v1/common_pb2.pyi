@@ -616,6 +616,16 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """A job cannot be resumed."""
     REASON_CODE_UPDATE_REFUSED: _ReasonCode.ValueType  # 200
     """The terms of a quarantined experiment cannot change."""
+    REASON_CODE_RETRIED_BY_PERSON: _ReasonCode.ValueType  # 230
+    """A failed job starts again because a person retries it."""
+    REASON_CODE_RETRY_REFUSED: _ReasonCode.ValueType  # 231
+    """A job cannot be retried."""
+    REASON_CODE_JOB_NOT_FAILED: _ReasonCode.ValueType  # 232
+    """The job has not failed."""
+    REASON_CODE_JOB_WITHOUT_CONFIGURATION: _ReasonCode.ValueType  # 233
+    """The job never got a configuration from its generator."""
+    REASON_CODE_JOB_WITHOUT_ORIGIN: _ReasonCode.ValueType  # 234
+    """Neither a snapshot of the job nor that of its origin is left."""
 
 class ReasonCode(_ReasonCode, metaclass=_ReasonCodeEnumTypeWrapper):
     """The reason for a state, a wait, an end, a failure or a refusal. docs/reasons.md lists the meaning, the arguments and
@@ -1032,6 +1042,16 @@ REASON_CODE_RESUME_REFUSED: ReasonCode.ValueType  # 199
 """A job cannot be resumed."""
 REASON_CODE_UPDATE_REFUSED: ReasonCode.ValueType  # 200
 """The terms of a quarantined experiment cannot change."""
+REASON_CODE_RETRIED_BY_PERSON: ReasonCode.ValueType  # 230
+"""A failed job starts again because a person retries it."""
+REASON_CODE_RETRY_REFUSED: ReasonCode.ValueType  # 231
+"""A job cannot be retried."""
+REASON_CODE_JOB_NOT_FAILED: ReasonCode.ValueType  # 232
+"""The job has not failed."""
+REASON_CODE_JOB_WITHOUT_CONFIGURATION: ReasonCode.ValueType  # 233
+"""The job never got a configuration from its generator."""
+REASON_CODE_JOB_WITHOUT_ORIGIN: ReasonCode.ValueType  # 234
+"""Neither a snapshot of the job nor that of its origin is left."""
 Global___ReasonCode: typing_extensions.TypeAlias = ReasonCode
 
 @typing.final

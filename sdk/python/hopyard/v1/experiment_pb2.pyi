@@ -958,6 +958,173 @@ class ImportExperimentResponse(google.protobuf.message.Message):
 Global___ImportExperimentResponse: typing_extensions.TypeAlias = ImportExperimentResponse
 
 @typing.final
+class DeleteExperimentsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
+    FORCE_FIELD_NUMBER: builtins.int
+    DRY_RUN_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    force: builtins.bool
+    """True: also delete paused experiments. They are stopped first."""
+    dry_run: builtins.bool
+    """True: change nothing."""
+    request_id: builtins.str
+    """Chosen by the client; makes the call idempotent. Required without `dry_run`."""
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of the experiments."""
+
+    def __init__(
+        self,
+        *,
+        experiments: collections.abc.Iterable[builtins.str] | None = ...,
+        force: builtins.bool = ...,
+        dry_run: builtins.bool = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dry_run", b"dry_run", "experiments", b"experiments", "force", b"force", "request_id", b"request_id"]) -> None: ...
+
+Global___DeleteExperimentsRequest: typing_extensions.TypeAlias = DeleteExperimentsRequest
+
+@typing.final
+class DeleteExperimentsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: builtins.int
+    @property
+    def deleted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___DeletedExperiments]:
+        """What was deleted (with `dry_run`: would be deleted), by experiment or group. Empty parts of a repeated call: they
+        were deleted before.
+        """
+
+    def __init__(
+        self,
+        *,
+        deleted: collections.abc.Iterable[Global___DeletedExperiments] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted"]) -> None: ...
+
+Global___DeleteExperimentsResponse: typing_extensions.TypeAlias = DeleteExperimentsResponse
+
+@typing.final
+class DeletedExperiments(google.protobuf.message.Message):
+    """What belonged to an experiment, or to a group of experiments with one policy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    REPORTS_FIELD_NUMBER: builtins.int
+    RECORDS_FIELD_NUMBER: builtins.int
+    JOURNAL_BYTES_FIELD_NUMBER: builtins.int
+    SNAPSHOTS_FIELD_NUMBER: builtins.int
+    SNAPSHOT_BYTES_FIELD_NUMBER: builtins.int
+    SHARED_SNAPSHOTS_FIELD_NUMBER: builtins.int
+    SHARED_BYTES_FIELD_NUMBER: builtins.int
+    SHARED_WITH_FIELD_NUMBER: builtins.int
+    BUNDLES_FIELD_NUMBER: builtins.int
+    BUNDLE_BYTES_FIELD_NUMBER: builtins.int
+    LOGS_FIELD_NUMBER: builtins.int
+    LOG_BYTES_FIELD_NUMBER: builtins.int
+    ABSENT_NODES_FIELD_NUMBER: builtins.int
+    jobs: builtins.int
+    reports: builtins.int
+    records: builtins.int
+    """Journal records."""
+    journal_bytes: builtins.int
+    snapshots: builtins.int
+    """Snapshots in the store that no other experiment owns."""
+    snapshot_bytes: builtins.int
+    shared_snapshots: builtins.int
+    """Snapshots that stay, because the experiments or groups in shared_with own them too."""
+    shared_bytes: builtins.int
+    bundles: builtins.int
+    """Code bundles that no other experiment has."""
+    bundle_bytes: builtins.int
+    logs: builtins.int
+    """Logs on connected nodes."""
+    log_bytes: builtins.int
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def shared_with(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def absent_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Nodes that are not connected; they delete their logs when they connect."""
+
+    def __init__(
+        self,
+        *,
+        experiments: collections.abc.Iterable[builtins.str] | None = ...,
+        jobs: builtins.int = ...,
+        reports: builtins.int = ...,
+        records: builtins.int = ...,
+        journal_bytes: builtins.int = ...,
+        snapshots: builtins.int = ...,
+        snapshot_bytes: builtins.int = ...,
+        shared_snapshots: builtins.int = ...,
+        shared_bytes: builtins.int = ...,
+        shared_with: collections.abc.Iterable[builtins.str] | None = ...,
+        bundles: builtins.int = ...,
+        bundle_bytes: builtins.int = ...,
+        logs: builtins.int = ...,
+        log_bytes: builtins.int = ...,
+        absent_nodes: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["absent_nodes", b"absent_nodes", "bundle_bytes", b"bundle_bytes", "bundles", b"bundles", "experiments", b"experiments", "jobs", b"jobs", "journal_bytes", b"journal_bytes", "log_bytes", b"log_bytes", "logs", b"logs", "records", b"records", "reports", b"reports", "shared_bytes", b"shared_bytes", "shared_snapshots", b"shared_snapshots", "shared_with", b"shared_with", "snapshot_bytes", b"snapshot_bytes", "snapshots", b"snapshots"]) -> None: ...
+
+Global___DeletedExperiments: typing_extensions.TypeAlias = DeletedExperiments
+
+@typing.final
+class RetryJobsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    request_id: builtins.str
+    """Chosen by the client; makes the call idempotent. Required."""
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of failed jobs; empty: all failed jobs of the experiment."""
+
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        jobs: collections.abc.Iterable[builtins.str] | None = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "jobs", b"jobs", "request_id", b"request_id"]) -> None: ...
+
+Global___RetryJobsRequest: typing_extensions.TypeAlias = RetryJobsRequest
+
+@typing.final
+class RetryJobsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    @property
+    def experiment(self) -> Global___Experiment: ...
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Job]:
+        """The jobs that start again."""
+
+    def __init__(
+        self,
+        *,
+        experiment: Global___Experiment | None = ...,
+        jobs: collections.abc.Iterable[Global___Job] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "jobs", b"jobs"]) -> None: ...
+
+Global___RetryJobsResponse: typing_extensions.TypeAlias = RetryJobsResponse
+
+@typing.final
 class CollectGarbageRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1004,6 +1171,7 @@ class CollectGarbageResponse(google.protobuf.message.Message):
     UNNEEDED_FIELD_NUMBER: builtins.int
     KEPT_FIELD_NUMBER: builtins.int
     STORE_FIELD_NUMBER: builtins.int
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
     @property
     def garbage(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Garbage]:
         """What was deleted (with `dry_run`: would be deleted), by kind and place; without empty entries."""
@@ -1024,6 +1192,10 @@ class CollectGarbageResponse(google.protobuf.message.Message):
     def store(self) -> Global___StoreUse:
         """The usage of the store after the deletion."""
 
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___DeletedExperiments]:
+        """What each experiment or group uses, after the deletion."""
+
     def __init__(
         self,
         *,
@@ -1032,9 +1204,10 @@ class CollectGarbageResponse(google.protobuf.message.Message):
         unneeded: collections.abc.Iterable[builtins.str] | None = ...,
         kept: collections.abc.Iterable[Global___KeptForOthers] | None = ...,
         store: Global___StoreUse | None = ...,
+        experiments: collections.abc.Iterable[Global___DeletedExperiments] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["store", b"store"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["garbage", b"garbage", "kept", b"kept", "notes", b"notes", "store", b"store", "unneeded", b"unneeded"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiments", b"experiments", "garbage", b"garbage", "kept", b"kept", "notes", b"notes", "store", b"store", "unneeded", b"unneeded"]) -> None: ...
 
 Global___CollectGarbageResponse: typing_extensions.TypeAlias = CollectGarbageResponse
 

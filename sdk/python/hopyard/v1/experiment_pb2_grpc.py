@@ -105,6 +105,16 @@ class ExperimentServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterResponse.FromString,
                 _registered_method=True)
+        self.DeleteExperiments = channel.unary_unary(
+                '/hopyard.v1.ExperimentService/DeleteExperiments',
+                request_serializer=hopyard_dot_v1_dot_experiment__pb2.DeleteExperimentsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_experiment__pb2.DeleteExperimentsResponse.FromString,
+                _registered_method=True)
+        self.RetryJobs = channel.unary_unary(
+                '/hopyard.v1.ExperimentService/RetryJobs',
+                request_serializer=hopyard_dot_v1_dot_experiment__pb2.RetryJobsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_experiment__pb2.RetryJobsResponse.FromString,
+                _registered_method=True)
         self.CollectGarbage = channel.unary_unary(
                 '/hopyard.v1.ExperimentService/CollectGarbage',
                 request_serializer=hopyard_dot_v1_dot_experiment__pb2.CollectGarbageRequest.SerializeToString,
@@ -228,6 +238,25 @@ class ExperimentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteExperiments(self, request, context):
+        """Deletes finished experiments: their rows, statistics and journal, the snapshots and code bundles in the store that
+        nobody else owns, and their logs and snapshots on nodes. A group is deleted as a whole. All or nothing: rows and
+        journals disappear in one transaction; the rest follows, also after a crash. With `dry_run` it only reports.
+        NOT_FOUND: an experiment does not exist. FAILED_PRECONDITION: one has not ended, or a member of its group is not
+        named. Idempotent by request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryJobs(self, request, context):
+        """Starts failed jobs again, from their newest snapshots or from the beginning. An experiment that has ended continues.
+        All or nothing. FAILED_PRECONDITION: a job has not failed, or cannot start again. Idempotent by request_id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CollectGarbage(self, request, context):
         """Deletes what nobody needs from the store and from connected nodes. It is safe while experiments run. With `dry_run`
         it only reports.
@@ -308,6 +337,16 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
                     servicer.GetCluster,
                     request_deserializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_experiment__pb2.GetClusterResponse.SerializeToString,
+            ),
+            'DeleteExperiments': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteExperiments,
+                    request_deserializer=hopyard_dot_v1_dot_experiment__pb2.DeleteExperimentsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_experiment__pb2.DeleteExperimentsResponse.SerializeToString,
+            ),
+            'RetryJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryJobs,
+                    request_deserializer=hopyard_dot_v1_dot_experiment__pb2.RetryJobsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_experiment__pb2.RetryJobsResponse.SerializeToString,
             ),
             'CollectGarbage': grpc.unary_unary_rpc_method_handler(
                     servicer.CollectGarbage,
@@ -694,6 +733,60 @@ class ExperimentService(object):
             '/hopyard.v1.ExperimentService/GetCluster',
             hopyard_dot_v1_dot_experiment__pb2.GetClusterRequest.SerializeToString,
             hopyard_dot_v1_dot_experiment__pb2.GetClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteExperiments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ExperimentService/DeleteExperiments',
+            hopyard_dot_v1_dot_experiment__pb2.DeleteExperimentsRequest.SerializeToString,
+            hopyard_dot_v1_dot_experiment__pb2.DeleteExperimentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ExperimentService/RetryJobs',
+            hopyard_dot_v1_dot_experiment__pb2.RetryJobsRequest.SerializeToString,
+            hopyard_dot_v1_dot_experiment__pb2.RetryJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

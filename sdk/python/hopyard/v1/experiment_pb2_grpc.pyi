@@ -235,6 +235,36 @@ _ExperimentServiceGetClusterType = typing_extensions.TypeVar(
     ],
 )
 
+_ExperimentServiceDeleteExperimentsType = typing_extensions.TypeVar(
+    '_ExperimentServiceDeleteExperimentsType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.DeleteExperimentsRequest,
+        hopyard.v1.experiment_pb2.DeleteExperimentsResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.DeleteExperimentsRequest,
+        hopyard.v1.experiment_pb2.DeleteExperimentsResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.DeleteExperimentsRequest,
+        hopyard.v1.experiment_pb2.DeleteExperimentsResponse,
+    ],
+)
+
+_ExperimentServiceRetryJobsType = typing_extensions.TypeVar(
+    '_ExperimentServiceRetryJobsType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.RetryJobsRequest,
+        hopyard.v1.experiment_pb2.RetryJobsResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.RetryJobsRequest,
+        hopyard.v1.experiment_pb2.RetryJobsResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.RetryJobsRequest,
+        hopyard.v1.experiment_pb2.RetryJobsResponse,
+    ],
+)
+
 _ExperimentServiceCollectGarbageType = typing_extensions.TypeVar(
     '_ExperimentServiceCollectGarbageType',
     bound=typing.Union[grpc.UnaryUnaryMultiCallable[
@@ -250,7 +280,7 @@ _ExperimentServiceCollectGarbageType = typing_extensions.TypeVar(
     ],
 )
 
-class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceCloseExperimentType, _ExperimentServiceKeepExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceRequestJobsType, _ExperimentServiceImportExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceCollectGarbageType]):
+class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentType, _ExperimentServiceGetExperimentType, _ExperimentServiceListExperimentsType, _ExperimentServiceWatchExperimentType, _ExperimentServicePauseExperimentType, _ExperimentServiceResumeExperimentType, _ExperimentServiceStopExperimentType, _ExperimentServiceCloseExperimentType, _ExperimentServiceKeepExperimentType, _ExperimentServiceExtendExperimentType, _ExperimentServiceUpdateExperimentType, _ExperimentServiceRequestJobsType, _ExperimentServiceImportExperimentType, _ExperimentServiceGetClusterType, _ExperimentServiceDeleteExperimentsType, _ExperimentServiceRetryJobsType, _ExperimentServiceCollectGarbageType]):
     """Experiments. An experiment is one search: a space, a generator, a policy, a metric and limits."""
 
     @typing.overload
@@ -310,6 +340,14 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.GetClusterRequest,
             hopyard.v1.experiment_pb2.GetClusterResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.DeleteExperimentsRequest,
+            hopyard.v1.experiment_pb2.DeleteExperimentsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.RetryJobsRequest,
+            hopyard.v1.experiment_pb2.RetryJobsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.CollectGarbageRequest,
@@ -374,6 +412,14 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
         grpc.aio.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.GetClusterRequest,
             hopyard.v1.experiment_pb2.GetClusterResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.DeleteExperimentsRequest,
+            hopyard.v1.experiment_pb2.DeleteExperimentsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.experiment_pb2.RetryJobsRequest,
+            hopyard.v1.experiment_pb2.RetryJobsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             hopyard.v1.experiment_pb2.CollectGarbageRequest,
@@ -445,6 +491,19 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
     state of the scheduler.
     """
 
+    DeleteExperiments: _ExperimentServiceDeleteExperimentsType
+    """Deletes finished experiments: their rows, statistics and journal, the snapshots and code bundles in the store that
+    nobody else owns, and their logs and snapshots on nodes. A group is deleted as a whole. All or nothing: rows and
+    journals disappear in one transaction; the rest follows, also after a crash. With `dry_run` it only reports.
+    NOT_FOUND: an experiment does not exist. FAILED_PRECONDITION: one has not ended, or a member of its group is not
+    named. Idempotent by request_id.
+    """
+
+    RetryJobs: _ExperimentServiceRetryJobsType
+    """Starts failed jobs again, from their newest snapshots or from the beginning. An experiment that has ended continues.
+    All or nothing. FAILED_PRECONDITION: a job has not failed, or cannot start again. Idempotent by request_id.
+    """
+
     CollectGarbage: _ExperimentServiceCollectGarbageType
     """Deletes what nobody needs from the store and from connected nodes. It is safe while experiments run. With `dry_run`
     it only reports.
@@ -506,6 +565,14 @@ ExperimentServiceAsyncStub: typing_extensions.TypeAlias = ExperimentServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.GetClusterRequest,
         hopyard.v1.experiment_pb2.GetClusterResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.DeleteExperimentsRequest,
+        hopyard.v1.experiment_pb2.DeleteExperimentsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.experiment_pb2.RetryJobsRequest,
+        hopyard.v1.experiment_pb2.RetryJobsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.experiment_pb2.CollectGarbageRequest,
@@ -648,6 +715,29 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[hopyard.v1.experiment_pb2.GetClusterResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.GetClusterResponse]]:
         """Returns the address of AppStat, to which clients write code bundles and from which they read snapshots, and the
         state of the scheduler.
+        """
+
+    @abc.abstractmethod
+    def DeleteExperiments(
+        self,
+        request: hopyard.v1.experiment_pb2.DeleteExperimentsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.experiment_pb2.DeleteExperimentsResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.DeleteExperimentsResponse]]:
+        """Deletes finished experiments: their rows, statistics and journal, the snapshots and code bundles in the store that
+        nobody else owns, and their logs and snapshots on nodes. A group is deleted as a whole. All or nothing: rows and
+        journals disappear in one transaction; the rest follows, also after a crash. With `dry_run` it only reports.
+        NOT_FOUND: an experiment does not exist. FAILED_PRECONDITION: one has not ended, or a member of its group is not
+        named. Idempotent by request_id.
+        """
+
+    @abc.abstractmethod
+    def RetryJobs(
+        self,
+        request: hopyard.v1.experiment_pb2.RetryJobsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.experiment_pb2.RetryJobsResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.RetryJobsResponse]]:
+        """Starts failed jobs again, from their newest snapshots or from the beginning. An experiment that has ended continues.
+        All or nothing. FAILED_PRECONDITION: a job has not failed, or cannot start again. Idempotent by request_id.
         """
 
     @abc.abstractmethod

@@ -1551,10 +1551,12 @@ class NodeQuestion(google.protobuf.message.Message):
     ticket: builtins.str
     """Unique in the cluster."""
     kind: builtins.str
-    """Kind of the question: "predict" for a predictor, or "inspect" for the contents of paths on the node."""
+    """Kind of the question: "predict" for a predictor, "inspect" for the contents of paths on the node, or "logs" for the
+    logs of experiments.
+    """
     payload_json: builtins.str
     """The question as JSON. "predict": the format of `hopyard.predictor.wire`. "inspect": the paths in the format of
-    `hopyard._runtime.datasets.node_query`.
+    `hopyard._runtime.datasets.node_query`. "logs": the experiments in the format of `hopyard._runtime.job_log`.
     """
     timeout_seconds: builtins.float
     """Computing time limit in seconds, without the time in which the process waits for a CPU (up to twenty times as

@@ -17,6 +17,7 @@ from typing import Final
 from hopyard.errors import Aborted
 from hopyard_appstat.blobs.backends import StoredObject
 from hopyard_appstat.blobs.store import BlobStore
+from hopyard_appstat.database.deletion import BlobTotals
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.pagination import Page, PageRequest
 from hopyard_appstat.rows import Row
@@ -127,6 +128,27 @@ class OwnedBlobs:
             for sha256 in orphans:
                 await self._blobs.delete(sha256)
         return list(orphans)
+
+    async def release(self, owner: str, hashes: Sequence[str] = ()) -> BlobTotals:
+        """Remove an owner from its blobs, and delete those that have no owner left. A call that was interrupted can be repeated.
+
+        The bytes are deleted before the index forgets them, so that a crash leaves no bytes that the index does not know.
+
+        Args:
+            owner: The owner to remove; nobody needs its blobs any more.
+            hashes: Hashes of the blobs; empty: all blobs of the owner.
+
+        Returns:
+            The blobs that were deleted (`own`), and those that other owners keep (`shared`).
+        """
+        async with self._lock:
+            own, shared = await self._store.blobs_of_owner(owner, tuple(hashes))
+            for sha256 in own:
+                await self._blobs.delete(sha256)
+            names = [*own, *shared]
+            for start in range(0, len(names), _AT_ONCE):
+                await self._store.disown_blobs(owner, tuple(names[start : start + _AT_ONCE]))
+        return BlobTotals(len(own), sum(own.values()), len(shared), sum(shared.values()))
 
     async def list(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the index of blobs, ordered by hash.

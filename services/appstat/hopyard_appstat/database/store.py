@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
 from hopyard_appstat.change_notifier import WatcherSignals
-from hopyard_appstat.database import queries
+from hopyard_appstat.database import deletion, queries
 from hopyard_appstat.database.connections import Database
+from hopyard_appstat.database.deletion import StorageUse, StreamRows
 from hopyard_appstat.database.store_reader import StoreReader
 from hopyard_appstat.database.writer import Writer
 from hopyard_appstat.projections import Append
@@ -141,6 +142,14 @@ class Store(StoreReader):
         await self._writer.do(lambda transaction: transaction.forget_data(name))
 
     # ------------------------------------------------------------------------------------------------------- reading
+
+    async def blobs_of_owner(self, owner: str, hashes: tuple[str, ...] = ()) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the blobs that an owner has alone, and those that it shares; see `deletion.blobs_of_owner`."""
+        return await self._read(deletion.blobs_of_owner, owner, hashes)
+
+    async def storage_of(self, wanted: Sequence[StreamRows]) -> list[StorageUse]:
+        """Return the storage that each stream uses, in the order of the arguments."""
+        return await self._read(deletion.storage_of, wanted)
 
     async def watch_statistics(
         self, experiment: str, job: str, *, replay: bool

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Table, delete, select
 
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
 from hopyard_appstat.database import datasets, search_plan, statements
+from hopyard_appstat.database.deletion import delete_stream
 from hopyard_appstat.database.schema import blob_owners, blobs, epochs, experiments, jobs, journal, scaling, statistics
 from hopyard_appstat.projections import Append, ProjectedRows
 from hopyard_appstat.rows import Row
@@ -65,7 +66,9 @@ class Transaction:
     # ----------------------------------------------------------------------------------------------------- journal
 
     def append(self, append: Append) -> None:
-        """Append records to the journal and apply their projections. A batch that is already in the journal changes nothing.
+        """Append records to the journal, apply their projections, and delete streams.
+
+        A batch that is already in the journal changes nothing.
 
         Raises:
             StaleEpoch: A newer epoch has begun.
@@ -87,6 +90,9 @@ class Transaction:
                 )
         self._write_records(batches)
         self._project(append.projected)
+        for stream, names in append.deleted:
+            delete_stream(self._connection, stream, names)
+            self._lengths[stream] = 0
 
     def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
         """Write complete streams that do not exist yet, after checking all parts. An import that was already written changes nothing.

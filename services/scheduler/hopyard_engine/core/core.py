@@ -30,6 +30,7 @@ from hopyard_engine.core.effects import (
 from hopyard_engine.core.events import (
     ClusterEvent,
     CopiesEvicted,
+    DeletionCompleted,
     Event,
     ExperimentJoined,
     NodeBack,
@@ -45,6 +46,7 @@ from hopyard_engine.core.events import (
     SnapshotShipped,
     StoreQuotaSet,
     StreamCreated,
+    StreamDeleted,
     StreamEvent,
 )
 from hopyard_engine.core.handlers import dispatch, node_events
@@ -118,6 +120,11 @@ class Core:
             case StoreQuotaSet():
                 self._effects.append(Record(CLUSTER_STREAM, event))
                 self.cluster.store_quota = event.size
+            case StreamDeleted():
+                self._deleted(event)
+            case DeletionCompleted():
+                self._effects.append(Record(CLUSTER_STREAM, event))
+                self.cluster.restore(event)
             case StreamCreated():
                 if event.stream in self.streams:
                     return []
@@ -289,6 +296,14 @@ class Core:
         return effects
 
     # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _deleted(self, event: StreamDeleted) -> None:
+        """Delete a stream that has ended. A live stream is kept, and nothing is recorded."""
+        stream = self.streams.get(event.stream)
+        if stream is None or stream.state.ended:
+            self._effects.append(Record(CLUSTER_STREAM, event))
+            self.cluster.restore(event)
+            self.forget(event.stream)
 
     def _add(self, event: StreamCreated) -> None:
         stream = Stream(event)

@@ -98,7 +98,36 @@ class StoreQuotaSet:
     size: int | None
 
 
-ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted | StoreQuotaSet
+@dataclass(frozen=True, slots=True)
+class StreamDeleted:
+    """A person deleted the experiments of an ended stream. The same transaction deletes the stream and all its rows.
+
+    Blobs and logs are deleted afterwards, until `DeletionCompleted`.
+
+    Attributes:
+        at: Time of the event in seconds since the Unix epoch.
+        stream: Id of the stream.
+        experiments: Ids of all its experiments.
+        bundles: Hashes of their code bundles.
+        request: Idempotency key of the request.
+    """
+
+    at: float
+    stream: StreamId
+    experiments: tuple[ExperimentId, ...]
+    bundles: tuple[str, ...] = ()
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionCompleted:
+    """The blobs of the deleted stream `stream` were deleted from the store."""
+
+    at: float
+    stream: StreamId
+
+
+ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted | StoreQuotaSet | StreamDeleted | DeletionCompleted
 
 
 # --------------------------------------------------------------------------------------------------------- stream events
@@ -633,6 +662,25 @@ class Updated:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsRetried:
+    """A person lets failed jobs start again. An ended experiment continues. Either all jobs start again or none.
+
+    Attributes:
+        at: Time of the event in seconds since the Unix epoch.
+        stream: Id of the stream.
+        request: Identifies the retry; a repeated retry has no effect.
+        jobs: Ids of the jobs, which belong to one experiment.
+        experiment: Id of that experiment.
+    """
+
+    at: float
+    stream: StreamId
+    request: str
+    jobs: tuple[str, ...]
+    experiment: ExperimentId
+
+
+@dataclass(frozen=True, slots=True)
 class Imported:
     """The stream was imported: all records before this one come from another cluster, whose nodes and slots are not available here.
 
@@ -673,6 +721,7 @@ StreamEvent = (
     | Operated
     | JobOperated
     | JobHeld
+    | JobsRetried
     | SlotReserved
     | Updated
 )

@@ -109,6 +109,7 @@ class Settings:
         lasting: Whether completed jobs keep the snapshots that the policy requested, for later experiments.
         scales: Whether the policy chooses the number of slots of each job. If True, its demand already accounts for `concurrency`.
         training: Key under which profiled times are stored. Trainings with equal speed have the same key. Empty: they are not stored.
+        keeps_failed: Whether failed jobs keep their snapshots as completed ones do, so that a person can retry them from there.
         idle: Seconds that the experiment without work waits for requests before it ends (> 0); None: it ends immediately.
     """
 
@@ -133,6 +134,7 @@ class Settings:
     cpus: int = 1
     gpus: int = 0
     statistics: bool = True
+    keeps_failed: bool = False
     every_iteration: bool = True
     concurrency: int | None = None
     ends_jobs: bool = True

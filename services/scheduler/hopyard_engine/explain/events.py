@@ -15,14 +15,17 @@ from hopyard_engine.core.effects import Effect, Noted, Refused, Send, Start, UpC
 from hopyard_engine.core.events import (
     Amended,
     Answered,
+    ClusterEvent,
     CopiesEvicted,
     DataChanged,
+    DeletionCompleted,
     Ended,
     Event,
     ExperimentJoined,
     Imported,
     JobHeld,
     JobOperated,
+    JobsRetried,
     NodeBack,
     NodeDrained,
     NodeDraining,
@@ -48,6 +51,7 @@ from hopyard_engine.core.events import (
     Started,
     StoreQuotaSet,
     StreamCreated,
+    StreamDeleted,
     TimerElapsed,
     Updated,
 )
@@ -227,6 +231,9 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
         case JobHeld():
             done = "paused" if event.held else "resumed"
             return [EventPart(event.job, f"a person {done} job {event.job}{_notes(effects, event.job)}")]
+        case JobsRetried():
+            jobs = f"job {event.jobs[0]}" if len(event.jobs) == 1 else f"jobs {', '.join(event.jobs)}"
+            return [EventPart("", f"a person retried {jobs}{_notes(effects, '')}")]
         case SlotReserved():
             return [EventPart("", f"a client reserved slot {event.slot}{_notes(effects, '')}")]
         case Updated():
@@ -235,12 +242,14 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
             return [EventPart("", f"the store needs the space of {count(len(event.snapshots), 'snapshot')}")]
         case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted() | StoreQuotaSet():
             return [of_cluster(event)]
+        case StreamDeleted() | DeletionCompleted():
+            return [of_cluster(event)]
         case _:
             assert_never(event)
 
 
 def of_cluster(
-    event: NodeJoined | NodeExpired | NodeDrained | NodeEvicted | CopiesEvicted | StoreQuotaSet,
+    event: ClusterEvent | CopiesEvicted,
 ) -> EventPart:
     """Return the statement that describes a cluster event, or the eviction of copies on a node."""
     match event:
@@ -257,6 +266,10 @@ def of_cluster(
         case StoreQuotaSet():
             much = f"{event.size} bytes" if event.size is not None else "any number of bytes"
             return EventPart("", f"the snapshots of all experiments may take {much} in the store")
+        case StreamDeleted():
+            return EventPart("", f"a person deleted {' and '.join(event.experiments)}")
+        case DeletionCompleted():
+            return EventPart("", f"what the store had of {event.stream} is deleted")
         case _:
             assert_never(event)
 

@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
@@ -14,12 +16,12 @@ from weakref import WeakValueDictionary
 from hopyard._common.plugins import PluginError
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy import ENDLESS, PolicyCapabilities, capabilities_of
-from hopyard.policy.vocabulary import ExperimentId, ExperimentState, StreamId
+from hopyard.policy.vocabulary import ExperimentId, ExperimentState, JobState, StreamId
 from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
-from hopyard_engine.core.events import ExperimentJoined, Operated, Requested, StreamCreated, Updated
+from hopyard_engine.core.events import ExperimentJoined, JobsRetried, Operated, Requested, StreamCreated, Updated
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
@@ -30,6 +32,7 @@ from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreem
 from hopyard_scheduler.experiments.scaling_profiles import measured
 from hopyard_scheduler.experiments.update_request import UpdateRequest, update_of
 from hopyard_scheduler.policy_process.placement import runs_inline
+from hopyard_scheduler.runtime.journal import persist
 from hopyard_scheduler.runtime.recovery import RecoveryResult, replay
 from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 from hopyard_scheduler.search_plan.mismatch import unlike_others
@@ -79,6 +82,7 @@ class ExperimentCommands:
         self._plans = plans
         self._stub = stub
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._bundles: Counter[str] = Counter()  # Number of experiments that are being created with each code bundle.
         self._claimed: set[str] = set()  # Ids of experiments that are being created or imported, and of imported ones.
 
     # ------------------------------------------------------------------------------------------------------------ create
@@ -102,11 +106,31 @@ class ExperimentCommands:
         """
         if not request:
             raise InvalidInput("request_id: is required; it makes the call idempotent")
-        async with self._locks.setdefault(f"create {request}", asyncio.Lock()):
+        async with self._locks.setdefault(f"create {request}", asyncio.Lock()), self._using(bundle):
             try:
                 return await self._create(text, source, bundle, request, interpreter)
             except InvalidInput as error:
                 raise placed(error, text, source or "experiment") from error
+
+    @asynccontextmanager
+    async def _using(self, bundle: str) -> AsyncIterator[None]:
+        """Within the context, the code bundle (empty: none) is not deleted, because an experiment is being created with it."""
+        async with self._locks.setdefault(f"code {bundle}", asyncio.Lock()):
+            self._bundles[bundle] += 1
+        try:
+            yield
+        finally:
+            self._bundles[bundle] -= 1
+
+    @asynccontextmanager
+    async def unused(self, bundle: str) -> AsyncIterator[bool]:
+        """Within the context, no experiment begins to use a code bundle. Yield whether no experiment uses it."""
+        async with self._locks.setdefault(f"code {bundle}", asyncio.Lock()):
+            yield not self._bundles[bundle] and bundle not in {one.bundle for one in await persist(self.look.show_all)}
+
+    def loading(self, stream: StreamId) -> asyncio.Lock:
+        """Return the lock that is held while a stream is loaded from the journal into the core, or while it is deleted."""
+        return self._locks.setdefault(f"load {stream}", asyncio.Lock())
 
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
         spec = load_spec(text, source or "experiment")
@@ -251,7 +275,12 @@ class ExperimentCommands:
 
         Returns:
             True if the id is claimed now; False if an experiment exists with this id, or it was claimed before.
+
+        Raises:
+            Conflict: An experiment with this id is being deleted.
         """
+        if any(name in event.experiments for event in self._runtime.core.cluster.open_deletions.values()):
+            raise Conflict(f"experiment {name} is being deleted; try again in a moment")
         if name in self._claimed or name in {found.id for found in await self.look.show_all()} or name in self._claimed:
             return False
         self._claimed.add(name)
@@ -357,6 +386,35 @@ class ExperimentCommands:
             Updated(now, stream.id, request, jobs, max_iterations or None, seconds, experiment=ExperimentId(name))
         )
 
+    async def retry(self, name: str, jobs: Sequence[str], request: str) -> list[experiment_pb2.Job]:
+        """Let failed jobs of an experiment, which may have ended, start again.
+
+        Args:
+            name: The id of the experiment.
+            jobs: Ids of failed jobs; empty: all failed jobs.
+            request: Idempotency key: a repeated call with the same key retries nothing again.
+
+        Returns:
+            The jobs.
+
+        Raises:
+            InvalidInput: There is no idempotency key.
+            NotFound: The experiment does not exist.
+            Conflict: No job has failed, or the engine refuses one of the jobs. Nothing is retried.
+        """
+        stream, experiment = await self.loaded(name)
+        if not request:
+            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        repeated = request in stream.requests
+        own = [job for job in stream.jobs.values() if job.experiment is experiment]
+        wanted = list(dict.fromkeys(jobs)) or [job.id for job in own if job.state is JobState.FAILED]
+        if not wanted and not repeated:
+            raise Conflict(f"experiment {name} has no failed job")
+        if not repeated:
+            retried = JobsRetried(self._runtime.clock(), stream.id, request, tuple(wanted), ExperimentId(name))
+            await self._change(retried)
+        return self.look.shown_jobs(stream, [stream.jobs[job] for job in wanted if job in stream.jobs])
+
     async def update(self, name: str, terms: UpdateRequest) -> None:
         """Change the target, the weight, the slots or the concurrency of an experiment.
 
@@ -413,7 +471,7 @@ class ExperimentCommands:
             [stream.jobs[experiment.requested[each.request]] for each in wanted if known(stream, experiment, each)],
         )
 
-    async def _change(self, event: Updated) -> None:
+    async def _change(self, event: Updated | JobsRetried) -> None:
         refused = await self._runtime.operate(event)
         if refused:
             raise Conflict(refused)
@@ -430,7 +488,7 @@ class ExperimentCommands:
         known = self._runtime.core.find(ExperimentId(name))
         if known is None:
             stream = (await self.look.show(name)).group or name
-            async with self._locks.setdefault(f"load {stream}", asyncio.Lock()):
+            async with self.loading(StreamId(stream)):
                 if self._runtime.core.find(ExperimentId(name)) is None:
                     apart, found = Core(), RecoveryResult()
                     await replay(apart, self._runtime.journal, StreamId(stream), found)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from hopyard.policy.vocabulary import BillRun, CreateJob, ExperimentId, ForkJob, RunKey, StreamId
 from hopyard_engine.core.events import (
     JobOperated,
+    JobsRetried,
     NodeBack,
     Operated,
     PolicyAnswered,
@@ -31,7 +32,7 @@ def renamed(event: StreamEvent, old: str, new: str) -> StreamEvent:
     match event:
         case NodeBack():
             changes |= {"runs": _keys(event.runs, new), "lost": _keys(event.lost, new)}
-        case Operated() | Updated() | Requested() if event.experiment == old:
+        case Operated() | Updated() | Requested() | JobsRetried() if event.experiment == old:
             changes["experiment"] = new
         case TimerElapsed() if event.ticket == EndTimer(ExperimentId(old)).ticket:
             changes["ticket"] = EndTimer(ExperimentId(new)).ticket

@@ -219,6 +219,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         seed=spec.generator.seed,
         cpus=spec.resources.per_job.cpus,
         gpus=spec.resources.per_job.gpus,
+        keeps_failed=True,
         space=spec.space.to_dict(),
         constraints=tuple(spec.constraints),
     )

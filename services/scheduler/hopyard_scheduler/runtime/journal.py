@@ -73,13 +73,20 @@ class Journal:
         self.epoch = response.epoch
         return self.epoch
 
-    async def append(self, entries: Sequence[JournalEntry], rows: Sequence[appstat_pb2.Projection], at: float) -> None:
-        """Append records and update rows in one transaction. Both are durable when it returns.
+    async def append(
+        self,
+        entries: Sequence[JournalEntry],
+        rows: Sequence[appstat_pb2.Projection],
+        at: float,
+        deleted: Sequence[appstat_pb2.DeletedStream] = (),
+    ) -> None:
+        """Append records, update rows and delete streams in one transaction. All is durable when it returns.
 
         Args:
             entries: The records, in order.
             rows: The rows of AppStat to insert or replace.
             at: Time of the records, in seconds since the Unix epoch.
+            deleted: The streams to delete, with their experiments.
 
         Raises:
             StaleEpoch: Another scheduler has begun a newer epoch.
@@ -87,7 +94,7 @@ class Journal:
         """
         if not entries and not rows:
             return
-        request = appstat_pb2.AppendJournalRequest(epoch=self.epoch, projections=rows)
+        request = appstat_pb2.AppendJournalRequest(epoch=self.epoch, projections=rows, deleted=deleted)
         ends: dict[str, int] = {}
         for entry in entries:
             position = ends[entry.stream] = ends.get(entry.stream, self._ends.get(entry.stream, 0)) + 1

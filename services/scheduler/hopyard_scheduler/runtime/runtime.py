@@ -9,28 +9,32 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from hopyard.errors import NotFound
 from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
+from hopyard.v1 import appstat_pb2
 from hopyard_engine.core import Core
-from hopyard_engine.core.effects import Effect, Refused, UpCall
+from hopyard_engine.core.effects import Effect, Record, Refused, UpCall
 from hopyard_engine.core.events import (
     ClusterEvent,
     Event,
     JobHeld,
     JobOperated,
+    JobsRetried,
     PolicyAnswered,
     PolicyFailed,
     Requested,
     SlotReserved,
+    StreamDeleted,
     Updated,
 )
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.journal.codec import encode, kind_of
 from hopyard_engine.policy_host import Host
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_scheduler.experiments.program import ExperimentProgram, program_of
@@ -43,7 +47,7 @@ from hopyard_scheduler.runtime.batch import MAX_BATCH_EVENTS, Batch, Item, Pendi
 from hopyard_scheduler.runtime.batch_delay import patient
 from hopyard_scheduler.runtime.effect_executor import EffectExecutor
 from hopyard_scheduler.runtime.event_inbox import EventInboxes
-from hopyard_scheduler.runtime.journal import Journal
+from hopyard_scheduler.runtime.journal import Journal, JournalEntry
 from hopyard_scheduler.runtime.projections import Changes
 from hopyard_scheduler.runtime.recovery import RecoveryResult
 from hopyard_scheduler.search_plan.projection import PlanRows
@@ -145,7 +149,7 @@ class Runtime:
         self._queue.put_nowait(Item(event, done=done))
         return await done
 
-    async def operate(self, event: JobHeld | JobOperated | SlotReserved | Requested | Updated) -> str:
+    async def operate(self, event: JobHeld | JobOperated | JobsRetried | SlotReserved | Requested | Updated) -> str:
         """Apply an operation that a person requested, and wait until it is carried out.
 
         Returns:
@@ -156,6 +160,29 @@ class Runtime:
         """
         effects = await self.apply(event)
         return next((str(effect.reason) for effect in effects if isinstance(effect, Refused)), "")
+
+    async def delete(self, events: Sequence[StreamDeleted]) -> bool:
+        """Delete streams that have ended: from the journal with all rows, in one transaction with the events, and from the core.
+
+        Args:
+            events: One event for each stream. The caller prevents that a stream is loaded into the core meanwhile.
+
+        Returns:
+            False if one of the streams is live. Then nothing is deleted.
+        """
+        async with self.turn:
+            streams = [self.core.streams.get(event.stream) for event in events]
+            if any(stream is not None and not stream.state.ended for stream in streams):
+                return False
+            records = [effect for event in events for effect in self.core.handle(event) if isinstance(effect, Record)]
+            entries = [JournalEntry(one.stream, kind_of(one.event), encode(one.event)) for one in records]
+            deleted = [appstat_pb2.DeletedStream(stream=e.stream, experiments=e.experiments) for e in events]
+            await self.journal.append(entries, [], self.clock(), deleted)
+            for event in events:
+                self._finished.pop(event.stream, None)
+                self.hosts.pop(event.stream, None)
+                self.journal.forget(event.stream)
+        return True
 
     async def run(self) -> None:
         """Handle queued events until cancelled.

@@ -13,6 +13,7 @@ from hopyard.v1 import experiment_pb2_grpc
 from hopyard_scheduler.converters import EXPERIMENT_STATES, use_to_proto
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import ExperimentCommands
+from hopyard_scheduler.experiments.deletion import ExperimentDeletion
 from hopyard_scheduler.experiments.job_requests import JobRequest
 from hopyard_scheduler.experiments.update_request import UpdateRequest
 from hopyard_scheduler.pagination import page
@@ -29,9 +30,17 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         commands: Creates, changes and reads experiments.
         garbage: Performs garbage collections.
         importer: Imports experiments.
+        deletion: Deletes experiments.
     """
 
-    def __init__(self, commands: ExperimentCommands, garbage: GarbageCollector, importer: Importer) -> None:
+    def __init__(
+        self,
+        commands: ExperimentCommands,
+        garbage: GarbageCollector,
+        importer: Importer,
+        deletion: ExperimentDeletion,
+    ) -> None:
+        self._deletion = deletion
         self._commands = commands
         self._garbage = garbage
         self._importer = importer
@@ -155,6 +164,19 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         )
         return pb.ExtendExperimentResponse(experiment=await self._commands.look.show(request.experiment))
 
+    async def RetryJobs(
+        self,
+        request: pb.RetryJobsRequest,
+        context: grpc.aio.ServicerContext[pb.RetryJobsRequest, pb.RetryJobsResponse],
+    ) -> pb.RetryJobsResponse:
+        """Start failed jobs of an experiment again, which may have ended, and return both.
+
+        NotFound: the experiment does not exist. Conflict: no job has failed, or a named job has not failed or cannot
+        start again.
+        """
+        jobs = await self._commands.retry(request.experiment, request.jobs, request.request_id)
+        return pb.RetryJobsResponse(experiment=await self._commands.look.show(request.experiment), jobs=jobs)
+
     async def RequestJobs(
         self,
         request: pb.RequestJobsRequest,
@@ -204,6 +226,20 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """
         return self._commands.look.cluster()
 
+    async def DeleteExperiments(
+        self,
+        request: pb.DeleteExperimentsRequest,
+        context: grpc.aio.ServicerContext[pb.DeleteExperimentsRequest, pb.DeleteExperimentsResponse],
+    ) -> pb.DeleteExperimentsResponse:
+        """Delete experiments that have ended, and return what was deleted; with `dry_run`, only report it.
+
+        NotFound: an experiment does not exist. Conflict: one has not ended, or a member of its group is not named.
+        """
+        deleted = await self._deletion.delete(
+            request.experiments, force=request.force, dry_run=request.dry_run, request=request.request_id
+        )
+        return pb.DeleteExperimentsResponse(deleted=deleted)
+
     async def CollectGarbage(
         self,
         request: pb.CollectGarbageRequest,
@@ -235,7 +271,12 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         ]
         store = use_to_proto(report.store) if report.store is not None else None
         return pb.CollectGarbageResponse(
-            garbage=garbage, notes=report.notes, unneeded=report.unneeded, kept=kept, store=store
+            garbage=garbage,
+            notes=report.notes,
+            unneeded=report.unneeded,
+            kept=kept,
+            store=store,
+            experiments=await self._deletion.storage(),
         )
 
     async def ImportExperiment(

@@ -21,6 +21,7 @@ from hopyard.client.types import (
     ClusterAddresses,
     Experiment,
     ExperimentState,
+    ExperimentStorage,
     Garbage,
     GarbageKind,
     Gpu,
@@ -304,7 +305,30 @@ def garbage(message: experiment_pb2.CollectGarbageResponse, *, dry_run: bool) ->
         for one in message.kept
     )
     store = store_use(message.store) if message.HasField("store") else None
-    return Garbage(dry_run, found, tuple(message.notes), tuple(message.unneeded), kept, store)
+    experiments = sorted(map(storage, message.experiments), key=lambda one: -one.size_bytes)
+    notes, unneeded = tuple(message.notes), tuple(message.unneeded)
+    return Garbage(dry_run, found, notes, unneeded, kept, store, tuple(experiments))
+
+
+def storage(message: experiment_pb2.DeletedExperiments) -> ExperimentStorage:
+    """Convert the message of what the cluster stores of an experiment or group."""
+    return ExperimentStorage(
+        tuple(message.experiments),
+        message.jobs,
+        message.reports,
+        message.records,
+        message.journal_bytes,
+        message.snapshots,
+        message.snapshot_bytes,
+        message.shared_snapshots,
+        message.shared_bytes,
+        tuple(message.shared_with),
+        message.bundles,
+        message.bundle_bytes,
+        message.logs,
+        message.log_bytes,
+        tuple(message.absent_nodes),
+    )
 
 
 def store_use(message: experiment_pb2.StoreUse) -> StoreUse:

@@ -53,6 +53,18 @@ def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
     stream.set_timer(EndTimer(experiment.id), None)
 
 
+def reopen(stream: Stream, experiment: Experiment) -> None:
+    """Make an ended experiment RUNNING again. Its stream becomes active again if all its experiments had ended."""
+    over = stream.state.ended
+    experiment.final = experiment.ended_at = None
+    experiment.winner = ""
+    experiment.wound_up = experiment.out_of_time = False
+    enter(stream, experiment, ExperimentState.RUNNING, None)
+    stream.conversation.listen()
+    if over:
+        revive(stream)
+
+
 def revive(stream: Stream) -> None:
     """Make a stream whose experiments had all ended active again.
 

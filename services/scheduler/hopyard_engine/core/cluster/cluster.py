@@ -18,6 +18,7 @@ from hopyard_engine.core.cluster.division import ANY, Division, SlotKind, SlotRe
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.events import (
     ClusterEvent,
+    DeletionCompleted,
     NodeDrained,
     NodeEvicted,
     NodeExpired,
@@ -26,6 +27,7 @@ from hopyard_engine.core.events import (
     SlotGranted,
     SlotRecalled,
     StoreQuotaSet,
+    StreamDeleted,
 )
 from hopyard_engine.core.types import SlotSpec
 
@@ -123,6 +125,8 @@ class ClusterState:
         slots: The slots of nodes that are up, by id.
         tenants: The tenants by stream id.
         store_quota: Maximum size in bytes of the snapshots in the store; None: no limit.
+        deletions: The deletions of streams by stream id.
+        open_deletions: Those of them whose blobs may still be in the store.
     """
 
     def __init__(self) -> None:
@@ -130,6 +134,8 @@ class ClusterState:
         self.slots: dict[str, ClusterSlot] = {}
         self.tenants: dict[StreamId, Tenant] = {}
         self.store_quota: int | None = None
+        self.deletions: dict[StreamId, StreamDeleted] = {}
+        self.open_deletions: dict[StreamId, StreamDeleted] = {}
         self._changed = True
         self._lives: dict[str, str] = {}
 
@@ -194,7 +200,7 @@ class ClusterState:
         self._changed = True
 
     def restore(self, event: ClusterEvent) -> None:
-        """Apply a journalled event again, to restore drains, incarnations and the store quota.
+        """Apply a journalled event again, to restore drains, incarnations, the store quota and deletions.
 
         The rest of the state is rebuilt from the streams (`enter`, `adopt`) and from the announcements of agents.
         """
@@ -207,6 +213,11 @@ class ClusterState:
                     self.nodes[event.node].record_incarnation(event.incarnation)
             case StoreQuotaSet():
                 self.store_quota = event.size
+            case StreamDeleted():
+                self.deletions[event.stream] = event
+                self.open_deletions[event.stream] = event
+            case DeletionCompleted():
+                self.open_deletions.pop(event.stream, None)
             case NodeExpired() | NodeEvicted():
                 pass
 

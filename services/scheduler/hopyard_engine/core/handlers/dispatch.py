@@ -42,6 +42,7 @@ from hopyard_engine.core.events import (
     Imported,
     JobHeld,
     JobOperated,
+    JobsRetried,
     NodeBack,
     NodeDraining,
     NodeLost,
@@ -62,7 +63,7 @@ from hopyard_engine.core.events import (
     TimerElapsed,
     Updated,
 )
-from hopyard_engine.core.handlers import commands, lifecycle, node_events, preemption, run_messages
+from hopyard_engine.core.handlers import commands, lifecycle, node_events, preemption, retries, run_messages
 from hopyard_engine.core.state.experiment import Experiment, GeneratorCall
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import (
@@ -155,6 +156,8 @@ def _changes_state(stream: Stream, event: StreamEvent) -> bool:
             return asked is None or event.ticket not in asked.requested
         case Updated():
             return event.request not in stream.requests
+        case JobsRetried():
+            return event.request not in stream.requests
         case SlotReserved():
             return stream.reservation(event.request) is None
         case ExperimentJoined():
@@ -211,6 +214,8 @@ def _take(stream: Stream, event: StreamEvent) -> None:
             _operate_job(stream, event)
         case JobHeld():
             _hold_job(stream, event)
+        case JobsRetried():
+            retries.retry(stream, event)
         case SlotReserved():
             _reserve_slot(stream, event)
         case Updated():

@@ -345,14 +345,7 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
             if job.experiment is experiment and job.state is JobState.COMPLETED and unfinished:
                 _reopen(stream, job)
     if extended and experiment.state.ended:
-        over = stream.state.ended
-        experiment.final = experiment.ended_at = None
-        experiment.winner = ""
-        experiment.wound_up = experiment.out_of_time = False
-        experiment_state.enter(stream, experiment, ExperimentState.RUNNING, None)
-        stream.conversation.listen()
-        if over:
-            experiment_state.revive(stream)
+        experiment_state.reopen(stream, experiment)
     if extended or event.target is not None or "target" in event.cleared:
         if experiment.running:
             if experiment.running_since is not None:

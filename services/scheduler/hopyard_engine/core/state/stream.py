@@ -512,6 +512,7 @@ class Stream:
         """Drop the snapshots of a job that are needed neither by the job, nor by the policy, nor by other experiments."""
         wanted = not job.state.ended or job.state is JobState.COMPLETED or (job.experiment.best or ("",))[0] == job.id
         wanted = wanted or (self.lends(job) and job.kept is None)
+        wanted = wanted or (job.state is JobState.FAILED and job.experiment.settings.keeps_failed)
         self.snapshots_changed = True
         if self.snapshots.least(job.id) and wanted:
             return

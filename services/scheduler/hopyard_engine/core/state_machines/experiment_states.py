@@ -31,7 +31,7 @@ EXPERIMENT: Final = TransitionTable(
         ([_P.ENDING], _P.STOPPED, "the same, after a person stopped it"),
         ([_P.ENDING], _P.FAILED, "the same, after it failed"),
         ([_P.RUNNING, _P.PAUSING, _P.PAUSED], _P.FAILED, "an error in the engine: the stream is quarantined"),
-        ([_P.COMPLETED, _P.STOPPED, _P.FAILED], _P.RUNNING, "it is extended"),
+        ([_P.COMPLETED, _P.STOPPED, _P.FAILED], _P.RUNNING, "it is extended, or a person retries failed jobs"),
     ],
 )
 

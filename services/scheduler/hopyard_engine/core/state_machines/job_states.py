@@ -48,6 +48,8 @@ JOB: Final = TransitionTable(
         ),
         ([_S.COMPLETED], _S.SUSPENDED, "the experiment is extended, and a snapshot can be loaded"),
         ([_S.COMPLETED], _S.PENDING, "the experiment is extended, and no snapshot can be loaded"),
+        ([_S.FAILED], _S.SUSPENDED, "a person retries it, and a snapshot can be loaded"),
+        ([_S.FAILED], _S.PENDING, "a person retries it, and no snapshot can be loaded"),
     ],
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,11 +15,12 @@ from hopyard.cli.options import Data, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
-    from hopyard.client.types import Garbage, GarbageKind, KeptForOthers, StoreUse
+    from hopyard.client.types import ExperimentStorage, Garbage, GarbageKind, KeptForOthers, StoreUse
 
 _COPIES: Final = "snapshots that no experiment holds"
 _PARTIALS: Final = "unfinished uploads and files"
 _HASH_DIGITS: Final = 64
+_MOST_SHOWN: Final = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -56,8 +57,9 @@ def gc(
 
     It deletes unused blobs and code, unfinished uploads, and leftover snapshots on nodes. Everything that an
     experiment, a fork or a resume needs is kept, so it may run at any time. It also reports the snapshots that are kept
-    only for later searches, with the training needed to recreate them; and the usage of the store, its quota (`hopyard
-    up --store-quota`), and what would be evicted next.
+    only for later searches, with the training needed to recreate them; which experiments use the most space (`hopyard
+    rm` deletes them; --json lists all); and the usage of the store, its quota (`hopyard up --store-quota`), and what
+    would be evicted next.
 
     **Examples:** `hopyard gc --dry-run`, `hopyard gc --older-than 1d --json`
     """
@@ -84,6 +86,7 @@ def gc(
                 "seconds_again": sum(one.seconds_again for one in got.kept),
                 "given_up_seconds": sum(one.seconds_again for one in got.kept if one.given_up),
                 "store": got.store,
+                "experiments": [{**asdict(one), "size_bytes": one.size_bytes} for one in got.experiments],
             }
         )
     else:
@@ -169,6 +172,7 @@ def _show(got: Garbage) -> None:
     for note in got.notes:
         say(note)
     _show_kept(got.kept)
+    _show_experiments(got.experiments)
     if got.store is not None:
         _show_store(got.store)
     if not got.found:
@@ -182,6 +186,29 @@ def _show(got: Garbage) -> None:
     emit(table)
     total = formatting.size(_bytes(got.found))
     emit(f"{total} would be freed; nothing was changed" if got.dry_run else f"{total} freed")
+
+
+def _show_experiments(used: Sequence[ExperimentStorage]) -> None:
+    """Print which experiments use the most space, and for what."""
+    from rich.table import Table
+
+    from hopyard._common import formatting
+    from hopyard.cli.output import emit
+
+    if not used:
+        return
+    columns = ("experiment", "snapshots", "shared", "logs", "code", "journal", "in all")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "experiment" else "right")
+    for one in used[:_MOST_SHOWN]:
+        sizes = (one.snapshot_bytes, one.shared_bytes, one.log_bytes, one.bundle_bytes, one.journal_bytes)
+        table.add_row(", ".join(one.experiments), *map(formatting.size, (*sizes, one.size_bytes)))
+    rest = used[_MOST_SHOWN:]
+    if rest:
+        total = formatting.size(sum(one.size_bytes for one in rest))
+        table.add_row(f"{formatting.count(len(rest), 'other')}", *[""] * (len(columns) - 2), total)
+    emit(table)
 
 
 def _show_store(store: StoreUse) -> None:

@@ -1,4 +1,4 @@
-"""The commands `pause`, `stop`, `extend` and `wait`, which act on an experiment or one of its jobs. `resume` is in `run.py`."""
+"""The commands `pause`, `stop`, `extend`, `retry` and `wait`. `resume` is in `run.py`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hopyard.cli.completion import complete_experiment_or_job
 from hopyard.cli.options import Data, Experiment, Job, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
     from hopyard.client.types import Experiment as ExperimentValue
+    from hopyard.client.types import Job as JobValue
 
 _PANEL = "Act"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands `pause`, `stop`, `extend` and `wait` to the command line `app`."""
-    for command in (pause, stop, extend, wait):
+    """Add the commands `pause`, `stop`, `extend`, `retry` and `wait` to the command line `app`."""
+    for command in (pause, stop, extend, retry, wait):
         app.command(rich_help_panel=_PANEL)(command)
 
 
@@ -137,6 +139,48 @@ def extend(
     extended = with_client(server, data, "hopyard extend", act)
     _tell(extended, json)
     if not json and (hint := next_step(extended, idle, where(server, data), extended=True)):
+        say(hint)
+
+
+def retry(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[EXPERIMENT [JOB...]]",
+            help="Experiment [default: the newest] and failed jobs [default: all].",
+            show_default=False,
+            autocompletion=complete_experiment_or_job,
+        ),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Let failed jobs of an experiment start again.
+
+    They continue from their newest snapshots, or else begin again, and their failures are counted from zero. An ended
+    experiment continues, as after `hopyard extend`. A job that has not failed is refused, and then no job starts again.
+
+    **Examples:** `hopyard retry digits`, `hopyard retry digits 3 7`
+    """
+    import asyncio
+
+    from hopyard.cli.commands.experiments.hints import next_step
+    from hopyard.cli.connect import find, stopped_data_dir, where, with_client
+    from hopyard.cli.output import emit_json, say
+
+    async def act(client: AsyncClient) -> tuple[ExperimentValue, list[JobValue]]:
+        words = names or []
+        return await client.retry(await find(client, words[0] if words else None), words[1:])
+
+    idle = asyncio.run(stopped_data_dir(server, data))
+    retried, jobs = with_client(server, data, "hopyard retry", act)
+    if json:
+        emit_json({"experiment": retried, "jobs": jobs})
+        return
+    say(f"retried {'job' if len(jobs) == 1 else 'jobs'} {', '.join(job.id for job in jobs)}")
+    _tell(retried, json)
+    if hint := next_step(retried, idle, where(server, data), extended=True):
         say(hint)
 
 

@@ -94,6 +94,10 @@ JOBS: Final[Mapping[Code, Sentence]] = {
         "the experiment was extended",
         "A completed job continues because its experiment was extended.",
     ),
+    Code.RETRIED_BY_PERSON: Sentence(
+        "a person retries it",
+        "A failed job starts again because a person retries it.",
+    ),
     Code.TARGET_REACHED_BY_JOB: Sentence(
         "reached the target",
         "The job reached the target of its experiment.",

@@ -62,5 +62,9 @@ NOTES: Final[Mapping[Code, Sentence]] = {
         "refused to change the terms: the experiment cannot continue: {cause:reason}",
         "The terms of a quarantined experiment cannot change.",
     ),
+    Code.RETRY_REFUSED: Sentence(
+        "refused to retry: {cause:reason}",
+        "A job cannot be retried.",
+    ),
 }
 """Sentences of notes on events and of refused requests."""

@@ -33,6 +33,18 @@ REFUSALS: Final[Mapping[Code, Sentence]] = {
         "job {job!r} is {state}",
         "The job has ended.",
     ),
+    Code.JOB_NOT_FAILED: Sentence(
+        "job {job!r} is {state}; only failed jobs are retried",
+        "The job has not failed.",
+    ),
+    Code.JOB_WITHOUT_CONFIGURATION: Sentence(
+        "job {job!r} failed before it had a configuration",
+        "The job never got a configuration from its generator.",
+    ),
+    Code.JOB_WITHOUT_ORIGIN: Sentence(
+        "job {job!r} has no snapshot, and the one that it was forked from is gone",
+        "Neither a snapshot of the job nor that of its origin is left.",
+    ),
     Code.JOB_NOT_WAITING: Sentence(
         "job {job!r} is {state}; only a waiting job can be answered",
         "The job runs or has ended.",

@@ -12,7 +12,7 @@ from hopyard.errors import NotFound
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceServicer, add_NodeAgentServiceServicer_to_server
 from hopyard_nodeagent.paths import job_log
-from hopyard_nodeagent.runs import log_reader
+from hopyard_nodeagent.runs.logs import log_reader
 
 
 class StoredLogs:

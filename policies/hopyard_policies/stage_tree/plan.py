@@ -58,7 +58,7 @@ Nodes = dict[int, StageNode]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PlannedTrial:
     """A configuration, trained up to `limit`. A forked trial trains as its parent up to the position of the fork.
 
     Attributes:
@@ -81,11 +81,11 @@ class Trial:
         """The position from which the trial's own job can train it; the part before was trained with another configuration."""
         return self.pieces[-2][0] if len(self.pieces) > 1 else 0
 
-    def longer(self, job: str, limit: int) -> Trial:
+    def longer(self, job: str, limit: int) -> PlannedTrial:
         """Return a trial of the job `job` that trains the same as this one up to this one's limit and ends at `limit`."""
-        return Trial(job, (*self.pieces[:-1], (limit, self.pieces[-1][1])), self.family)
+        return PlannedTrial(job, (*self.pieces[:-1], (limit, self.pieces[-1][1])), self.family)
 
-    def forked(self, job: str, position: int, hyperparameters: Hyperparameters, limit: int) -> Trial:
+    def forked(self, job: str, position: int, hyperparameters: Hyperparameters, limit: int) -> PlannedTrial:
         """Return a trial that is forked from this one.
 
         Args:
@@ -96,7 +96,7 @@ class Trial:
         """
         before = tuple((min(end, position), given) for end, given in self.pieces if end < position)
         within = next(given for end, given in self.pieces if end >= position)
-        return Trial(job, (*before, (position, within), (limit, hyperparameters)), self.family)
+        return PlannedTrial(job, (*before, (position, within), (limit, hyperparameters)), self.family)
 
 
 class SearchPlan:
@@ -112,7 +112,7 @@ class SearchPlan:
 
     def __init__(self, sameness: PrefixEquality) -> None:
         self._sameness = sameness
-        self._trials: dict[str, Trial] = {}
+        self._trials: dict[str, PlannedTrial] = {}
         self._leaves: dict[str, StageNode] = {}
         self._heads: dict[Hashable, int] = {}
         self._branches: dict[str, int] = {}
@@ -128,10 +128,10 @@ class SearchPlan:
     def __contains__(self, trial: str) -> bool:
         return trial in self._trials
 
-    def __getitem__(self, trial: str) -> Trial:
+    def __getitem__(self, trial: str) -> PlannedTrial:
         return self._trials[trial]
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: PlannedTrial) -> None:
         """Add a trial to the tree. The node in which it diverges from other trials is split there."""
         self._trials[trial.id] = trial
         branch = self._branches[trial.id] = self._heads.setdefault(self._head(trial, 0), len(self._heads))
@@ -154,18 +154,18 @@ class SearchPlan:
             node = child
         self._leaves[trial.id] = child
 
-    def _next(self, node: StageNode, trial: Trial) -> tuple[StageNode | None, int]:
+    def _next(self, node: StageNode, trial: PlannedTrial) -> tuple[StageNode | None, int]:
         for child in node.heads.get(self._head(trial, node.end), ()):
             same = min(self._common(self._trials[child.member], trial), child.end)
             if same > node.end:
                 return child, same
         return None, node.end
 
-    def _head(self, trial: Trial, position: int) -> Hashable:
+    def _head(self, trial: PlannedTrial, position: int) -> Hashable:
         given = next(given for end, given in trial.pieces if end > position)
         return trial.family, self._sameness.head(given, position)
 
-    def _common(self, one: Trial, other: Trial) -> int:
+    def _common(self, one: PlannedTrial, other: PlannedTrial) -> int:
         """Return the position up to which the training of two trials is the same."""
         if one.family != other.family:
             return 0

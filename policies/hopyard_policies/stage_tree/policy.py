@@ -50,7 +50,7 @@ from hopyard_policies.inner_policy.factory import made, version_with
 from hopyard_policies.inner_policy.progress import Progress
 from hopyard_policies.stage_tree import tree_view
 from hopyard_policies.stage_tree.dispatch import Dispatch, own_snapshots
-from hopyard_policies.stage_tree.plan import SearchPlan, Trial
+from hopyard_policies.stage_tree.plan import PlannedTrial, SearchPlan
 from hopyard_policies.stage_tree.prefix_equality import BySequences, NoSharing
 from hopyard_policies.stage_tree.requests import Requests
 from hopyard_policies.stage_tree.snapshot_retention import SnapshotRetention
@@ -339,7 +339,7 @@ class StageTreePolicy(Policy):
             if 0 < position <= limit:
                 plan.saved(job.id, position)
 
-    def _trial(self, cluster: Cluster, job: JobView) -> Trial:
+    def _trial(self, cluster: Cluster, job: JobView) -> PlannedTrial:
         """Return the trial (for the search plan) of a job.
 
         A forked trial is equal to its parent up to the fork. The trial of a job that continues the best completed trial is equal to
@@ -353,7 +353,7 @@ class StageTreePolicy(Policy):
             return parent.forked(job.id, state.fork_position, job.hyperparameters, job.max_position)
         return self._alone(cluster, job)
 
-    def _alone(self, cluster: Cluster, job: JobView) -> Trial:
+    def _alone(self, cluster: Cluster, job: JobView) -> PlannedTrial:
         """Return a trial that starts from position 0.
 
         It may share training with the trials of all experiments that train equal configurations in the same way (the same
@@ -361,7 +361,7 @@ class StageTreePolicy(Policy):
         """
         terms = cluster.experiments.get(job.experiment)
         plan = terms.plan if terms is not None and not self._tuners.copies else ""
-        return Trial(job.id, ((job.max_position, job.hyperparameters),), plan or job.experiment)
+        return PlannedTrial(job.id, ((job.max_position, job.hyperparameters),), plan or job.experiment)
 
     # ----------------------------------------------------------------------------------------------------------- turns
 

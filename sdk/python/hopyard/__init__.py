@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hopyard.generator import Generator
     from hopyard.policy import Policy
     from hopyard.script import checkpoint, hyperparameters, report, seed
+    from hopyard.script.trial import Trial
     from hopyard.study import AsyncStudy, Study
     from hopyard.trainer import Trainer
 
@@ -24,6 +25,7 @@ __all__ = [
     "Policy",
     "Study",
     "Trainer",
+    "Trial",
     "__version__",
     "checkpoint",
     "hyperparameters",
@@ -39,6 +41,7 @@ _HOME: Final = {
     "Policy": "hopyard.policy",
     "Study": "hopyard.study",
     "Trainer": "hopyard.trainer",
+    "Trial": "hopyard.script.trial",
     "checkpoint": "hopyard.script",
     "hyperparameters": "hopyard.script",
     "report": "hopyard.script",

@@ -9,7 +9,7 @@ import hopyard
 
 pytestmark = pytest.mark.quick
 
-CLASSES = ["AsyncClient", "AsyncStudy", "Client", "Generator", "Policy", "Study", "Trainer"]
+CLASSES = ["AsyncClient", "AsyncStudy", "Client", "Generator", "Policy", "Study", "Trainer", "Trial"]
 FUNCTIONS = ["checkpoint", "hyperparameters", "report", "seed"]
 PUBLIC = [*CLASSES, "__version__", *FUNCTIONS]
 

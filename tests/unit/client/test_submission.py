@@ -113,12 +113,12 @@ def test_a_file_that_vanishes_while_packing_is_left_out(
 ) -> None:
     real, left = bundle.pack, vanishing
 
-    def busy(given: Path) -> bundle.Bundle:
+    def busy(given: Path, **more: Any) -> bundle.Bundle:
         nonlocal left
         left -= 1
         if left >= 0:
             raise FileNotFoundError(2, "No such file or directory", "code/.train.py.swp")
-        return real(given)
+        return real(given, **more)
 
     monkeypatch.setattr(bundle, "pack", busy)
     if vanishing == 1:

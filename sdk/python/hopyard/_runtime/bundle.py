@@ -18,7 +18,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -95,13 +95,16 @@ class Bundle:
     files: tuple[str, ...]
 
 
-def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
-    """Pack the files in a folder and its subfolders, except ignored ones (see the docstring of this module).
+def pack(
+    folder: Path | None, *, extra: Mapping[str, bytes] | None = None, limit_bytes: int = DEFAULT_LIMIT_BYTES
+) -> Bundle:
+    """Pack the files in a folder and its subfolders, except ignored ones (see the docstring of this module), and further files.
 
     Symbolic links to files inside the folder are packed as copies of these files.
 
     Args:
-        folder: Folder with the experiment's code.
+        folder: Folder with the experiment's code; None: only `extra` is packed.
+        extra: Contents of files by path. A file of the folder with the same path is not packed.
         limit_bytes: Maximum total size of the files before compression.
 
     Raises:
@@ -109,21 +112,25 @@ def pack(folder: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Bundle:
         BundleError: The path is not a folder, or the folder contains something that cannot be packed, such as a device or a
             link to a path outside the folder.
     """
-    if not folder.is_dir():
-        raise BundleError(f"{folder} is not a folder")
-    files = sorted(_files(folder, _rules(folder)))
-    _check_size(folder, files, limit_bytes)
+    further = extra or {}
+    files: list[str] = []
+    if folder is not None:
+        if not folder.is_dir():
+            raise BundleError(f"{folder} is not a folder")
+        files = [name for name in _files(folder, _rules(folder)) if name not in further]
+        _check_size(folder, files, limit_bytes)
     raw = io.BytesIO()
     with tarfile.TarFile(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name in files:
-            content = (folder / name).read_bytes()
+        for name in sorted([*files, *further]):
+            file = None if folder is None or name in further else folder / name
+            content = further[name] if file is None else file.read_bytes()
             member = tarfile.TarInfo(name)  # Defaults: no owner, time 0.
             member.size = len(content)
-            member.mode = 0o755 if os.access(folder / name, os.X_OK) else 0o644
+            member.mode = 0o755 if file is not None and os.access(file, os.X_OK) else 0o644
             tar.addfile(member, io.BytesIO(content))
     # One thread, a fixed level and the size in the header make the compressed bytes deterministic.
     data = zstandard.ZstdCompressor(level=_LEVEL, threads=0, write_content_size=True).compress(raw.getvalue())
-    return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(files))
+    return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(sorted([*files, *further])))
 
 
 def code_hash(data: bytes) -> str:

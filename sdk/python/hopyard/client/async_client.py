@@ -13,6 +13,7 @@ from hopyard._common.formatting import printable
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.client.datasets import DataPartition, DataSet
 from hopyard.client.queries import ClientQueries, id_of
+from hopyard.client.searches import ClientSearches
 from hopyard.client.types import Download, Experiment, ExperimentStorage, Exported, Garbage, ImportedExperiment, Job
 from hopyard.client.wire import converters
 from hopyard.errors import InvalidInput, NotFound
@@ -28,7 +29,7 @@ _REGISTER_SECONDS: Final = 24 * 3600.0
 _MOST: Final = 2**31 - 1
 
 
-class AsyncClient(ClientQueries):
+class AsyncClient(ClientSearches, ClientQueries):
     """A client of a Hopyard cluster, for asyncio. Use it as a context manager, or `close` it.
 
     Methods raise the errors in `hopyard.errors`; an invalid experiment file raises `hopyard.spec.SpecError`. Each call
@@ -70,8 +71,8 @@ class AsyncClient(ClientQueries):
         connection = await self._connection()
         submission = spec if isinstance(spec, Submission) else await asyncio.to_thread(prepare, spec, folder)
         bundle = ""
-        if submission.folder is not None:
-            packed = await asyncio.to_thread(pack, submission.folder)
+        if submission.folder is not None or submission.files:
+            packed = await asyncio.to_thread(pack, submission.folder, submission.files)
             bundle = packed.sha256
             await put_blob(connection, bundle, packed.data)
         request = experiment_pb2.CreateExperimentRequest(

@@ -261,6 +261,7 @@ class ClientQueries:
         timeout: float | None = None,  # noqa: ASYNC109 - the same signature as in the synchronous client
         *,
         until: Collection[ExperimentState] = ENDED,
+        heard: Callable[[Change], object] | None = None,
     ) -> Experiment:
         """Wait until the experiment has ended or is in one of the states `until`, and return it.
 
@@ -268,6 +269,7 @@ class ClientQueries:
             experiment: The experiment or its id.
             timeout: Maximum time to wait in seconds; None: no limit.
             until: States to wait for. An experiment that ends in another state is returned as well.
+            heard: Called with each change that `watch` yields, for example to show the progress; None: nothing is called.
 
         Raises:
             NotFound: There is no such experiment.
@@ -278,6 +280,8 @@ class ClientQueries:
             async with asyncio.timeout(timeout):
                 async with aclosing(self.watch(experiment)) as changes:
                     async for change in changes:
+                        if heard is not None:
+                            heard(change)
                         if isinstance(change, Experiment):
                             newest = change
                             if newest.state in until or newest.state.ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,13 +30,15 @@ class Submission:
         text: The text of the specification as it is sent.
         source: The name of the specification in error messages.
         spec: The parsed specification.
-        folder: The folder of the training code; None: no code is sent.
+        folder: The folder of the training code; None: no folder is sent.
+        files: Contents of files to send in addition, by their path in the code.
     """
 
     text: str
     source: str
     spec: ExperimentSpec
     folder: Path | None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
     def interpreter(self, given: str) -> str:
         """Return the path of the Python interpreter to send with the experiment; empty: nodes need no path.
@@ -85,8 +87,12 @@ def prepare(given: SpecLike, folder: str | Path | None = None) -> Submission:
     return Submission(text, source, spec, _code_folder(spec, chosen, source))
 
 
-def pack(folder: Path) -> Bundle:
-    """Pack a code folder into a bundle. Files that disappear during packing, such as temporary files, are omitted.
+def pack(folder: Path | None, files: Mapping[str, bytes] | None = None) -> Bundle:
+    """Pack a code folder and further files into a bundle. Files that disappear during packing, such as temporary files, are omitted.
+
+    Args:
+        folder: The code folder; None: only `files`.
+        files: Contents of further files by their path in the code.
 
     Raises:
         InvalidInput: The folder contains files that cannot be packed, has more than 20,000 files or 100 MiB, or files
@@ -95,7 +101,7 @@ def pack(folder: Path) -> Bundle:
     gone = ""
     for _ in range(_PACK_TRIES):
         try:
-            return bundle.pack(folder)
+            return bundle.pack(folder, extra=files)
         except FileNotFoundError as error:
             gone = str(error.filename)  # the next try lists the folder again, without this file
         except BundleError as error:

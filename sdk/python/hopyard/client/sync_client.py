@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hopyard._net.rpc import DEFAULT_TIMEOUT_SECONDS
 from hopyard.client.address import DEFAULT_DATA
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataSet
+from hopyard.client.display.progress import wait_with_progress
 from hopyard.client.portal import LoopThread
 from hopyard.client.queries import ENDED, PATIENCE_SECONDS
+from hopyard.client.searches import DEFAULT_METRIC
 from hopyard.client.transfer.downloads import Which
 from hopyard.client.types import (
     Change,
@@ -35,6 +37,8 @@ from hopyard.client.types import (
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike
     from hopyard.results import Results
+    from hopyard.search import SearchHandle
+    from hopyard.space import Space
     from hopyard.traces import Trace
 
 
@@ -150,12 +154,95 @@ class Client:
         timeout: float | None = None,
         *,
         until: Collection[ExperimentState] = ENDED,
+        progress: bool | None = None,
     ) -> Experiment:
-        """Wait until the experiment has ended or is in one of the states `until`, and return it.
+        """Wait until the experiment has ended or is in one of the states `until`; see `AsyncClient.wait`.
 
-        Raise TimedOut after `timeout` seconds; None: no limit. See `AsyncClient.wait`.
+        Args:
+            experiment: The experiment or its id.
+            timeout: Maximum time to wait in seconds; None: no limit.
+            until: States to wait for.
+            progress: Whether to show the progress; None: in a notebook, or if stderr is a terminal.
         """
-        return self._loop.run(self._client.wait(experiment, timeout, until=until))
+        return wait_with_progress(
+            self._loop, lambda heard: self._client.wait(experiment, timeout, until=until, heard=heard), progress
+        )
+
+    def search(
+        self,
+        function: Callable[..., Any],
+        space: Space | Mapping[str, Any],
+        *,
+        metric: str | Mapping[str, Any] = DEFAULT_METRIC,
+        mode: Literal["max", "min"] | None = None,
+        jobs: int | None = None,
+        max_iterations: int | None = None,
+        max_time: float | str | None = None,
+        slots: int | None = None,
+        policy: str | Mapping[str, Any] | None = None,
+        generator: str | Mapping[str, Any] | None = None,
+        folder: str | Path | None = None,
+        interpreter: str = "",
+        **fields: Any,
+    ) -> SearchHandle:
+        """Search the best hyperparameters of a Python function, and return a handle at once.
+
+        The function is called in a process of its own for each run of a job, with a `hopyard.Trial`: a dict of the hyperparameters,
+        with the functions of the job. It returns the value of the metric, or a dict of metrics. To let a policy compare jobs while
+        they train, it calls `trial.report(value)` (or `hopyard.report(...)`) after each iteration.
+
+            def objective(trial: hopyard.Trial) -> float:
+                loss = 4.0
+                for epoch in range(10):
+                    loss *= 1.0 - trial["lr"]
+                    trial.report(loss)
+                return loss
+
+            with Client.local(slots=2) as client:
+                search = client.search(objective, {"lr": {"uniform": [0.01, 0.9]}}, mode="min", jobs=20).wait()
+                print(search.best.hyperparameters)
+
+        The function is sent as source text, also from a script or a notebook: docs/python.md says what is sent with it. A
+        job that is suspended continues as a script does: from its checkpoint if the function saves one
+        (`trial.report(value, checkpoint=...)`, `trial.checkpoint()`), else from its processes where a node can dump them, else from
+        its beginning.
+
+        Args:
+            function: The objective function, defined with `def`.
+            space: The hyperparameters: a `hopyard.space.Space`, or its written form as in an experiment file.
+            metric: Name of the metric, or a mapping with `name`, `mode`, `target`; the value that the function returns has this name.
+            mode: Whether larger ("max") or smaller ("min") values are better; None: `metric` says it.
+            jobs: Maximum number of jobs; None: until the time is over, or the generator has no further configuration.
+            max_iterations: The position at which a job is complete; None: when the function returns.
+            max_time: Time that the search may run, in seconds or as "15m"; None: no limit.
+            slots: Maximum number of slots, and so of jobs that train at a time; None: all that the cluster gives.
+            policy: The policy, which ends or suspends jobs that look bad; None: `default`, which trains all to their end.
+            generator: The generator, which proposes configurations; None: that of the policy, usually `random`.
+            folder: Folder of code to send with the function; None: see docs/python.md.
+            interpreter: Path on the nodes of the Python for training; empty: the interpreter of the node agent.
+            **fields: Further fields of an experiment file, such as `seed`, `resources`, `environment`, `snapshot`.
+
+        Raises:
+            InvalidInput: The function cannot be sent, or an argument is wrong.
+            SpecError: The resulting specification is invalid. The error lists all mistakes; nothing was sent.
+        """
+        from hopyard.search import SearchHandle
+
+        given = {"policy": policy, "generator": generator, **fields}
+        begun = self._client.search(
+            function,
+            space,
+            metric=metric,
+            mode=mode,
+            jobs=jobs,
+            max_iterations=max_iterations,
+            max_time=max_time,
+            slots=slots,
+            folder=folder,
+            interpreter=interpreter,
+            **given,
+        )
+        return SearchHandle(self._loop.run(begun), self._loop)
 
     def pause(self, experiment: str | Experiment) -> Experiment:
         """Suspend all runs of an experiment at their next boundary and start no new ones; see `AsyncClient.pause`."""

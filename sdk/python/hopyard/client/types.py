@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from hopyard._common import formatting
+from hopyard.client.display import html
 from hopyard.policy.vocabulary import JobState, Report
 from hopyard.policy.vocabulary.reasons import Argument, ReasonCode
 
@@ -189,6 +191,26 @@ class Experiment:
     reason_code: ReasonCode | None = None
     reason_args: Mapping[str, Argument] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Return id, state, jobs by state, and the best value. `dataclasses.asdict` has all fields."""
+        best = f", best {self._best}" if self.best_job is not None else ""
+        return f"<Experiment {self.id} {self.state.value}: {self._jobs}{best}>"
+
+    def _repr_html_(self) -> str:
+        fields = {"state": self.state.value, "reason": self.reason, "jobs": self._jobs, "warning": self.warning}
+        fields["best"] = self._best if self.best_job is not None else ""
+        return html.card(f"Experiment {self.id}", fields)
+
+    @property
+    def _jobs(self) -> str:
+        counts = {state: amount for state, amount in self.jobs.items() if amount}
+        total = formatting.count(sum(counts.values()), "job")
+        return f"{total} ({', '.join(f'{amount} {state}' for state, amount in counts.items())})" if counts else total
+
+    @property
+    def _best(self) -> str:
+        return f"{self.metric.name} {formatting.number(self.best_value)} (job {self.best_job} at {self.best_position})"
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -269,6 +291,22 @@ class Job:
     def reached(self) -> int:
         """The highest position for which the job has results, from its own training or from jobs with the same training; 0: none."""
         return max(self.position, self.shared_position)
+
+    def __repr__(self) -> str:
+        """Return id, state, position, best value and hyperparameters. `dataclasses.asdict` has all fields."""
+        best = f", best {self._best}" if self.best_value is not None else ""
+        values = f", {formatting.hyperparameters(self.hyperparameters)}" if self.hyperparameters else ""
+        return f"<Job {self.id} of {self.experiment} {self.state.value} at {self.position}{best}{values}>"
+
+    def _repr_html_(self) -> str:
+        fields = {"state": f"{self.state.value} at {self.position}", "reason": self.reason}
+        fields["best"] = self._best if self.best_value is not None else ""
+        fields |= {name: formatting.value(given) for name, given in sorted(self.hyperparameters.items())}
+        return html.card(f"Job {self.id} of {self.experiment}", fields)
+
+    @property
+    def _best(self) -> str:
+        return f"{formatting.number(self.best_value)} at {self.best_position}"
 
 
 @dataclass(frozen=True, slots=True)

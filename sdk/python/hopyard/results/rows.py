@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hopyard._common import formatting
 from hopyard._common.optional_import import need
+from hopyard.client.display import html
 from hopyard.client.types import Experiment, Job, Statistic
 from hopyard.sequences import is_written
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 HYPERPARAMETER: Final = "hp."
 METRIC: Final = "metric."
+_SHOWN: Final = 50
+"""Maximum number of rows that a notebook shows."""
 
 
 class ColumnKind(enum.Enum):
@@ -86,6 +90,21 @@ class Results:
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         """Iterate over the rows in order."""
         return iter(self.rows)
+
+    def __repr__(self) -> str:
+        """Return the experiment, the number of rows, and the names of the columns that have a value."""
+        return f"<Results of {self.experiment.id}: {formatting.count(len(self), 'row')}; {', '.join(self._filled())}>"
+
+    def _repr_html_(self) -> str:
+        names = self._filled()
+        rows = [
+            ["" if row[name] is None else formatting.value(row[name]) for name in names] for row in self.rows[:_SHOWN]
+        ]
+        note = f"{_SHOWN} of {formatting.count(len(self), 'row')}" if len(self) > _SHOWN else ""
+        return html.table(names, rows, note)
+
+    def _filled(self) -> list[str]:
+        return [name for name in self.columns if any(row[name] is not None for row in self.rows)]
 
     def column(self, name: str) -> list[Any]:
         """Return the values of the column `name`, one for each row. Raise KeyError if there are rows and no such column."""

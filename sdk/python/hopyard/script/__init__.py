@@ -34,6 +34,9 @@ _session: ScriptSession | MailboxSession | None = None
 _alone_at = 0
 """The last reported position of a script that no cluster started."""
 
+_reported: dict[str, float] | None = None
+"""The metrics of the last report of this process; None: it has not reported."""
+
 
 def report(
     metrics: Mapping[str, float] | None = None,
@@ -64,7 +67,7 @@ def report(
         RuntimeError: Another process makes the reports of this run.
         SystemExit: The run ends here.
     """
-    global _alone_at
+    global _alone_at, _reported
     values = plain_metrics({**(metrics or {}), **more}, "hopyard.report() got")
     state = None if checkpoint is None else Path(checkpoint)
     if checkpoint is not None and not _is_state(checkpoint):
@@ -80,6 +83,7 @@ def report(
                 f"hopyard.report(): position is {position!r}; allowed: a whole number above the last one's, {reached}, "
                 f"and at most {_FURTHEST}"
             )
+        _reported = values
         if session is not None:
             session.report(now, values, state)
         else:
@@ -136,6 +140,16 @@ def seed() -> int:
         return int(text)
     except ValueError:
         raise ValueError(f"HOPYARD_SEED needs a whole number, found {text[:200]!r}") from None
+
+
+def last_reported() -> dict[str, float] | None:
+    """Return the metrics of the last report of this process, or None if it has not reported."""
+    return _reported
+
+
+def reached_position() -> int:
+    """Return the last position that the job has reported, including that of the checkpoint it continues from; 0: none."""
+    return _session.position if _session is not None else _alone_at
 
 
 def _is_state(checkpoint: str | os.PathLike[str]) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hopyard_policies.stage_tree import incremental_tree
 from hopyard_policies.stage_tree.cost_model import CostModel
 from hopyard_policies.stage_tree.incremental_tree import Forest, Inputs, TreeBranch, in_order
-from hopyard_policies.stage_tree.plan import SearchPlan, Trial
+from hopyard_policies.stage_tree.plan import PlannedTrial, SearchPlan
 from hopyard_policies.stage_tree.prefix_equality import BySequences
 from hopyard_policies.stage_tree.tree import RunningTrial, StageTree
 from hopyard_simulator import Costs, CurveWorkload, JoiningExperiment, Result, simulate
@@ -28,7 +28,7 @@ def test_all_branches_together_are_the_whole_tree_in_its_order(seed: int) -> Non
     space = random_space(rng, rng.randint(1, 14), LENGTH)
     plan = SearchPlan(BySequences())
     for number, configuration in enumerate(space, 1):
-        plan.add(Trial(str(number), ((LENGTH, configuration),)))
+        plan.add(PlannedTrial(str(number), ((LENGTH, configuration),)))
     names = [str(number) for number in range(1, len(space) + 1)]
     saved = {(name, rng.randint(1, LENGTH)) for name in rng.sample(names, rng.randint(0, len(names)))}
     for trial, position in sorted(saved):

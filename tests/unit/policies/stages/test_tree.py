@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard_policies.stage_tree.plan import SearchPlan, Trial
+from hopyard_policies.stage_tree.plan import PlannedTrial, SearchPlan
 from hopyard_policies.stage_tree.prefix_equality import BySequences, NoSharing
 from hopyard_policies.stage_tree.tree import Request, RunningTrial, Stage, StageTree
 
@@ -23,7 +23,7 @@ Spans = set[tuple[str, int, int]]
 def plan_of(configurations: Mapping[str, Mapping[str, object]], limit: int, shared: bool = True) -> SearchPlan:
     plan = SearchPlan(BySequences() if shared else NoSharing())
     for name, configuration in configurations.items():
-        plan.add(Trial(name, ((limit, configuration),)))
+        plan.add(PlannedTrial(name, ((limit, configuration),)))
     return plan
 
 
@@ -68,7 +68,7 @@ def test_the_paper_s_four_trials_make_its_figure_4() -> None:
 
 def test_a_fifth_trial_splits_a_stage_as_in_figure_5() -> None:
     plan = plan_of(FIGURE_3, 300)
-    plan.add(Trial("5", ((300, {"lr": steps([150], [0.1, 0.03])}),)))
+    plan.add(PlannedTrial("5", ((300, {"lr": steps([150], [0.1, 0.03])}),)))
     found = spans(tree_of(plan, [(trial, 300) for trial in (*FIGURE_3, "5")]).stages())
     assert {("1", 100, 150), ("1", 150, 300), ("5", 150, 300)} <= found
     assert ("1", 100, 300) not in found
@@ -130,17 +130,17 @@ def test_trials_that_share_nothing_make_a_stage_each() -> None:
 
 def test_families_share_nothing() -> None:
     plan = SearchPlan(BySequences())
-    plan.add(Trial("a", ((9, {"lr": 0.1}),), "one"))
-    plan.add(Trial("b", ((9, {"lr": 0.1}),), "other"))
+    plan.add(PlannedTrial("a", ((9, {"lr": 0.1}),), "one"))
+    plan.add(PlannedTrial("b", ((9, {"lr": 0.1}),), "other"))
     assert plan.common("a", "b") == 0
 
 
 def test_a_fork_shares_its_parent_s_beginning_and_nothing_behind() -> None:
     plan = SearchPlan(BySequences())
-    parent = Trial("a", ((9, {"lr": 0.1}),))
+    parent = PlannedTrial("a", ((9, {"lr": 0.1}),))
     plan.add(parent)
     plan.add(parent.forked("b", 4, {"lr": 0.2}, 9))
-    plan.add(Trial("c", ((9, {"lr": 0.2}),)))
+    plan.add(PlannedTrial("c", ((9, {"lr": 0.2}),)))
     assert (plan.common("a", "b"), plan.common("b", "c")) == (4, 0)
 
 
@@ -148,7 +148,7 @@ def test_a_fork_shares_its_parent_s_beginning_and_nothing_behind() -> None:
 def test_a_shorter_trial_ends_on_the_way(limits: tuple[int, int]) -> None:
     plan = SearchPlan(BySequences())
     for name, limit in zip("ab", limits, strict=True):
-        plan.add(Trial(name, ((limit, {"lr": 0.1}),)))
+        plan.add(PlannedTrial(name, ((limit, {"lr": 0.1}),)))
     assert plan.common("a", "b") == 5
     tree = tree_of(plan, [("a", limits[0]), ("b", limits[1])])
     assert sorted((s.start.position, s.end.position) for s in tree.stages()) == [(0, 5), (5, 9)]
@@ -215,7 +215,7 @@ def test_a_place_is_found_as_if_all_trials_were_compared(data: st.DataObject) ->
     )
     configurations = data.draw(st.lists(st.fixed_dictionaries({"lr": written, "m": value}), min_size=2, max_size=8))
     for number, configuration in enumerate(configurations):
-        plan.add(Trial(str(number), ((data.draw(st.integers(1, 6)), configuration),)))
+        plan.add(PlannedTrial(str(number), ((data.draw(st.integers(1, 6)), configuration),)))
     for one, mine in enumerate(configurations):
         for other, theirs in enumerate(configurations):
             most = min(plan[str(one)].limit, plan[str(other)].limit)

@@ -12,7 +12,7 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Sta
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 
 if TYPE_CHECKING:
-    from hopyard.client.async_client import AsyncClient
+    from hopyard.client.queries import ClientQueries
 
 _NAMED_JOBS: Final = 5
 
@@ -96,7 +96,7 @@ def metric_trouble(name: str, seen: Mapping[str, bool]) -> str:
     return f"{name} is not reported; reported are {', '.join(sorted(seen))}{hint}"
 
 
-async def metric_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
+async def metric_error(client: ClientQueries, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
     """Return an error message if the metric of an experiment was never reported. Empty: it was, or no job has trained.
 
     Args:
@@ -115,7 +115,7 @@ async def metric_error(client: AsyncClient, experiment: Experiment, jobs: Sequen
     return ""
 
 
-async def ended_error(client: AsyncClient, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
+async def ended_error(client: ClientQueries, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
     """Return the error message with which a command for an ended experiment must fail. Empty: the experiment succeeded.
 
     A command must fail if all jobs failed, the experiment is FAILED, or jobs trained but never reported the experiment's metric.

@@ -1,0 +1,1 @@
+"""How terminals and notebooks show what the client returns, and the progress of a wait."""

@@ -1,0 +1,35 @@
+"""HTML for notebooks: a card with the fields of a value, and a table of rows."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+
+
+def card(title: str, fields: Mapping[str, str]) -> str:
+    """Return a title with a table of names and texts. Empty texts are omitted.
+
+    Args:
+        title: The title.
+        fields: The texts by name.
+    """
+    rows = "".join(
+        f"<tr><th style='text-align: left'>{html.escape(name)}</th><td style='text-align: left'>{html.escape(text)}</td></tr>"
+        for name, text in fields.items()
+        if text
+    )
+    return f"<div><b>{html.escape(title)}</b><table>{rows}</table></div>"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
+    """Return a table.
+
+    Args:
+        columns: The names of the columns.
+        rows: The texts of each row.
+        note: A text below the table; empty: none.
+    """
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    below = f"<p>{html.escape(note)}</p>" if note else ""
+    return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}</div>"

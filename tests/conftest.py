@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -46,6 +47,13 @@ def require_system_package(name: str, wanted: str) -> str:
         place = "" if os.path.isabs(wanted) else " on PATH"
         _give_up(f"no {wanted!r}{place}: install the system package {name!r} (deploy/install-system-packages.sh)")
     return path
+
+
+def require_python_packages(*names: str) -> None:
+    """Skip the test if a Python package of the extra `dev` is missing, with a reason that says so; under CI it fails."""
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        _give_up(f"no Python package {', '.join(missing)}: pip install -c constraints.txt -e '.[dev]'")
 
 
 def require_criu() -> Path:

@@ -22,7 +22,7 @@ def executed(file: Path) -> list[Any]:
     import nbformat
     from nbclient import NotebookClient
 
-    notebook = nbformat.read(file, as_version=4)
+    notebook = nbformat.read(file, as_version=4)  # type: ignore[no-untyped-call]  # as nbformat declares it
     client = NotebookClient(
         notebook,
         timeout=int(2 * HANG_SECONDS),

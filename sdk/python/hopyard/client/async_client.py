@@ -36,6 +36,11 @@ class AsyncClient(ClientSearches, ClientQueries):
     has a deadline, and is retried while the cluster is not reachable; it raises `Unavailable` after `patience` seconds.
     Experiments are given by id or as an `Experiment`.
 
+    Example:
+        async with AsyncClient.local(slots=2) as client:
+            experiment = await client.wait(await client.create("experiment.yaml"))
+            print(await client.best(experiment))
+
     Args:
         server: HOST:PORT of the scheduler.
         data: Data directory of a running cluster (see `hopyard up`). Without `server` and `data`, the environment

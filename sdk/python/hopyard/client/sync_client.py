@@ -47,6 +47,7 @@ class Client:
 
     Use it as a context manager, or `close` it.
 
+    Example:
         with Client.local(slots=2) as client:
             experiment = client.wait(client.create("experiment.yaml"))
             print(client.best(experiment))
@@ -191,7 +192,13 @@ class Client:
         with the functions of the job. It returns the value of the metric, or a dict of metrics. To let a policy compare jobs while
         they train, it calls `trial.report(value)` (or `hopyard.report(...)`) after each iteration.
 
-            def objective(trial: hopyard.Trial) -> float:
+        The function is sent as source text, also from a script or a notebook: docs/python.md says what is sent with it. A
+        job that is suspended continues as a script does: from its checkpoint if the function saves one
+        (`trial.report(value, checkpoint=...)`, `trial.checkpoint()`), else from its processes where a node can dump them, else from
+        its beginning.
+
+        Example:
+            def objective(trial: Trial) -> float:
                 loss = 4.0
                 for epoch in range(10):
                     loss *= 1.0 - trial["lr"]
@@ -199,13 +206,8 @@ class Client:
                 return loss
 
             with Client.local(slots=2) as client:
-                search = client.search(objective, {"lr": {"uniform": [0.01, 0.9]}}, mode="min", jobs=20).wait()
+                search = client.search(objective, {"lr": {"uniform": [0.01, 0.9]}}, mode="min", jobs=2).wait()
                 print(search.best.hyperparameters)
-
-        The function is sent as source text, also from a script or a notebook: docs/python.md says what is sent with it. A
-        job that is suspended continues as a script does: from its checkpoint if the function saves one
-        (`trial.report(value, checkpoint=...)`, `trial.checkpoint()`), else from its processes where a node can dump them, else from
-        its beginning.
 
         Args:
             function: The objective function, defined with `def`.

@@ -80,6 +80,11 @@ class Generator(ABC):
     A subclass declares its parameters as keywords of `__init__` and passes the others on: `def __init__(self, space, seed, *,
     shuffle=False, **rest): super().__init__(space, seed, **rest)`.
 
+    Example:
+        class Middle(Generator):
+            def create(self, job: str, ordinal: int) -> Configuration:
+                return self.space.build(lambda name, parameter: parameter.from_unit(0.5))
+
     Args:
         space: The space of the proposals.
         seed: The seed of the random numbers; 0 <= seed < 2^63. Different seeds give different proposals if the generator uses

@@ -53,6 +53,16 @@ class Policy(abc.ABC):
 
     Parameters in the `policy` block of the experiment file are passed as keyword arguments to `__init__`.
 
+    Example:
+        class Shortest(Policy):
+            def allocate_jobs(self, cluster: Cluster) -> None:
+                for slot in cluster.idle_slots():
+                    waiting = sorted(cluster.idle_jobs(), key=lambda job: job.position)
+                    if waiting:
+                        cluster.start_job(waiting[0].id, slot.id, until=waiting[0].position + 1)
+                    elif cluster.experiment.jobs_left:
+                        cluster.create_job()
+
     Attributes:
         every_iteration: Whether `on_iteration_finish` is called after each iteration. Defaults to True for a class that
             overrides this method. If False, it is called only where the run waits for the decision: at or after the

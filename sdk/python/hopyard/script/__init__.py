@@ -53,6 +53,10 @@ def report(
     If the run ends here (it reached its end position, or is suspended or terminated), SystemExit is raised after everything was
     reported and saved. Do not catch it, or clean up and raise it again.
 
+    Example:
+        for epoch in range(3):
+            report({"val/loss": 0.5 / (1 + epoch)}, accuracy=0.9)
+
     Args:
         metrics: Metrics by name, for names that are not Python identifiers.
         position: How far the job has trained, in the experiment's unit; None: one more than at the last report. It must
@@ -98,6 +102,14 @@ def checkpoint() -> Path | None:
     Call it before the first report, whose position then follows that of the checkpoint. Always None if no cluster started the
     script.
 
+    Example:
+        state = checkpoint()
+        done = int(state.read_text()) if state else 0
+        for epoch in range(done, 3):
+            with open("last.txt", "w") as file:
+                file.write(str(epoch + 1))
+            report(accuracy=0.9, checkpoint="last.txt")
+
     Raises:
         RuntimeError: The script has already reported, or another process makes the reports of this run.
         SystemExit: There is nothing left to train, or the checkpoint could not be loaded.
@@ -112,6 +124,9 @@ def hyperparameters() -> dict[str, Any]:
 
     They are the JSON object in the environment variable HOPYARD_HYPERPARAMETERS, which the cluster sets. A person who starts the
     script without a cluster can set it too; if it is not set, the result is empty.
+
+    Example:
+        lr = hyperparameters().get("lr", 0.1)
 
     Raises:
         ValueError: The variable does not contain a JSON object.
@@ -131,6 +146,9 @@ def seed() -> int:
 
     It is the integer in the environment variable HOPYARD_SEED, which the cluster sets. A person who starts the script without a
     cluster can set it too; if it is not set, the seed is 0.
+
+    Example:
+        rng = random.Random(seed())
 
     Raises:
         ValueError: The variable does not contain an integer.

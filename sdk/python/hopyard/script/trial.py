@@ -15,14 +15,17 @@ class Trial(dict[str, Any]):
 
     As it is a dict, a function may treat it as its configuration and nothing else.
 
-        def objective(trial: hopyard.Trial) -> float:
+    Without a cluster, reports are printed.
+
+    Example:
+        def objective(trial: Trial) -> float:
             loss = 4.0
             for epoch in range(10):
                 loss *= 1.0 - trial["lr"]
                 trial.report(loss)
             return loss
 
-    Without a cluster, `objective(hopyard.Trial(lr=0.1))` calls the function, and reports are printed.
+        objective(Trial(lr=0.1))
 
     Args:
         values: The hyperparameters by name.

@@ -40,12 +40,13 @@ _TRIES: Final = 3
 class AsyncStudy:
     """An experiment that trains the configurations that its clients request, and stores what it has trained (Hippo, section 5.2).
 
-        study = await AsyncStudy(client).create("experiment.yaml")
-        answer = await study.eval({"lr": 0.1, "momentum": 0.9}, 9)
-
     An object represents one client of a study: `create` or `open` connects it to the experiment, `close` disconnects it. It can
     also be used as a context manager. Several clients, in one process or in several, may use the same study at once. Equal
     evaluations are trained once, and so is any training that different evaluations have in common.
+
+    Example:
+        async with AsyncClient.local(slots=2) as client, await AsyncStudy(client).create("experiment.yaml") as study:
+            print((await study.eval({"lr": 0.1}, 2)).value)
 
     Args:
         client: The client of the cluster; or HOST:PORT of its scheduler; None: the cluster that the environment names (see

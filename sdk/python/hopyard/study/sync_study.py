@@ -32,8 +32,9 @@ async def _gather() -> None:
 class Study:
     """A study for code without an event loop. Threads may share one object. `AsyncStudy` documents its guarantees.
 
-        with Study(client).create("experiment.yaml") as study:
-            print(study.eval({"lr": 0.1}, 9).value)
+    Example:
+        with Client.local(slots=2) as client, Study(client).create("experiment.yaml") as study:
+            print(study.eval({"lr": 0.1}, 2).value)
 
     Args:
         client: The client of the cluster; or HOST:PORT of its scheduler; None: the cluster that the environment names.

@@ -106,9 +106,12 @@ class Trainer(ABC):
     snapshot, `setup` applies it after `load`. `setup` can be called several times, so create objects that must persist,
     such as the model and the optimizer, in `build`, or in `setup` under `if changed == set(hyperparameters)`.
 
-    A trainer that does not change hyperparameters during training needs only four methods::
+    A trainer is deterministic if the same seed, hyperparameters and position give the same metrics, however often the job
+    is suspended. For that, `save` and `load` must cover everything that changes during training, including the states of
+    random generators. Metrics map names to floats; NaN and infinite values are allowed and count as the worst.
 
-        class Parabola(Trainer):
+    Example:
+        class Parabola(Trainer):  # the four methods that every trainer has
             def setup(self, hyperparameters, changed):
                 self.x, self.lr = 5.0, hyperparameters["lr"]
             def train(self):
@@ -118,10 +121,6 @@ class Trainer(ABC):
                 (directory / "x").write_text(repr(self.x))
             def load(self, directory):
                 self.x = float((directory / "x").read_text())
-
-    A trainer is deterministic if the same seed, hyperparameters and position give the same metrics, however often the job
-    is suspended. For that, `save` and `load` must cover everything that changes during training, including the states of
-    random generators. Metrics map names to floats; NaN and infinite values are allowed and count as the worst.
     """
 
     unit_per_iteration: int = 1

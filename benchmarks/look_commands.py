@@ -4,7 +4,8 @@
 
 Each command is a process of its own, timed from its start to its exit. "services started" is what a command costs that starts AppStat,
 generators and scheduler in the data directory and stops them again, as commands that change something do. All are measured once, then
-all again, `--runs` times. The table shows medians in seconds.
+all again, `--runs` times. The table shows medians of the elapsed seconds, and in brackets of the CPU seconds, which depend less on what
+else the computer does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -57,13 +59,18 @@ with_client(None, Path(sys.argv[1]), "a benchmark", lambda client: client.experi
 """
 
 
-def seconds(command: Sequence[str]) -> float:
-    """Return the seconds of a process from its start to its exit."""
-    began = time.perf_counter()
+Spent = tuple[float, float]
+"""Elapsed seconds and CPU seconds."""
+
+
+def seconds(command: Sequence[str]) -> Spent:
+    """Return the seconds of a process, with those that it starts, from its start to its exit."""
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr}")
-    return time.perf_counter() - began
+    elapsed, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def hopyard(data: Path, arguments: Sequence[str]) -> list[str]:
@@ -80,8 +87,8 @@ async def train(data: Path, jobs: int) -> None:
 
 async def measure(data: Path, runs: int) -> list[dict[str, Any]]:
     """Measure all commands `runs` times on a data directory, and return one row for each, with the medians."""
-    stored: dict[tuple[str, ...], list[float]] = {command: [] for command in COMMANDS}
-    live: dict[tuple[str, ...], list[float]] = {command: [] for command in COMMANDS}
+    stored: dict[tuple[str, ...], list[Spent]] = {command: [] for command in COMMANDS}
+    live: dict[tuple[str, ...], list[Spent]] = {command: [] for command in COMMANDS}
     services = []
     for run in range(1, runs + 1):
         for command in COMMANDS:
@@ -99,12 +106,21 @@ async def measure(data: Path, runs: int) -> list[dict[str, Any]]:
     return [
         {
             "command": " ".join(command),
-            "stored_s": statistics.median(stored[command]),
-            "live_s": statistics.median(live[command]) if live[command] else None,
-            "services_s": statistics.median(services),
+            **_medians("stored", stored[command]),
+            **_medians("live", live[command]),
+            **_medians("services", services),
         }
         for command in COMMANDS
     ]
+
+
+def _medians(name: str, spent: list[Spent]) -> dict[str, float | None]:
+    """Return the medians of the elapsed and the CPU seconds; None: the command was not measured so."""
+    elapsed, cpu = zip(*spent, strict=True) if spent else ((), ())
+    return {
+        f"{name}_s": statistics.median(elapsed) if elapsed else None,
+        f"{name}_cpu_s": statistics.median(cpu) if cpu else None,
+    }
 
 
 def show(rows: list[dict[str, Any]], where: dict[str, Any]) -> None:
@@ -112,8 +128,9 @@ def show(rows: list[dict[str, Any]], where: dict[str, Any]) -> None:
     title = f"{where['cpu']}, {where['cores']} cores, {where['memory_gib']} GiB, Python {where['python']}"
     table = Table("command", "stored data", "running cluster", "services started", title=title, box=None)
     for row in rows:
-        times = (row["stored_s"], row["live_s"], row["services_s"])
-        table.add_row(f"hopyard {row['command']}", *("-" if one is None else f"{one:.2f} s" for one in times))
+        times = ((row[f"{name}_s"], row[f"{name}_cpu_s"]) for name in ("stored", "live", "services"))
+        cells = ("-" if elapsed is None else f"{elapsed:.2f} s ({cpu:.2f} s)" for elapsed, cpu in times)
+        table.add_row(f"hopyard {row['command']}", *cells)
     Console().print(table)
 
 

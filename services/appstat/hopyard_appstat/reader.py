@@ -11,21 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from sqlalchemy import Engine, create_engine
-from sqlalchemy.exc import DatabaseError, OperationalError
-from sqlalchemy.pool import StaticPool
 
-from hopyard.errors import Conflict, DataLoss, Unavailable
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1.appstat_pb2_grpc import (
     add_AppStatServiceServicer_to_server,
     add_CatalogServiceServicer_to_server,
     add_SearchPlanServiceServicer_to_server,
 )
-from hopyard_appstat.database.connections import database_url, read_only_engine
-from hopyard_appstat.database.schema import metadata
+from hopyard_appstat.database.read_only import open_read_only
 from hopyard_appstat.database.store_reader import StoreReader
-from hopyard_appstat.migrate import NEWEST, revision
 from hopyard_appstat.query_servicers import AppStatQueries, CatalogQueries, SearchPlanServicer
 
 STORE: Final = "store"
@@ -45,13 +39,7 @@ class AppStatReader:
     """
 
     def __init__(self, data: Path) -> None:
-        file = Path(database_url(None, data).database or "")
-        if file.exists():
-            engine = read_only_engine(file)
-            _check_revision(engine, file, data)
-        else:
-            engine = _empty_engine()
-        self._store = StoreReader(engine)
+        self._store = StoreReader(open_read_only(data))
         self._blobs = data / STORE
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -88,42 +76,3 @@ class _ReadOnlyServicer(AppStatQueries):
         async with aclosing(LocalBackend(self._blobs).read(check_sha256(request.sha256))) as chunks:
             async for chunk in chunks:
                 yield pb.GetBlobResponse(data=chunk)
-
-
-def _check_revision(engine: Engine, file: Path, data: Path) -> None:
-    """Raise an error unless the database has the newest schema.
-
-    Args:
-        engine: The engine of the database.
-        file: The file of the database, for messages.
-        data: The data folder, for messages.
-
-    Raises:
-        Conflict, DataLoss, Unavailable: See `AppStatReader`.
-    """
-    try:
-        with engine.begin() as connection:
-            found = revision(connection)
-    except OperationalError as error:
-        engine.dispose()
-        raise Unavailable(f"{file}: the database cannot be read just now: {error.orig}") from error
-    except DatabaseError as error:
-        engine.dispose()
-        raise DataLoss(f"{file}: cannot be read as a database ({error.orig}); restore it from a copy") from error
-    if found == NEWEST:
-        return
-    engine.dispose()
-    what = f"found schema revision {found or 'none'}, and this version of Hopyard reads {NEWEST}"
-    if found is None or found < NEWEST:
-        raise Conflict(
-            f"{file}: {what}; commands that only look change nothing: `hopyard gc --dry-run --data {data}` upgrades the "
-            "database without training anything"
-        )
-    raise Conflict(f"{file}: {what}; use the version of Hopyard that wrote it, or a newer one")
-
-
-def _empty_engine() -> Engine:
-    """Return an engine of an empty database in memory."""
-    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    metadata.create_all(engine)
-    return engine

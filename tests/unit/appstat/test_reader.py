@@ -16,7 +16,7 @@ from hopyard._net.rpc.servicer_channel import ServicerChannel
 from hopyard.errors import Conflict, DataLoss
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub, CatalogServiceStub
-from hopyard_appstat.database.connections import read_only_engine
+from hopyard_appstat.database.read_only import read_only_engine
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrate import NEWEST
 from hopyard_appstat.reader import AppStatReader

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hopyard.cli.errors import WrongUse
-from hopyard.cli.watch import Drawing, check_watch, repeat
+from hopyard.cli.live.repetition import Drawing, check_watch, repeat
 
 pytestmark = pytest.mark.quick
 

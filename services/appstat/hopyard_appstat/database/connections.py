@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import enum
-import os
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
-from sqlalchemy.pool import QueuePool
 
 from hopyard.errors import InvalidInput
 
@@ -122,31 +119,6 @@ def open_database(url: URL, *, synchronous: Synchronous = Synchronous.NORMAL) ->
     else:
         reader = reader.execution_options(postgresql_readonly=True)
     return Database(writer, reader)
-
-
-def read_only_engine(file: Path) -> Engine:
-    """Return an engine whose connections open a SQLite database read-only: they neither create, change nor migrate it.
-
-    Other processes may write at the same time: each transaction of the engine reads one committed state (WAL mode). SQLite may create
-    the files `-wal` and `-shm` beside the database, as for every reader. In a folder that this process cannot write to, and without
-    a WAL, it reads the file alone.
-
-    Args:
-        file: The file of the database.
-    """
-    alone = not os.access(file.parent, os.W_OK) and not Path(f"{file}-wal").exists()
-    uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
-
-    def connect() -> sqlite3.Connection:
-        return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None)
-
-    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=READERS, max_overflow=0)
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Any) -> None:
-        connection.exec_driver_sql("BEGIN")
-
-    return engine
 
 
 _POSTGRESQL: Final = "postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"

@@ -14,7 +14,7 @@ from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, S
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hopyard.cli.watch import Drawing
+    from hopyard.cli.live.repetition import Drawing
     from hopyard.client.async_client import AsyncClient
     from hopyard.client.types import Experiment as ExperimentValue
     from hopyard.client.types import Job as JobValue
@@ -52,9 +52,9 @@ def experiments(watch: Watch = False, server: Server = None, data: Data = None, 
 
 def _watch_experiments(server: str | None, data: Path | None, json: bool) -> None:
     from hopyard.cli.connect import with_client
+    from hopyard.cli.live.repetition import check_watch, repeat
     from hopyard.cli.output import width
     from hopyard.cli.tables import experiments_table
-    from hopyard.cli.watch import check_watch, repeat
 
     check_watch(True, json)
 
@@ -90,7 +90,7 @@ def jobs(
         if not watch:
             emit(jobs_table(chosen, found, width=width()))
             return
-        from hopyard.cli.watch import repeat
+        from hopyard.cli.live.repetition import repeat
 
         async def draw() -> Drawing:
             # The experiment first: after its end its jobs do not change.
@@ -101,7 +101,7 @@ def jobs(
         await repeat(draw)
 
     if watch:
-        from hopyard.cli.watch import check_watch
+        from hopyard.cli.live.repetition import check_watch
 
         check_watch(watch, json)
     with_client(server, data, "hopyard jobs", ask, look=True)
@@ -120,7 +120,7 @@ def nodes(watch: Watch = False, server: Server = None, data: Data = None, json: 
     from hopyard.cli.output import emit, emit_json
 
     if watch:
-        from hopyard.cli.watch import check_watch
+        from hopyard.cli.live.repetition import check_watch
 
         check_watch(watch, json)
 
@@ -146,8 +146,8 @@ def nodes(watch: Watch = False, server: Server = None, data: Data = None, json: 
 
 def _watch_nodes(server: str | None, data: Path | None) -> None:
     from hopyard.cli.connect import with_client
+    from hopyard.cli.live.repetition import repeat
     from hopyard.cli.tables import nodes_table
-    from hopyard.cli.watch import repeat
 
     async def ask(client: AsyncClient) -> None:
         async def draw() -> Drawing:

@@ -1,0 +1,96 @@
+"""Opens the database of a service that does not run, to read it: it is neither created, changed nor migrated."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from hopyard.errors import Conflict, DataLoss, Unavailable
+from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, database_url
+from hopyard_appstat.database.schema import metadata
+from hopyard_appstat.migrate import NEWEST, revision
+
+
+def open_read_only(data: Path) -> Engine:
+    """Return an engine that reads the database in the data folder `data`. If there is none, the result is an empty one in memory.
+
+    Raises:
+        Conflict: The database has the schema of another version of Hopyard.
+        DataLoss: The file is not a database.
+        Unavailable: The database cannot be opened.
+    """
+    file = Path(database_url(None, data).database or "")
+    if not file.exists():
+        return _empty_engine()
+    engine = read_only_engine(file)
+    _check_revision(engine, file, data)
+    return engine
+
+
+def read_only_engine(file: Path) -> Engine:
+    """Return an engine whose connections open a SQLite database read-only: they neither create, change nor migrate it.
+
+    Other processes may write at the same time: each transaction of the engine reads one committed state (WAL mode). SQLite may create
+    the files `-wal` and `-shm` beside the database, as for every reader. In a folder that this process cannot write to, and without
+    a WAL, it reads the file alone.
+
+    Args:
+        file: The file of the database.
+    """
+    alone = not os.access(file.parent, os.W_OK) and not Path(f"{file}-wal").exists()
+    uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=READERS, max_overflow=0)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
+
+
+def _check_revision(engine: Engine, file: Path, data: Path) -> None:
+    """Raise an error unless the database has the newest schema.
+
+    Args:
+        engine: The engine of the database.
+        file: The file of the database, for messages.
+        data: The data folder, for messages.
+
+    Raises:
+        Conflict, DataLoss, Unavailable: See `open_read_only`.
+    """
+    try:
+        with engine.begin() as connection:
+            found = revision(connection)
+    except OperationalError as error:
+        engine.dispose()
+        raise Unavailable(f"{file}: the database cannot be read just now: {error.orig}") from error
+    except DatabaseError as error:
+        engine.dispose()
+        raise DataLoss(f"{file}: cannot be read as a database ({error.orig}); restore it from a copy") from error
+    if found == NEWEST:
+        return
+    engine.dispose()
+    what = f"found schema revision {found or 'none'}, and this version of Hopyard reads {NEWEST}"
+    if found is None or found < NEWEST:
+        raise Conflict(
+            f"{file}: {what}; commands that only look change nothing: `hopyard gc --dry-run --data {data}` upgrades the "
+            "database without training anything"
+        )
+    raise Conflict(f"{file}: {what}; use the version of Hopyard that wrote it, or a newer one")
+
+
+def _empty_engine() -> Engine:
+    """Return an engine of an empty database in memory."""
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    metadata.create_all(engine)
+    return engine

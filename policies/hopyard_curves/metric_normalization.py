@@ -28,7 +28,7 @@ _EXPONENT: Final = 600.0
 class Scale:
     """A monotone map between metric values and normalized values, where 0 is the worst and 1 the best expected value.
 
-    If both bounds of the metric are known, the map is HyperDrive's equation 4, reversed if smaller is better. The
+    If both bounds of the metric are known, the map is HyperDrive's equation 4, (value - worst) / (best - worst). The
     metric can be beyond `worst` and `best`, so normalized values can be outside 0..1, but it cannot be beyond `low` and `high`
     (`clipped`).
 
@@ -124,7 +124,7 @@ class Scale:
             return np.asarray(np.log(ratio) / self.span)
 
     def observed(self, metric: ArrayLike) -> Floats:
-        """Convert observed values of the metric to normalized values, clipped to the range `REACH` to limit the effect of outliers."""
+        """Convert observed values of the metric to normalized values, clipped to -1..2 (`REACH`) to limit the effect of outliers."""
         return np.clip(self.to_unit(metric), *REACH)
 
     def from_unit(self, units: ArrayLike) -> Floats:

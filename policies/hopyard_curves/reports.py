@@ -49,7 +49,7 @@ def finite(curve: Curve) -> FiniteReports:
 def spacing(curve: Curve) -> int:
     """Return the usual distance between reports, in the experiment's unit, at least 1.
 
-    It is the median distance, or the first position if the curve has one report. The curve must have a report.
+    It is the median distance, or the first position if the curve has one report. A curve without reports raises `IndexError`.
     """
     if len(curve.positions) < 2:
         return max(1, curve.positions[0])
@@ -59,8 +59,8 @@ def spacing(curve: Curve) -> int:
 def future(curve: Curve, horizon: int) -> tuple[int, ...]:
     """Return the future positions of a curve for a prediction, ascending; the last one is the horizon.
 
-    They continue the spacing of the curve's reports after its last report. Some are skipped if there would be more than
-    about `MOST`. The result is empty if the last report is at or after the horizon.
+    They continue the spacing of the curve's reports after its last report. If there would be more than `MOST`, the spacing is
+    multiplied by the smallest integer that gives at most `MOST`. The result is empty if the last report is at or after the horizon.
     """
     last = curve.positions[-1]
     if last >= horizon:
@@ -72,6 +72,8 @@ def future(curve: Curve, horizon: int) -> tuple[int, ...]:
 
 def abscissae(curve: Curve, positions: NDArray[np.float64]) -> Floats:
     """Convert positions to abscissae: positions as a count of the curve's reports, 1, 2, 3, ... for regularly spaced reports.
+
+    The abscissa is (position - first) / step + max(1, first / step), with the first reported position and the step `spacing(curve)`.
 
     Args:
         curve: The curve that defines the spacing and the first report.

@@ -39,7 +39,7 @@ class BanditPolicy(DefaultPolicy):
             not below a job's max position. The paper recommends 5 to 10 % of the max position.
         epsilon: Allowed gap to the best value, as a fraction of the job's own value; finite, at least 0.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
-        elastic: See `DefaultPolicy`.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job.
 
     Raises:
         ValueError: An argument is out of range.

@@ -160,7 +160,10 @@ class DefaultPolicy(ElasticPolicy):
             self._amended.forget(verdict.command.job)
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Reduce the slots in use to the share: suspend parked jobs first, move elastic jobs to smaller gangs."""
+        """Reduce the slots in use to the share: with a barrier, suspend parked jobs; with elastic jobs, move jobs to smaller gangs.
+
+        Other running jobs are not suspended; if they still exceed the share, the engine preempts them.
+        """
         super().on_share_change(cluster, change)
         self._advance(cluster)
 
@@ -229,8 +232,9 @@ class DefaultPolicy(ElasticPolicy):
     def _cohort(self, cluster: Cluster) -> list[JobView]:
         """Return the cohort: the jobs that train one epoch in the present round.
 
-        With a width this is the first group of `width` jobs with one that has not ended, or the last, incomplete group.
-        Without a width ended jobs are omitted: the barrier does not wait for them, and there may be many.
+        With a width, the jobs in order of creation are divided into groups of `width`. The cohort is the first group in which at
+        least one job has neither ended nor is HELD. If there is none, it is the last group if that is incomplete, else empty.
+        Without a width it is all jobs that have neither ended nor are HELD. Jobs of paused experiments are left out.
         """
         running = {name for name, experiment in cluster.experiments.items() if experiment.running}
         if self._width is None:
@@ -332,13 +336,13 @@ class DefaultPolicy(ElasticPolicy):
     def _create(self, cluster: Cluster, room: int, spare: int, waiting: int) -> None:
         """Create jobs for idle slots and in advance.
 
-        As many are created as are missing to `spare` plus the policy's parameter `ahead`; jobs in creation and `waiting` jobs are
-        not missing.
+        Afterwards the jobs in creation and the `waiting` jobs together number `spare` plus the policy's parameter `ahead`, or fewer
+        if `room` or the limit on jobs in creation does not allow more.
 
         Args:
             cluster: The view of the up-call.
             room: The maximum number of jobs to create.
-            spare: The number of slots for which no job exists.
+            spare: The number of slots that jobs to be created can use: idle ones, and those whose parked job need not stay.
             waiting: The number of existing jobs that wait for slots.
         """
         ready = cluster.count(JobState.CREATING) + waiting

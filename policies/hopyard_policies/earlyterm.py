@@ -34,7 +34,7 @@ class EarlyTermPolicy(DefaultPolicy):
         evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1.
         delta: Jobs with a smaller probability are terminated; in [0, 1].
         ahead: Number of jobs created in advance of free slots, in 0..10000.
-        elastic: See `DefaultPolicy`.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job.
 
     Raises:
         ValueError: An argument is out of range.

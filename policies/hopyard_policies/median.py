@@ -35,7 +35,7 @@ class MedianPolicy(DefaultPolicy):
         grace: No job is terminated below this position, at least 0. The averages of jobs below it are used all the same.
         least_jobs: Number of other jobs that must have reached the boundary before a job is judged, at least 1.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
-        elastic: See `DefaultPolicy`.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job.
 
     Raises:
         ValueError: An argument is out of range.

@@ -32,7 +32,7 @@ class Mixture:
         means: The mean of each component at each position; shape (K, positions).
         variances: The variance of the curve in each component at each position, without the noise of reports; same
             shape.
-        noise: The variance of a report around the curve, >= 0.
+        noise: The variance of a report around the curve, >= 0; one number for all positions.
     """
 
     weights: Floats

@@ -130,7 +130,8 @@ class _Line:
 def extrapolate(abscissae: Floats, values: Floats, future: Floats, limit: float = 1.0) -> Mixture:
     """Return the predictive distribution of a curve at future abscissae, in normalized values (0 worst, 1 best).
 
-    Spikes, and with a finite `limit` also sudden steps, are removed from the reports first.
+    Spikes (single reports far from their neighbours, see `_steady`) are removed from the reports first. With a finite `limit`,
+    sudden lasting rises are removed too (`step_detection.without_steps`).
 
     Args:
         abscissae: Abscissae of the reports (their positions as a count of reports; 1 is the first); ascending, at least
@@ -256,16 +257,17 @@ def _at_most(
 
 
 def _heaviest(weights: Floats) -> NDArray[np.intp]:
-    """Return the flat indices of the fewest components whose weights sum to at least the fraction `KEPT`, heaviest first."""
+    """Return the flat indices of the fewest components whose weights sum to at least `KEPT`, heaviest first; all weights sum to 1."""
     order = np.argsort(-weights, axis=None, kind="stable")
     held = np.cumsum(weights.ravel()[order])
     return order[: int(np.searchsorted(held, KEPT)) + 1]
 
 
 def _steady(values: Floats) -> NDArray[np.bool_]:
-    """Return for each report whether it is no spike, that is, near the median of the five reports around it (`SPIKE`).
+    """Return a mask of the reports: True for a normal report, False for a spike.
 
-    The first two and the last two reports are never spikes.
+    The distance of a report is that from the median of the five reports around it, itself included. A spike has a distance of
+    more than `SPIKE[0]` + `SPIKE[1]` times the median distance. The first two and the last two reports are never spikes.
     """
     steady = np.ones(len(values), dtype=bool)
     if len(values) >= 5:
@@ -294,7 +296,7 @@ def _grouped(abscissae: Floats, values: Floats) -> tuple[Floats, Floats, Floats]
 
 
 def _noise(values: Floats) -> float:
-    """Return the variance of the noise of a single report, estimated over the later half of a curve; 0 for fewer than three reports.
+    """Return the variance of the noise of a single report, estimated over the later half of `values`; 0 for fewer than three.
 
     The estimate is the mean squared difference of a report from the mean of its two neighbours, divided by 1.5, the factor by
     which the neighbours' noise increases it.

@@ -177,7 +177,7 @@ def plausible(family: int, p: Floats, ends: Floats, found: Floats) -> bool:
         family: Index of the family in `FAMILIES`.
         p: The family's parameters, in its order.
         ends: `Posterior.ends`.
-        found: A buffer for two values; overwritten.
+        found: A buffer for two values; overwritten with the curve's values at the points of `ends`.
     """
     found[:] = 0.0
     add(family, p, ends, 1.0, found)
@@ -267,7 +267,7 @@ def walk(
 
     Args:
         about: The posterior density to sample.
-        walkers: W rows, the initial thetas; modified.
+        walkers: W rows, the initial thetas; overwritten with those after the last step.
         order: For each step, the indices of the walkers in random order; the first half moves before the second.
         chances: Random numbers, uniform in [0, 1), of shape (3, steps, W): for partner, stretch and acceptance of each
             move.

@@ -26,7 +26,7 @@ SIZES: Final = tuple(len(family.start) for family in FAMILIES)
 
 
 def recency(n: int) -> Floats:
-    """Return the weights of n reports in the likelihood, in the order of positions: from 1 for the first to nearly 10 for the last."""
+    """Return the weights of n reports in the likelihood, in the order of positions: 10^(i / n) for i = 0, ..., n - 1."""
     return np.asarray(10.0 ** (np.arange(n) / n))
 
 

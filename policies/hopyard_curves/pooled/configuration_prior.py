@@ -36,8 +36,8 @@ def forecasts(configurations: Sequence[Mapping[str, Any]], ended: NDArray[np.int
         ends: The ends of the finished curves, in the order of `ended`.
 
     Returns:
-        One value for each configuration. None if there are fewer than `LEAST_RUNS` ends, if all are equal, or if the
-        configurations do not predict them (`LEAST_GAIN`).
+        One value for each configuration. None if there are fewer than `LEAST_RUNS` ends, if all are equal, or if
+        leave-one-out predictions explain less than the fraction `LEAST_GAIN` of their variance.
     """
     if ended.size < LEAST_RUNS or np.ptp(ends) == 0:
         return None
@@ -82,7 +82,8 @@ def _apart(values: Sequence[Any]) -> Floats:
     """Return the matrix of pairwise distances, in 0..1, of the values of one hyperparameter; None is a missing value.
 
     The distance of two numbers is the difference of their ranks divided by the count of numbers. If any value is not a
-    number, the distance is 0 for equal and 1 for different values. A missing and a present value have the distance 1.
+    number, the distance is 0 for equal and 1 for different values. A missing and a present value have the distance 1, two
+    missing values the distance 0.
     """
     if not all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
         kinds = np.unique([repr(value) for value in values], return_inverse=True)[1]

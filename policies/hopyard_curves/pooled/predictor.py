@@ -36,12 +36,12 @@ _LEVELS: Final = np.array(LEVELS)
 class PooledPredictor(Predictor):
     """Predicts a curve from the experiment's other curves, running ones included, and from those of earlier experiments.
 
-    A reference curve is the curve of another job. The progress of reference curves from the curve's last position is
-    regressed on their level and slope there, by several experts (regressions): with long and short memory, over all
-    reference curves or mainly over similar ones. Each expert is weighted by how well it predicts these curves from one
-    another. The predictive distribution is that of the residuals, so it may have several peaks. With K similar reference
-    curves at a position, this prediction has weight K^2 / (K^2 + 1); the prediction of `grid`, which uses this curve alone,
-    has the remaining weight. Without other curves the result is that of `grid`.
+    A reference curve is the curve of another job. The progress of reference curves from the curve's last position is regressed
+    on their level and slope there, by several experts (regressions). Experts differ in the number of past reports that the
+    level averages, and in whether they use all reference curves or mainly similar ones. Each expert is weighted by how well it
+    predicts these curves from one another. The predictive distribution is that of the residuals, so it may have several peaks.
+    With K similar reference curves at a position, this prediction has weight K^2 / (K^2 + 1); the prediction of `grid`, which
+    uses this curve alone, has the remaining weight. Without other curves the result is that of `grid`.
 
     Curves of earlier experiments, together with those of this one, give a second prediction. The two predictions are
     mixed by how well each predicts this experiment's curves from the others. If too few curves exist to compare them, both
@@ -88,7 +88,10 @@ class PooledPredictor(Predictor):
 
 
 def _usual(values: list[Floats]) -> Floats:
-    """Concatenate the values of curves and remove extreme outliers, such as those of diverged training. There must be a value."""
+    """Concatenate the values of curves and remove extreme outliers, such as those of diverged training.
+
+    An outlier is farther than `_USUAL` times the interquartile range from the median. At least one curve must have a value.
+    """
     together = np.concatenate(values)
     low, middle, high = np.quantile(together, (0.25, 0.5, 0.75))
     kept = np.abs(together - middle) <= _USUAL * (high - low)
@@ -102,6 +105,9 @@ def _knots(positions: tuple[int, ...]) -> Floats:
 
 def _faith(without: EnsembleScore, within: EnsembleScore) -> float:
     """Return the weight (0..1) of the prediction that uses earlier experiments.
+
+    It is `FAITH` if both errors are equal, and larger if `within` has the smaller error. The difference of the errors has the more
+    effect, the more reference curves `without` represents.
 
     Args:
         without: The error with which the experiment's own curves predict one another.

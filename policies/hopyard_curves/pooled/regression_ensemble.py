@@ -3,9 +3,10 @@
 A *reference curve* is the curve of another job that trained further (`alignment.Aligned`); values are normalized (0
 worst, 1 best). Each member of the ensemble, called an *expert*, is one regression. It describes a curve by its level (a
 mean of the reports with weights that decay into the past) and its slope (the level minus that of the first half of the
-curve). The progress of a reference curve, its later value minus its level, is regressed linearly on both. The prior fits
-any metric: a high level persists, less so if it is mostly noise, and part of the slope continues. An expert with a finite
-kernel width gives similar reference curves more weight, in the regression and in the distribution of the residuals.
+curve). The progress of a reference curve, its later value minus its level, is regressed linearly on both. The prior is
+the same for all metrics. By it, the fraction `_PERSISTENCE` of a difference in level between two curves remains later (less
+if differences in level are mostly noise), and the fraction `_MOMENTUM` of a difference in slope is added. An expert with a
+finite kernel width gives similar reference curves more weight, in the regression and in the distribution of the residuals.
 """
 
 from __future__ import annotations
@@ -55,20 +56,21 @@ LEAST: Final = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The features of the reference curves and of the curve for one expert, with the priors of its regression.
+    """The features of the reference curves and of the curve to predict, for one expert, with the priors of its regression.
 
     An expert is one regression of the ensemble. It explains the progress of the reference curves (curves of other jobs), their
     later values minus their levels, by these features.
 
     Attributes:
         runs: One row for each reference curve: the level, a mean of its reports with weights that decay into the past; if there
-            are two reports, the slope, the level minus that of the first half; the prediction from the configuration if any.
-        curve: The same features of the curve.
+            are at least two reports, the slope, the level minus that of the first half; the final value predicted from its
+            configuration, if there is such a prediction.
+        curve: The same features of the curve to predict.
         prior: Prior means of the coefficients.
         spreads: Prior standard deviations of the coefficients.
         width: Kernel width for the weights of similar reference curves; None: all have equal weight.
         near_runs: The features of the reference curves, scaled so that distances measure similarity.
-        near_curve: The features of the curve, scaled in the same manner.
+        near_curve: The features of the curve to predict, scaled in the same manner.
     """
 
     runs: Floats
@@ -146,7 +148,8 @@ def predict_continuation(aligned: Aligned, judge: tuple[int, float] | None = Non
         aligned: The curve and the reference curves.
         judge: (n, position): the test by which the experts are weighted. Each expert predicts each of the first n reference
             curves from all others at this position, one of `Aligned.ahead`; a smaller error gives a larger weight. None: all
-            reference curves, at the last position that at least three of them reached.
+            reference curves, at the last position that at least three of them reached; if there is none, all experts have
+            equal weight, and the result has no judgement.
     """
     noise = aligned.early_noise
     column = _furthest(aligned) if judge is None else int(np.searchsorted(aligned.ahead, judge[1]))

@@ -35,8 +35,8 @@ class Amendments:
         If the amendment came too late and the run is parked, the run is suspended.
 
         Returns:
-            The job whose run was suspended. An empty string if no action was needed: the run continues or will end. None if
-                the answer does not belong to a pending amendment of this object.
+            The job whose run was suspended. An empty string if no action was needed: the amendment was accepted, or the run is
+                not parked. None if the answer does not belong to a pending amendment of this object.
         """
         job = next((job for job, ticket in self._tickets.items() if ticket == answer.ticket), None)
         if job is None:

@@ -12,7 +12,7 @@ from hopyard.policy import Cluster, SlotView
 
 
 class PassingCluster(Cluster, ABC):
-    """A cluster view that delegates time, random numbers, share, slots and new ids to another cluster.
+    """A cluster view that delegates time, random numbers, share, slots, new job ids and new tickets to another cluster.
 
     Subclasses define the experiments, jobs, learning curves, snapshots and commands.
 

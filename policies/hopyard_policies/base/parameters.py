@@ -34,7 +34,7 @@ def need_seconds(name: str, value: object, most: float) -> None:
 
 
 def need_part(name: str, value: object) -> None:
-    """Check that a parameter is a number in [0, 1].
+    """Check that a parameter is a number in [0, 1]; booleans and NaN are not allowed.
 
     Args:
         name: The name of the parameter, for the message.

@@ -13,7 +13,9 @@ _OPTIONS: Final = ("profile", "efficiency", "pause", "most", "anew")
 
 
 def checked(option: object) -> Mapping[str, Any]:
-    """Check that the policy parameter `elastic` is a mapping with known keys, and return it unchanged.
+    """Check that the policy parameter `elastic` is a mapping with known keys (`_OPTIONS`), and return it unchanged.
+
+    The values are not checked.
 
     Raises:
         ValueError: `option` is not a mapping, or it has an unknown key.
@@ -55,7 +57,7 @@ def profile_of(profile: object) -> dict[int, float]:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number."""
+    """Return whether a value is an integer or float that is finite as a float; False for booleans."""
     if not isinstance(value, int | float) or type(value) is bool:
         return False
     try:

@@ -42,13 +42,13 @@ class Elastic:
     has enough slots for the smallest permitted gang. A unit is one position of training.
 
     Args:
-        option: The parameter `elastic` of a policy, a mapping with these optional keys. `profile`: seconds of a unit by
-            number of slots; the smallest number is the smallest permitted gang. Without it the times of earlier experiments
-            are used, and missing ones are measured (`hopyard_policies.elastic.profiling`). `anew`: measure all times, even if
-            earlier experiments have measured them; False by default. `efficiency`: the least efficiency of a gang, in (0, 1],
-            0.75 by default; the efficiency is the slot time of a unit (seconds times slots) on the smallest gang of the
-            profile, divided by that on this gang. `pause`: the seconds that moving a job costs, 10 by default. `most`: the most
-            slots of a job, 16 by default without a profile.
+        option: The parameter `elastic` of a policy, a mapping with these optional keys. `profile`: seconds of a unit by number
+            of slots; the smallest number is the smallest permitted gang. Without it the times of earlier experiments are used,
+            and missing ones are measured (`hopyard_policies.elastic.profiling`). `anew`: measure all times, even if earlier
+            experiments have measured them; False by default; not with `profile`. `efficiency`: the least efficiency of a gang,
+            in (0, 1], 0.75 by default; the efficiency is the slot time of a unit (seconds times slots) on the smallest gang of
+            the profile, divided by that on this gang. `pause`: the seconds that moving a job costs, 10 by default. `most`: the
+            most slots of a job; by default 16, or with `profile` its largest number.
 
     Raises:
         ValueError: The option is invalid.
@@ -115,7 +115,7 @@ class Elastic:
         return [slot.id for slot in idle[: min(len(idle) // self.least, self._places(cluster))]]
 
     def first(self, jobs: Sequence[JobView]) -> list[JobView]:
-        """Sort waiting jobs so that those that are moving to another gang come first; otherwise the order remains."""
+        """Sort waiting jobs so that those that were suspended to move to another gang come first; otherwise the order remains."""
         return sorted(jobs, key=lambda job: job.id not in self._moving)
 
     def start(
@@ -269,7 +269,8 @@ class Elastic:
     def demand(self, cluster: Cluster, waiting: int, left: Left) -> int:
         """Return the number of slots that the jobs can use.
 
-        For a running job it is the size of the gang to which it would move, for a waiting job that of the largest gang.
+        For a running job it is the size of the gang to which it would move if enough slots were idle, or its present size if no
+        move is worth its cost. For a waiting job it is the size of the largest allowed gang.
 
         Args:
             cluster: The view of the up-call.
@@ -320,7 +321,10 @@ class Elastic:
         return ENDLESS if limit is None else max(limit - len(cluster.live_jobs()), 0)
 
     def _of(self, kind: str | None) -> Scaling:
-        """Return the time of a unit by gang size on one kind of host; with `kind` None, for gangs of mixed kinds."""
+        """Return the time of a unit by gang size on a kind of host; None: for gangs of mixed kinds.
+
+        For mixed kinds and a kind that was not measured, it is the given `profile`; without one, only one slot is allowed.
+        """
         return self._scalings.get(kind, self._given) if kind is not None else self._given
 
     def _main(self, cluster: Cluster) -> Scaling:

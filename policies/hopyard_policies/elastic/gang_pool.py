@@ -18,7 +18,7 @@ class GangPool:
         cluster: The view of the up-call.
         idle: Usable idle slots, ordered by id.
         kept: The ids of slots whose runs continue.
-        room: Total number of slots that may be used.
+        room: The number of slots, idle now or soon, that starting jobs may use in total.
     """
 
     def __init__(self, cluster: Cluster, idle: Sequence[SlotView], kept: Collection[str], room: int) -> None:
@@ -87,7 +87,8 @@ def kind_of(slots: Mapping[str, SlotView], gang: Sequence[str]) -> str | None:
 def _taken(idle: list[SlotView], size: int) -> tuple[str, ...]:
     """Remove `size` slots from the idle ones, on as few nodes as possible; return their ids.
 
-    Of the nodes with enough idle slots, the one with the fewest is used.
+    Of the nodes with enough idle slots, the one with the fewest is used. If no node has enough, the nodes with the most idle slots
+    come first. `idle` must have at least `size` slots.
     """
     if size == 1:
         return (idle.pop(0).id,)

@@ -13,7 +13,7 @@ class ElasticPolicy(Policy):
     """Base class of policies whose jobs train on gangs if the parameter `elastic` is given, else on one slot each.
 
     Args:
-        elastic: The parameter, see `Elastic`; None: not given.
+        elastic: The options of `Elastic`; None: one slot for each job.
 
     Raises:
         ValueError: The parameter is invalid.

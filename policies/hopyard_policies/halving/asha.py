@@ -122,7 +122,7 @@ class AshaPolicy(AsynchronousPolicy):
         """Return the index of the bracket for the next new configuration; None: all brackets are full.
 
         It is the bracket with the smallest (size + 1) / width, the first of several. The size is the number of configurations that
-        the bracket has, the width is its part of all configurations.
+        the bracket has, the width is the number that it will have in total.
         """
         sizes = [bracket.size for bracket in self._ladder.brackets]
         room = [((sizes[i] + 1) / width, i) for i, width in enumerate(self._widths) if sizes[i] < width]
@@ -132,11 +132,22 @@ class AshaPolicy(AsynchronousPolicy):
 class AsyncHyperbandPolicy(AsynchronousPolicy):
     """Asynchronous Hyperband: cycles through brackets of ASHA, from the earliest stopping to no stopping.
 
-    New configurations are added to one bracket at a time, as many as Hyperband gives this bracket, so that all brackets train
-    about equally much. Then the next bracket gets new configurations. After the last one the first gets more, in addition to
-    those that it has. Promotions in any bracket come before new configurations.
+    With m rungs, bracket s starts at rung s of the ladder. New configurations are added to one bracket at a time, to bracket s
+    ceil(m / (m - s) * eta^(m - 1 - s)) of them, so that all brackets train about equally much. Then the next bracket gets new
+    configurations. After the last one the first gets more, in addition to those that it has. Promotions in any bracket come
+    before new configurations.
 
-    The parameters are those of `HalvingPolicy`; if `brackets` is None, the policy uses a bracket for each rung of the ladder.
+    Args:
+        eta: The reduction factor, at least 2: one of eta results is promoted.
+        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1, with the maximum position
+            R. None: 5. Not with `r`.
+        r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from `rungs`.
+        brackets: The early-stopping rates s of the brackets in the cycle; None: all, 0..m - 1.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job.
+
+    Raises:
+        ValueError: An argument is out of range, or two exclude each other.
     """
 
     def _standard(self, rungs: int) -> tuple[int, ...]:

@@ -122,7 +122,7 @@ class Bracket:
         """Promote a job from the rung with the number `rung`, at which it has reported, to the next one.
 
         Args:
-            job: The job; it must be in `able` at the rung.
+            job: The job; it must be in `able` at the rung, otherwise the call fails with `StopIteration`.
             rung: The number of the rung, which is not the top rung.
         """
         here = self.rungs[rung]
@@ -136,7 +136,7 @@ class Bracket:
         here.able = [result for result in here.able if result[2] != job]
 
     def heighten(self, rungs: int) -> None:
-        """Add rungs at the top until there are `rungs` in total; jobs at the old top rung may then be promoted."""
+        """Add rungs at the top until there are `rungs` in total, if there are fewer; jobs at the old top rung may then be promoted."""
         self.rungs += [BracketRung() for _ in range(rungs - len(self.rungs))]
 
     def _send(self, job: str, rung: int) -> None:

@@ -60,9 +60,10 @@ def shares(n: int, rungs: Sequence[int], eta: int) -> tuple[int, ...]:
 
 
 def divided(n: int, rungs: Sequence[int], eta: int, begun: Sequence[int]) -> tuple[int, ...]:
-    """Divide configurations like `shares` among brackets that already have some: no bracket gets less than it has.
+    """Divide n configurations among brackets that already have some: no bracket gets less than it has.
 
-    A bracket that has more than its part by `shares` retains all it has; the remaining configurations are divided among the
+    The brackets train about equally much: the number of a bracket is proportional to the inverse of its average training (see
+    `shares`). A bracket that has more than that retains all it has; the remaining configurations are divided among the
     other brackets.
 
     Args:

@@ -16,9 +16,18 @@ from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, p
 
 
 class Ladder:
-    """The rungs of an experiment, its brackets, and the bracket of each job. For the parameters see `HalvingPolicy`.
+    """The rungs of an experiment, its brackets, and the bracket of each job.
 
     The *next rung* of a job is the rung at which its result is due, from its start or promotion until that result is reported.
+
+    Args:
+        eta: The reduction factor, at least 2.
+        rungs: The maximum number of rungs, from which r follows; None: 5. Not with `r`.
+        r: The value of the attribute `r`.
+        brackets: The early-stopping rates that the user gave; None: the policy's standard ones (see `rates`).
+
+    Raises:
+        ValueError: An argument is out of range, or both `rungs` and `r` are given.
 
     Attributes:
         eta: The reduction factor.
@@ -54,7 +63,7 @@ class Ladder:
         """Create the rungs up to the maximum position R, or extend them if R has grown; return whether the rungs changed.
 
         Raises:
-            ValueError: R is unknown and no r is given.
+            ValueError: The experiment has no maximum position (R is at least `ENDLESS`), and no r is given.
         """
         if not self.positions:
             if self.r is None and R >= ENDLESS:

@@ -121,7 +121,9 @@ class HalvingPolicy(ElasticPolicy):
         """Return the index of the bracket for the next new configuration; None: all are full."""
 
     def _promotion(self, cluster: Cluster, staying: str) -> tuple[str, int] | None:
-        """Return the next job to promote and the number of its rung; None: no job can be promoted and continue now.
+        """Return the next job to promote and the rung from which it is promoted; None: no job can be promoted and continue now.
+
+        The rung is its number within the job's bracket, 0 at the bottom.
 
         Args:
             cluster: The view of the up-call.
@@ -184,9 +186,10 @@ class HalvingPolicy(ElasticPolicy):
         self._amended.heard(cluster, answer)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Queue the job of a refused start again. If a request to change the end of a run is refused, delete its record.
+        """If the engine refused to start a job, put the job back into the queue. Delete the record of a refused amendment.
 
-        That run then ends at its previous end, and `on_run_end` queues its job.
+        An amendment is a request to change the end of a run; after its refusal the run ends at its previous end, and
+        `on_run_end` queues its job.
         """
         command = verdict.command
         if isinstance(command, StartJob) and self._ladder.goal(command.job) is not None:
@@ -227,7 +230,12 @@ class HalvingPolicy(ElasticPolicy):
         return self._ladder.shown(self._width)
 
     def _width(self, bracket: int, rung: int) -> int | None:
-        """Return the maximum number of jobs that can ever reach a rung, by the numbers of bracket and rung; None: no limit."""
+        """Return the maximum number of jobs that can ever reach a rung; None: no limit.
+
+        Args:
+            bracket: The index of the bracket.
+            rung: The number of the rung within the bracket, 0 at the bottom.
+        """
         return None
 
     # ------------------------------------------------------------------------------------------------------------- rungs
@@ -255,7 +263,10 @@ class HalvingPolicy(ElasticPolicy):
             self._set_up()
 
     def _completes(self, job: JobView) -> bool:
-        """Return whether a job has nothing left to train: it has reached its maximum position, or its program has finished."""
+        """Return whether a job has nothing left to train.
+
+        It has reached its maximum position, or its program has reported that it is complete.
+        """
         return job.high_water >= job.max_position or job.id in self._finished
 
     def _until(self, job: JobView) -> int:
@@ -269,7 +280,7 @@ class HalvingPolicy(ElasticPolicy):
         Args:
             cluster: The view of the up-call.
             job: The job.
-            finished: Whether its program has finished.
+            finished: Whether its program has reported that it is complete; False for a program that failed.
 
         Returns:
             True if a result was recorded; False if no result is due or the job can still reach the rung.
@@ -304,7 +315,7 @@ class HalvingPolicy(ElasticPolicy):
             cluster: The view of the up-call.
             job: The job.
             target: The position of the rung.
-            ends: Whether the job's training has finished.
+            ends: Whether the job's training is complete; False if it failed or can continue.
 
         Returns:
             The first value at or beyond the rung; for a job that finished before it, its last value; NaN if there is none.

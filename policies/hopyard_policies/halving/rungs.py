@@ -12,7 +12,7 @@ LIMIT = 64
 
 
 def positions(R: int, r: int | Fraction, eta: int) -> tuple[int, ...]:
-    """Return the rungs r, r * eta, r * eta^2, ... below R, each rounded to the nearest position, and R.
+    """Return the rungs r, r * eta, r * eta^2, ... below R, each rounded to the nearest position (halves up), and R.
 
     If R is not r * eta^k, the top rung is at R: R = 60, r = 1, eta = 4 gives 1, 4, 16, 60.
 

@@ -87,7 +87,10 @@ class SynchronousPolicy(HalvingPolicy):
             cluster.terminate_job(job)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Handle refusals like `HalvingPolicy`. If a termination was refused, terminate the job later."""
+        """Put a job whose start was refused back into the queue, and delete the record of a refused change of the end of a run.
+
+        A job whose termination was refused is terminated in a later up-call, when it is not HELD.
+        """
         super().on_refused(cluster, verdict)
         if isinstance(verdict.command, TerminateJob):
             self._spared = (*self._spared, verdict.command.job)
@@ -124,7 +127,7 @@ class ShaPolicy(SynchronousPolicy):
         width: The number of configurations of a bracket, at least 1; None: the least with which one certainly trains to R,
             eta^(number of the bracket's rungs - 1).
         ahead: Number of jobs created in advance of free slots, in 0..10000.
-        elastic: See `HalvingPolicy`.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job.
 
     Raises:
         ValueError: An argument is out of range, or two exclude each other.
@@ -158,7 +161,17 @@ class HyperbandPolicy(SynchronousPolicy):
     With m rungs, bracket s gets ceil(m / (m - s) * eta^(m - 1 - s)) configurations, so that all brackets train about
     equally much. A bracket starts when a slot would be idle, so several may be active at a time.
 
-    The parameters are those of `HalvingPolicy`; if `brackets` is None, the policy uses every bracket, with s = 0..m - 1.
+    Args:
+        eta: The reduction factor, at least 2: one of eta results is promoted.
+        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1, with the maximum position
+            R. None: 5. Not with `r`.
+        r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from `rungs`.
+        brackets: The early-stopping rates s of the brackets in the cycle; None: all, 0..m - 1.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job.
+
+    Raises:
+        ValueError: An argument is out of range, or two exclude each other.
     """
 
     def _standard(self, rungs: int) -> tuple[int, ...]:
@@ -171,10 +184,21 @@ class HyperbandPolicy(SynchronousPolicy):
 class BohbPolicy(ShaPolicy):
     """BOHB: `sha` with a generator that learns from its results, `tpe` unless the experiment names another.
 
-    By default all brackets have the early-stopping rate 0, as with `sha`; the ASHA paper also uses one rate for both. With a list of
-    `brackets` the policy cycles through these brackets, like Hyperband.
+    By default all brackets have the early-stopping rate 0, as with `sha`; the ASHA paper also runs SHA and BOHB with the same
+    rate. With a list of `brackets` the policy cycles through these brackets, like Hyperband.
 
-    The parameters and their defaults are those of `sha`.
+    Args:
+        eta: The reduction factor, at least 2: one of eta results is promoted.
+        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1, with the maximum position
+            R. None: 5. Not with `r`.
+        r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from `rungs`.
+        brackets: Early-stopping rates, used cyclically in ascending order: bracket s starts at rung s of the ladder. None: 0.
+        width: The number of configurations of a bracket, at least 1; None: the least with which one certainly trains to R.
+        ahead: Number of jobs created in advance of free slots, in 0..10000.
+        elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job.
+
+    Raises:
+        ValueError: An argument is out of range, or two exclude each other.
     """
 
     generator = "tpe"

@@ -155,7 +155,7 @@ class TunerState:
                 further ones; None: nothing is called.
 
         Raises:
-            RuntimeError: The tuner makes further requests without end.
+            RuntimeError: The tuner still makes further requests after `_RESTLESS` up-calls.
         """
         self._created.clear()
         self._jobs_left = cluster.experiment.jobs_left

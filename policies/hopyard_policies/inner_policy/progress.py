@@ -23,7 +23,7 @@ class Progress(Protocol):
         ...
 
     def reached(self, trial: str) -> tuple[int, bool]:
-        """Return the position up to which a trial is trained, by any job (0: not at all), and whether its training has finished."""
+        """Return the position up to which a trial is trained, by any job (0: not at all), and whether its training is complete."""
         ...
 
     def curve(self, trial: str) -> Sequence[CurvePoint]:

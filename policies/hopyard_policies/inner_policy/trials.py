@@ -23,8 +23,8 @@ class TrialRun:
         until: The position at which the trial parks for a decision of the tuner.
         allowed: Reports below this position need no decision.
         parked: Whether the trial waits at `until`, or at the end of its training.
-        held: Whether the tuner has decided PARK.
-        finished: Whether the training has finished.
+        held: Whether the tuner has decided PARK for the trial that waits.
+        finished: Whether the training is complete although the last report is below the trial's maximum position.
     """
 
     slot: str

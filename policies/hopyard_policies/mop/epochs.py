@@ -85,7 +85,7 @@ class EpochView(PassingCluster):
 
     @override
     def snapshots(self, job: str) -> Sequence[int]:
-        """Return the epochs of a job, by number, at whose ends the job has a snapshot."""
+        """Return the numbers of epochs (1 for the first) at whose ends the job has a snapshot."""
         return [position // self._epoch for position in self._cluster.snapshots(job) if position % self._epoch == 0]
 
     @property

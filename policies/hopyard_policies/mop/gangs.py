@@ -20,9 +20,7 @@ _Unit = tuple[str, str]  # A job and a partition that it should visit.
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A run to start: the partitions on which a job is trained at the same time, and their slots in the order of ranks.
-
-    A run on several slots is a gang; with a single partition it is one training unit on one slot.
+    """A run to start: one training unit on one slot or, on a gang, one unit for each of several partitions at the same time.
 
     Attributes:
         job: The id of the job.
@@ -70,6 +68,9 @@ class Gangs:
 
     def wanted(self, cluster: Cluster, data: Data, configurations: int) -> bool:
         """Return whether jobs should train on gangs, given the present slots.
+
+        They should if `configurations` is less than the fraction `below` of the slots on nodes with training partitions, there are
+        at least two partitions, and some running experiment's program can train on a gang or is untested.
 
         Args:
             cluster: The view with the slots.
@@ -124,7 +125,7 @@ class Gangs:
     def told(self, stat: ApplicationStat) -> None:
         """Record whether the program can train on a gang, by a report of the pending test run; without a pending one, do nothing.
 
-        A program that can train on several partitions reports the metric `partitions`.
+        The program can if and only if the report has the metric `partitions`; its value does not matter.
 
         Args:
             stat: The report of the test run.

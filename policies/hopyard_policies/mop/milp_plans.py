@@ -70,13 +70,14 @@ class MilpPlans:
         self._followed: Round | None = None
 
     def guide(self, ahead: Round, epoch: int, now: float) -> None:
-        """Make a `Round` start units as the solver's latest schedule says, if there is one for this epoch and it is of use.
+        """Make a `Round` start units as the solver's latest schedule says.
 
-        Otherwise the schedule is discarded. Call this before the `Round` starts units.
+        A schedule for another epoch, without all remaining units, or worse than the default scheduler is discarded instead.
+        Call this before the `Round` starts units.
 
         Args:
             ahead: The object that decides which of the remaining units each idle slot starts.
-            epoch: The number of times that an epoch began; a schedule for another epoch is discarded.
+            epoch: The policy's counter, which increases whenever an epoch of any job begins.
             now: The time in seconds (`Cluster.now`).
         """
         if self._plan and (self._epoch != epoch or not self._follow(now, ahead)):
@@ -91,7 +92,7 @@ class MilpPlans:
         Args:
             cluster: The view of the up-call.
             ahead: The `Round`, which has the remaining units.
-            epoch: The number of times that an epoch began.
+            epoch: The policy's counter, which increases whenever an epoch of any job begins.
         """
         reason = epoch, tuple(cluster.slots)
         if self._plan or self._asked is not None or self._tried == reason or not ahead.known:
@@ -124,7 +125,7 @@ class MilpPlans:
             ahead: The `Round`, which has the remaining units.
 
         Returns:
-            True if the `Round` follows the plan now. False: the plan is of no further use.
+            True if the `Round` follows the plan now. False: the plan must be discarded.
         """
         if ahead.follows:
             return True

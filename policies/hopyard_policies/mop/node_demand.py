@@ -44,7 +44,8 @@ class NodeDemand:
     def nodes(self, cluster: Cluster) -> set[str] | None:
         """Return the names of the nodes on which slots are useful; None: any node.
 
-        None is returned if the data are not known, are available everywhere, or are on no known node.
+        None is returned if the data are not known, if any node can fetch some partition when it needs it, or if no known node has
+        data.
         """
         data = cluster.data
         if data is None or any(each.anywhere for each in (*data.train, *data.evaluate)):

@@ -13,13 +13,13 @@ LOSSES: Final = 3
 
 
 class Pilot:
-    """Starts one pilot run of each job before its first unit, and pilot runs of one of the first jobs on every slot.
+    """Starts one pilot run of each job before its first unit, and pilot runs of the first waiting job on every slot.
 
     A pilot run trains on a few examples, to measure the time of a unit; its training is discarded.
 
-    The runs of one job on every slot separate the costs of configurations from the speeds of slots. The first jobs start to
-    train when all of them are profiled; later jobs are profiled when slots are idle. If a program cannot be profiled, the
-    policy continues without pilot runs.
+    The runs of one job on every slot separate the costs of configurations from the speeds of slots. No job starts to
+    train before the first moment at which no pilot run is under way and no job is in creation. Jobs created later are profiled
+    when slots are idle. If a program cannot be profiled, the policy continues without pilot runs.
 
     Args:
         estimates: Receives the measured times.

@@ -83,7 +83,8 @@ class MopPolicy(Policy):
         tuner: The name of a policy, or a mapping with `name` and its parameters; None: all configurations are trained
             to their maximum position.
         pilot: Before the first unit of each configuration, run it on a few examples and discard the result, to measure
-            training times. This requires a program of `hopyard.model_hopper`, or one with `profile`.
+            training times. This requires a program of `hopyard.model_hopper`, or a trainer class that defines
+            the method `profile`.
         plan_seconds: Time limit in seconds for a plan of `milp` (> 0), also limited to a quarter of the epoch's minimum duration.
         gang_below: Use gangs if fewer configurations train than this fraction of the slots with partitions, in 0..1:
             each configuration in turn trains on all these slots, data-parallel. 0: never. Programs that cannot train on
@@ -223,9 +224,10 @@ class MopPolicy(Policy):
             self._turn(cluster, cluster.data)
 
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
-        """Discard the record of a run that the engine refused to start, and replan; pass most other refusals to the tuner.
+        """Discard the record of a run that the engine refused to start, and replan; pass other refusals to the tuner.
 
-        Refused completions and terminations of jobs are ignored, because they are commands of this policy.
+        Refused completions and terminations of jobs are not passed to the tuner, because they are commands of this policy. Nothing
+        is passed while the data are unknown.
         """
         if isinstance(verdict.command, StartJob):
             self._visits.forget(verdict.command.job)
@@ -272,8 +274,8 @@ class MopPolicy(Policy):
         """Return the nodes on which slots are useful, or None for any node.
 
         These are the nodes that hold data. If the present slots do not cover all partitions, these are only the nodes whose partitions
-        jobs must still be trained or evaluated on in their present epochs. None is returned if the data are not known, are available
-        everywhere, or are on no known node.
+        jobs must still be trained or evaluated on in their present epochs. None is returned if the data are not known, if any
+        node can fetch some partition when it needs it, or if no known node has data.
         """
         return self._places.nodes(cluster)
 
@@ -522,5 +524,8 @@ class MopPolicy(Policy):
 
 
 def _end_of_epoch(job: JobView, epoch: int) -> int:
-    """Return the position at which the job's present epoch ends, for epochs of `epoch` units; at most its maximum position."""
+    """Return the position at which the job's present epoch ends, for epochs of `epoch` units; at most its maximum position.
+
+    For a job at the end of an epoch, it is the end of the next one.
+    """
     return min((job.position // epoch + 1) * epoch, job.max_position)

@@ -166,10 +166,10 @@ class Round:
         return self._online.left(now)
 
     def schedule(self, steps: Sequence[Step]) -> VisitSchedule:
-        """Convert a plan to the indices of this object. Units of unknown jobs and slots are left out.
+        """Convert a plan to the indices of this object. A unit whose job or slot is not in this object is left out.
 
         Args:
-            steps: The units of the plan, in order of start.
+            steps: The units of the plan, in order of start; a partition that is not in this object raises `KeyError`.
 
         Returns:
             A schedule whose times are the places of the units in that order, not seconds.
@@ -186,9 +186,9 @@ class Round:
         )
 
     def follow(self, plan: VisitSchedule, now: float) -> None:
-        """Start units as a plan says, until measured times differ too much from the expected ones; then decide by a rule again.
+        """Start units as a plan says, until the ratio of two estimated costs or speeds has changed by the factor `UNEXPECTED` (2).
 
-        The rule is made by the argument `make` of the constructor.
+        Then, or when a slot fails, units are chosen by a rule again, which is made by the argument `make` of the constructor.
 
         Args:
             plan: A schedule that contains all remaining units.

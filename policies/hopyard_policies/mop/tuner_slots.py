@@ -102,7 +102,7 @@ class TunerSlots:
             settle: Carries out the tuner's decisions; called before each up-call and at the end.
 
         Raises:
-            RuntimeError: The tuner makes further requests without end.
+            RuntimeError: The tuner still makes further requests after a large fixed number of up-calls.
         """
         self._turned, view = True, self._view(cluster, data)
         self._tuning.turn(view, _Progress(view, cluster.jobs, self._passed, len(data.train)), settle)
@@ -110,7 +110,9 @@ class TunerSlots:
     # ---------------------------------------------------------------------------------------------------------- decisions
 
     def wanted(self, job: JobView, epoch: int) -> int:
-        """Return the position, in training units, up to which the tuner wants a job trained; 0: it does not want that now.
+        """Return the position, in training units, up to which the tuner wants a job trained.
+
+        It is the end of the job's virtual run, or the maximum position if the tuner has completed the job. It is 0 for any other job.
 
         Args:
             job: The job.

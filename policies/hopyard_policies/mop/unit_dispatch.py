@@ -63,7 +63,7 @@ class Training:
             jobs: Jobs with remaining units in their epochs.
             goals: The position at which the present epoch of each job ends.
             wanted: The position up to which the tuner wants each job trained, as far as known.
-            epochs: The number of times that an epoch began; a change invalidates the solver's plans.
+            epochs: The policy's counter, which increases whenever an epoch of any job begins; this invalidates the solver's plans.
             saves: Returns whether a run must save a snapshot for forks at a position.
         """
         able = {job.id for job in cluster.idle_jobs()}

@@ -41,7 +41,7 @@ def explored(
         rng: The source of random numbers.
 
     Returns:
-        The new configuration; a copy of `inherited` if hardly any draw satisfies the constraints.
+        The new configuration; a copy of `inherited` if none of 1000 draws satisfies the constraints.
     """
     values = space.flat(inherited)
 

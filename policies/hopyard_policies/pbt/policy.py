@@ -59,7 +59,7 @@ class PbtPolicy(Policy):
     population starts, as long as the experiment may have more jobs. `stop.jobs` limits the initial members of all
     populations together; copies are not included.
 
-    With a `kill_threshold` (the value of random guessing), a member that is not better at its first boundary is
+    If the experiment has a `kill_threshold` (the metric value of random guessing), a member that is not better at its first boundary is
     replaced by a new configuration, until at least half of the population is better. Each replacement is one of the
     `stop.jobs` jobs of the experiment.
 
@@ -135,7 +135,10 @@ class PbtPolicy(Policy):
             self._begin(cluster)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """At a boundary, end the member's run with a snapshot, or replace the member and terminate it."""
+        """At a boundary, end the member's run with a snapshot, or replace the member and terminate it.
+
+        Between boundaries the run continues. A job that is not a member of a population is terminated.
+        """
         job, population = cluster.jobs[event.job], self._seats.get(event.job)
         if population is None:
             return TERMINATE
@@ -189,7 +192,8 @@ class PbtPolicy(Policy):
         """Check whether the policy can serve an experiment. There are no remarks, so the result is empty.
 
         Raises:
-            ValueError: The space or the interval is unknown, or `frozen` contains a name that is not in the space.
+            ValueError: The space is unknown, neither `interval` nor a maximum position is given, or `frozen` contains a name that
+                is not in the space.
         """
         self._terms(terms)
         return ""
@@ -200,8 +204,8 @@ class PbtPolicy(Policy):
         """Return the names of the parameters that copies inherit unchanged.
 
         Raises:
-            ValueError: No population can start under these terms: the space or the interval is unknown, or a frozen name is
-                not in the space.
+            ValueError: No population can start under these terms: the space is unknown, neither `interval` nor a maximum position
+                is given, or a frozen name is not in the space.
         """
         if terms.space is None:
             raise ValueError(
@@ -232,7 +236,7 @@ class PbtPolicy(Policy):
     def _fill(self, cluster: Cluster) -> bool:
         """Create missing members of all populations, as far as their experiments may have more jobs.
 
-        Members of a large population are created in batches, as slots start the earlier ones.
+        Members of a large population are created in batches: further ones when the earlier ones have started.
 
         Returns:
             True if, at the start of the call, a population lacked members that its experiment may still create. They are created

@@ -89,11 +89,11 @@ class Population:
         return mine[both] > theirs[both]
 
     def best(self, part: float) -> list[str]:
-        """Return the best fraction `part` of the population among members with results, best first; the count is rounded down."""
+        """Return the best members with results, best first: at most the fraction `part` of all members, rounded down."""
         return self._ranked()[: self._share(part)]
 
     def is_last(self, job: str, part: float) -> bool:
-        """Return whether a member is in the worst fraction `part` (0..1) of the population.
+        """Return whether a member is in the worst fraction `part` (0..1) of all members; their number is rounded down.
 
         Members without results are counted as the worst, but the result for them is False.
         """

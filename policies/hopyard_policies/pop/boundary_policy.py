@@ -153,10 +153,10 @@ class BoundaryPolicy(ElasticPolicy):
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
     def aim(self, cluster: Cluster) -> float | None:
-        """Return the metric value for which predictions are requested; None: there is none yet, so no prediction is requested.
+        """Return the metric value for which predictions are requested; None: no prediction is requested.
 
         This is the experiment's target. Without one it is the dynamic target of HyperDrive, section 9: the best value
-        so far, improved by `step`.
+        so far, improved by `step`; None before any job has a value.
         """
         experiment, incumbent = cluster.experiment, cluster.incumbent
         if experiment.target is not None:
@@ -184,7 +184,7 @@ class BoundaryPolicy(ElasticPolicy):
         cluster.start_job(job.id, slots, until=job.max_position, allowed=self._allowed(cluster, job))
 
     def _start_elastically(self, cluster: Cluster, elastic: Elastic, waiting: list[JobView]) -> None:
-        """Start as many jobs on gangs as there are slots; if no job waits, move running jobs to wider gangs.
+        """Start as many waiting jobs as idle slots can form gangs; the rest wait. If no job waits, move running jobs to wider gangs.
 
         Args:
             cluster: The view of the up-call.

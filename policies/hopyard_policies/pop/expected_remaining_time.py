@@ -54,7 +54,7 @@ def outlook_of(reaches: Sequence[float], left: float, epoch: float) -> Outlook:
     Args:
         reaches: P(y(m) >= target) for m = 1, 2, ...
         left: Seconds until the experiment's time limit (T_max - T_pass); infinite: no limit.
-        epoch: Mean seconds of an epoch of the job, >= 0.
+        epoch: Mean seconds of an epoch of the job; 0: unknown, so no epoch is excluded by the time limit and ERT is 0.
     """
     reached = expected = 0.0
     for epochs, chance in enumerate(reaches[: epochs_within(len(reaches), left, epoch)], 1):

@@ -18,12 +18,12 @@ class PopPolicy(BoundaryPolicy):
 
     This is POP as HyperDrive describes it (sections 3 and 5.3).
 
-    At each multiple of `evaluation_boundary` a job is terminated if it has never exceeded the experiment's
+    At each multiple of `evaluation_boundary` a job is terminated if it has never been better than the experiment's
     `kill_threshold`. For any other job the policy requests a prediction while the job trains. The probabilities at future
     epochs give a confidence p and an expected remaining time ERT (`pop.expected_remaining_time`). The confidences of
     all jobs give the number of slots for promising jobs and the threshold (`pop.slots`). Jobs with p at the threshold or
-    above are promising; these slots go to those with the highest p, then the shortest ERT. At the next report after the
-    prediction:
+    above are promising; the slots for promising jobs go to those with the highest p, then the shortest ERT. A promising job *with a
+    slot* is one of these, even while it waits. At the next report after the prediction:
 
     * a job with p below `least_confidence` is terminated;
     * a promising job with a slot continues;
@@ -87,7 +87,7 @@ class PopPolicy(BoundaryPolicy):
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
     def is_poor(self, cluster: Cluster, job: JobView) -> bool:
-        """Return whether a job at a boundary is terminated: it has never exceeded the experiment's kill threshold."""
+        """Return whether a job at a boundary is terminated: it has never been better than the experiment's kill threshold."""
         return never_above(cluster, job.id)
 
     def outlook(self, cluster: Cluster, job: JobView, reaches: Sequence[float]) -> Outlook:

@@ -30,7 +30,7 @@ def divide(confidences: Iterable[float], slots: int, per_job: int = 1) -> SlotDi
     """Divide slots between promising and opportunistic jobs.
 
     With N(p) jobs of confidence p or more, S_desired(p) = N(p) * k and S_deserved(p) = S * p; S_effective is the
-    smaller of the two. Promising jobs get the maximum of S_effective over the confidences of the jobs. The threshold is
+    smaller of the two. Promising jobs get the maximum of S_effective over the confidences of the jobs, rounded down. The threshold is
     the confidence at that maximum, the largest one if there are several.
 
     Args:

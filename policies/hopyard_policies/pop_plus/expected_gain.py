@@ -20,7 +20,7 @@ class Prospect(NamedTuple):
     seconds: float
 
     def worth(self, lead: float = 0.0) -> float:
-        """Return the probability of reaching the target that is gained per second of slot time.
+        """Return the probability of reaching the target that is gained per second of slot time (at least 1e-9 seconds).
 
         Args:
             lead: Seconds of slot time before the training starts, such as for loading.
@@ -34,13 +34,13 @@ _INSTANT = 1e-9
 def prospect_of(reaches: Sequence[float], left: float, epoch: float) -> Prospect:
     """Return the prospect of a job, given the probabilities at future epochs. An epoch is the training up to the next report.
 
-    As in `outlook_of`, the probability of success is the running maximum of P(y(m) >= target), and epochs after the
-    experiment's time limit are ignored.
+    The probability of success is the running maximum of P(y(m) >= target): a job that has reached the target is successful,
+    whatever it reports later. Epochs after the experiment's time limit are ignored.
 
     Args:
         reaches: P(y(m) >= target) for m = 1, 2, ...
         left: Seconds until the experiment's time limit; infinite: no limit.
-        epoch: Mean seconds of an epoch of the job, >= 0.
+        epoch: Mean seconds of an epoch of the job; 0: unknown, so no epoch is ignored and the expected training time is 0.
     """
     reached = seconds = 0.0
     for chance in reaches[: epochs_within(len(reaches), left, epoch)]:

@@ -19,7 +19,7 @@ _FIRST: Final = 30
 _OFTEN: Final = 8
 """Boundaries are at most this fraction (1/8) of the longest job apart."""
 _POOR: Final = 0.3
-"""Factor for the probabilities of a job that has never exceeded the kill threshold."""
+"""Factor for the probabilities of a job that has never been better than the kill threshold."""
 _SLIM: Final = 0.01
 """Least probability of a job when slots are divided."""
 
@@ -35,7 +35,7 @@ class PopPlusPolicy(BoundaryPolicy):
 
     At the report after a prediction, a job is suspended if a waiting job is worth more: a suspended job, reduced by the
     measured cost of suspending and resuming, or a new one. No job is terminated, so a suspended job may continue later.
-    The probabilities of a job that has never exceeded the experiment's `kill_threshold` are multiplied by 0.3. No
+    The probabilities of a job that was never better than the experiment's `kill_threshold` are multiplied by 0.3. No
     slot is idle while a job could train on it. A job without a successful prediction has the worth of a new one.
 
     The target is the experiment's. Without one (the best result within `stop.max_time`) it is dynamic: the best value

@@ -23,7 +23,7 @@ class CostModel:
         self._runs = 0
 
     def run_over(self, trial: str, began: float, ended: float, start: int, curve: Sequence[CurvePoint]) -> None:
-        """Record the end of a run, to estimate unit times and overhead.
+        """Record the end of a run, to estimate unit times and overhead; a run without a report beyond `start` is ignored.
 
         Args:
             trial: The trial.

@@ -85,7 +85,10 @@ class Dispatch:
         self._quantum = self._quantum_seconds()
 
     def decide(self) -> Decision:
-        """Submit the commands that end, change and start runs; return the decision for the run of the event, else CONTINUE."""
+        """Submit the commands that end, change and start runs.
+
+        Return the decision for the run of the event; CONTINUE without an event.
+        """
         matched, waiting = self._match()
         highest = self._contended(waiting, len(self._cluster.idle_slots()) - len(matched))
         for run in self._books.runs.values():
@@ -188,9 +191,10 @@ class Dispatch:
     def _end_trials(self) -> None:
         """End the jobs of trials that the tuner has ended.
 
-        A completed trial's job is answered with the results of the job that trained its positions. If its own training was lost after
-        its last report, its position is requested again. The job of a terminated trial is terminated once no other trial needs its
-        snapshots. Trials that still wait receive known results if these may reach the target of their experiment (see `_tell`).
+        A completed trial's job is answered with the results of the job that trained its positions. If no other job trained them and
+        its own training was lost after its last report, the positions up to that report are trained again. The job of a terminated
+        trial is terminated once no other trial needs its snapshots. The jobs of trials that wait for further training receive the
+        known results of other jobs, if their experiment has a target.
         """
         every = (state for _, state in self._books.trials())
         # Trials that wait for further training are read only if results of another experiment may reach their target.
@@ -325,8 +329,10 @@ class Dispatch:
 
         Args:
             event: The boundary.
-            waiting: The longest critical path (chain of stages) of the stages that found no idle slot, in seconds.
-            highest: The longest critical path without a slot, in seconds; see `_contended`.
+            waiting: The longest critical path (chain of stages), in seconds, of the stages that could start now but found no idle
+                slot; 0: there is none.
+            highest: The longest critical path, in seconds, of those and of the stages that later branch off the paths of continuing
+                runs, for which no slot is left; see `_contended`.
         """
         run, position = self._books.runs[event.job], event.position
         if not event.at_until:
@@ -360,7 +366,10 @@ class Dispatch:
         return None
 
     def _leave(self, event: IterationFinish) -> Decision:
-        """Mark the run of the event as ending. Return the decision that ends it, so that its slot becomes idle."""
+        """Mark the run of the event as ending. Return the decision that ends it, so that its slot becomes idle.
+
+        It is TERMINATE if the job can be terminated. Otherwise it is SUSPEND, or CONTINUE if the run ends at this position anyway.
+        """
         self._books.runs[event.job].leaving = True
         if self._dropped(event.job):
             return TERMINATE

@@ -15,8 +15,8 @@ def lower_bound(problem: VisitProblem) -> float:
     """Return a lower bound of the makespan in seconds.
 
     Without replicas, it is the larger of two times: the longest remaining time of a configuration, and the longest time for the
-    units that one slot must train. With replicas it is `replica_bound`. Training after this epoch is ignored. Without units the
-    result is 0.
+    units that one slot must train. With replicas it is the least time in which all could finish if units were divisible among
+    the holders of their partitions (`replica_bound`). Training after this epoch is ignored. Without units the result is 0.
     """
     if problem.replicated:
         return replica_bound(problem)

@@ -121,9 +121,9 @@ class LongestFirst:
     def _choose(self, slot: int, chosen: dict[int, int]) -> bool:
         """Choose an idle configuration for a slot: the one with the most remaining time among those that need the slot.
 
-        If the slot should train several partitions and that configuration has less remaining time than the slot has load, the choice of
-        `_riskiest` is used instead, if there is one. A slot that found none in the last call of `start` chooses only among
-        configurations that became idle since.
+        If units of several partitions are assigned to the slot and that configuration has less remaining time than the slot has
+        load, the choice of `_riskiest` is used instead, if there is one. A slot that found no unit in the last call of `start`
+        chooses only among configurations that became idle since.
 
         Args:
             slot: The slot.
@@ -170,7 +170,7 @@ class LongestFirst:
     def _by_risk(self, partitions: Iterable[int]) -> list[int]:
         """Sort partitions by the time that their work would take without their fastest holder, longest first.
 
-        Of partitions with equal times, the largest comes first.
+        Of partitions with equal times, the one with the largest size in the problem comes first.
         """
         left, others, sizes = self._left, self._others, self._problem.sizes
         return sorted(partitions, key=lambda q: (-left[q] / others[q] if others[q] else 0.0, -sizes[q], q))
@@ -202,7 +202,7 @@ class LongestFirst:
             config: The configuration that needs a slot.
             key: Its key: the negative remaining time. A configuration with a larger key may be removed.
             chosen: The slot of each chosen configuration; updated.
-            taken: The keys of the chosen configurations.
+            taken: For each chosen configuration, the pair of its negative remaining time and its index.
             tried: Configurations that this search has already tried to move; updated.
 
         Returns:
@@ -267,7 +267,10 @@ class LongestFirst:
         return TrainingUnit(config, partition)
 
     def _steal(self, slot: int) -> list[tuple[int, TrainingUnit]]:
-        """Take over a unit for the idle slot `slot` from another slot: the one with the most remaining load that it can help.
+        """Take over a unit for the idle slot `slot` from another slot.
+
+        The unit belongs to an idle configuration, `slot` holds its partition, and `slot` would finish it before the other slot would
+        finish its load. The other slot is the one with the most remaining load that has such a unit.
 
         Returns:
             The idle slot and the unit, as the only item of a list; empty if there is no such unit.

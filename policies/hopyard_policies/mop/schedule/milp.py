@@ -18,7 +18,7 @@ MOST_PAIRS: Final = 200_000
 
 
 class NoPlanError(RuntimeError):
-    """The solver found no schedule within the time limit."""
+    """The solver found no schedule within the time limit, or the problem has too many units to be solved."""
 
 
 def solve(problem: VisitProblem, seconds: float) -> VisitSchedule:

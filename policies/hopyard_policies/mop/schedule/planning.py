@@ -82,7 +82,7 @@ def milp(problem: VisitProblem, rng: random.Random, seconds: float = 60.0) -> Vi
         seconds: The time limit in seconds.
 
     Raises:
-        milp.NoPlanError: No schedule was found in time.
+        milp.NoPlanError: No schedule was found in time, or the problem has too many units.
     """
     from hopyard_policies.mop.schedule.milp import solve
 

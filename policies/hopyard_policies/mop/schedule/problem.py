@@ -172,7 +172,7 @@ class InvalidScheduleError(ValueError):
 def check(problem: VisitProblem, schedule: VisitSchedule) -> None:
     """Check that a schedule satisfies every invariant of Cerebro, section 3.1.
 
-    Each remaining unit that can be trained is there exactly once, on a slot that holds its partition. No slot and
+    Each remaining unit that can be trained occurs in the schedule exactly once, on a slot that holds its partition. No slot and
     no configuration has two units at a time, or a unit before it is free. No unit is shorter than its time in the problem.
 
     Raises:

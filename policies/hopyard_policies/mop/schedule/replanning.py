@@ -20,7 +20,8 @@ UNEXPECTED: Final = 2.0
 class Online:
     """Decides which unit each idle slot starts, by a rule for the remaining problem. It replaces the rule when needed.
 
-    A new rule is made when the estimated times change much or a slot fails.
+    A new rule is made when a slot fails, or when the ratio of two estimated costs or of two estimated speeds has changed by the factor
+    `CHANGED` (`UNEXPECTED` while a plan is followed).
 
     Args:
         problem: The problem; its costs and speeds are the initial estimates.
@@ -85,7 +86,7 @@ class Online:
         return started
 
     def ended(self, slot: int, seconds: float) -> None:
-        """Record that the unit on a slot has finished. Discard the present rule if the estimates changed much.
+        """Record that the unit on a slot has finished. Discard the present rule if the estimates have changed too much (see the class).
 
         Args:
             slot: The index of the slot; a slot without a running unit raises `KeyError`.
@@ -119,7 +120,10 @@ class Online:
         return self._rule is not None and self._rule is self._given
 
     def follow(self, rule: Rule) -> None:
-        """Use the given rule for the remaining problem until a slot fails or the estimates change much."""
+        """Use the given rule for the remaining problem until a slot fails or the estimates change too much (see the class).
+
+        Then a rule of the constructor's `make` replaces it.
+        """
         self._rule = self._given = rule
         for config in sorted(self.idle):
             rule.free(config)

@@ -131,6 +131,9 @@ def _shift(problem: VisitProblem, hosting: list[int], load: list[float], spans: 
 def _whole(problem: VisitProblem) -> list[int]:
     """Assign each partition to one slot for all configurations, which is easier to schedule.
 
+    Partitions with the fewest holders come first, of these the one with the most work. Each is assigned to the holder that would
+    finish it earliest.
+
     Returns:
         The slot of each of `problem.units`.
     """

@@ -86,7 +86,7 @@ class Internal(HopyardError):
 
 
 def os_error_text(error: OSError) -> str:
-    """Return the message of an operating system error in one line: the file, the problem, and advice if a disk is full."""
+    """Return the message of an operating system error in one line: the file if known, the problem, and advice if a disk is full."""
     place = f"{error.filename}: " if error.filename else ""
     hint = "; make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return f"{place}{error.strerror or error}{hint}"

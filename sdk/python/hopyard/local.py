@@ -31,12 +31,13 @@ def fit(
     """Train one configuration up to a position, or until the trainer finishes.
 
     With a `snapshot_directory`, the newest snapshot is stored there, and a later call, in this process or another, continues
-    from it. If the call is interrupted (Ctrl-C), the training since the last snapshot is lost.
+    from it, without a check that the seed and the data are the same. If the call is interrupted (Ctrl-C), the training since the
+    last snapshot is lost.
 
     Args:
         trainer_class: The trainer.
         hyperparameters: The configuration as JSON values.
-        until: The position to train to, in the trainer's units.
+        until: The position to train to (inclusive), in the trainer's units.
         seed: The seed in the trainer's context.
         snapshot_directory: Folder for snapshots, which is created if it is missing; None: no snapshots.
         snapshot_every: Number of iterations between snapshots, 1 or more. The last iteration is always followed by one.
@@ -120,7 +121,10 @@ def _newest(store: Path) -> Path | None:
 
 
 def _keep(driver: TrainerDriver, store: Path) -> None:
-    """Save a snapshot of the driver's trainer into the folder `store`, and remove older ones only after it is complete."""
+    """Save a snapshot of the driver's trainer as a new folder in `store`, then remove the other snapshots in `store`.
+
+    If saving fails, the new folder does not exist and the other snapshots remain.
+    """
     store.mkdir(parents=True, exist_ok=True)
     target = store / f"position-{driver.position:012d}"
     partial = Path(tempfile.mkdtemp(dir=store, prefix=".saving-"))

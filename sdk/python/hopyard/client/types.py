@@ -254,9 +254,9 @@ class Job:
         best_value: Best value of the metric so far; None: no report with a finite value yet.
         best_position: Position of the best value; meaningless if `best_value` is None.
         last_value: Newest value of the metric; None: no report yet.
-        seconds: Training time in seconds.
+        seconds: Training time in seconds: the sum over its reports, without those that a run repeats after a loss.
         failures: Number of runs that failed because of an error in the user's code.
-        suspends: Number of suspensions.
+        suspends: Number of runs that ended as SUSPENDED or PREEMPTED.
         snapshots: The snapshots that exist.
         group: Id of the first experiment of the group, under which nodes store the job's logs.
         shared_position: Position up to which the job reuses results of other jobs, if beyond `position`; 0: none.
@@ -316,7 +316,7 @@ class JobReport:
     Attributes:
         job: Id of the job.
         report: The position, the metrics and the training time.
-        at: Time of the report in seconds since the Unix epoch.
+        at: When the report was made, by the clock of the node that trained, in seconds since the Unix epoch.
     """
 
     job: str
@@ -326,7 +326,10 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class JobGone:
-    """The notice that the job with the id `job` was removed, because the generator had no further configuration for it."""
+    """The notice that the job with the id `job` was removed from its experiment.
+
+    The job was in the state CREATING, and the generator had no further configuration for it.
+    """
 
     job: str
 
@@ -343,7 +346,7 @@ class Statistic:
         job: Id of the job.
         attempt: Number of the run that sent the report.
         report: The position, the metrics and the training time.
-        at: Time of the report in seconds since the Unix epoch.
+        at: When the report was made, by the clock of the node that trained, in seconds since the Unix epoch.
     """
 
     job: str
@@ -464,7 +467,7 @@ class ClusterAddresses:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A part of the output of a job: `data` starts at the byte `offset` of the log on the node `node`."""
+    """A part of the output of one rank of a job: `data` begins at the byte `offset` of the rank's log on the node `node`."""
 
     node: str
     data: bytes
@@ -506,7 +509,7 @@ class Exported:
         file: The written file.
         experiments: Ids of the experiments in it.
         size_bytes: Size of the file.
-        events: Number of journal events.
+        events: Number of journal events in the file.
         statistics: Number of reports in the file.
         snapshots: Number of snapshots in the file.
         left_behind: Snapshots that are not in the file, because they were unreadable or not requested. After an import,
@@ -528,7 +531,7 @@ class ImportedExperiment:
 
     Attributes:
         experiment: The imported experiment; of a group, its first one.
-        snapshots: Number of snapshots that were imported.
+        snapshots: Number of snapshots that were imported, for all experiments of the group.
     """
 
     experiment: Experiment
@@ -540,7 +543,7 @@ class GarbageKind:
     """The garbage of one kind in one place, as a garbage collection found it.
 
     Attributes:
-        kind: Description of the kind, for people.
+        kind: Description of the kind, for people, such as "snapshots that no experiment holds".
         place: "store", the id of a node, or the name of a node agent's folder in the data directory.
         count: Number of items.
         size_bytes: Total size of the items.
@@ -580,9 +583,9 @@ class StoreUse:
         used_bytes: Bytes in use.
         needed_bytes: Bytes of snapshots that are needed now. Eviction never deletes them.
         spare: Number of snapshots that may be evicted.
-        spare_seconds: Measured training time that would be needed to recreate all of these, in seconds.
+        spare_seconds: Measured training time that would be needed to recreate the `spare` snapshots, in seconds.
         next_bytes: Size of the snapshot that would be evicted first; 0: none.
-        next_seconds: Training time to recreate that snapshot, in seconds.
+        next_seconds: Measured training time to recreate that snapshot, in seconds; 0: none.
     """
 
     quota_bytes: int | None

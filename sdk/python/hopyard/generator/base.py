@@ -125,7 +125,7 @@ class Generator(ABC):
     def reads(self) -> Reads:
         """The results that the generator learns from: "nothing", "finals" (of ended jobs), or "reports" (also intermediate ones).
 
-        By default this follows from the methods that the class overrides.
+        By default it is "reports" if the class overrides `report`, else "finals" if it overrides `report_final`, else "nothing".
         """
         if type(self).report is not Generator.report:
             return "reports"

@@ -51,9 +51,10 @@ class Call(NamedTuple):
         kind: The method: "create", "report" or "report_final"; "foreign": a report_final for a job that the generator
             did not propose.
         job: The id of the job.
-        ordinal: For "create", the argument of that name; for "foreign", it determines the configuration; else unused.
+        ordinal: For "create", the argument of that name; for "foreign", the number from which the configuration of the
+            job is derived; else unused.
         position: The position of the report or of the result; 0 for "create", which has none.
-        value: The value of the metric at that position.
+        value: The value of the metric at that position; may be NaN.
         outcome: The state in which the job ended; only for "report_final".
     """
 
@@ -112,10 +113,10 @@ class GeneratorConformance:
     """The tests that every generator must pass. Name the subclass `Test...` and define the fixture `make_generator`.
 
     Attributes:
-        spaces: The spaces to test. Omit those that the generator does not support.
+        spaces: The spaces with which the tests create generators. Omit those that the generator does not support.
         seeds_matter: Whether different seeds give different proposals. Set it to False if the seed has no effect (a
             grid without shuffling).
-        job_count: Number of proposals in each test.
+        job_count: Maximum number of proposals that a test requests; a generator with fewer configurations stops earlier.
     """
 
     spaces: ClassVar[Sequence[Space]] = (MIXED, NESTED, CONSTRAINED, FINITE)
@@ -258,7 +259,7 @@ class GeneratorConformance:
         return [proposal for proposal in found if proposal is not None]
 
     def _story(self) -> list[Call]:
-        """Return a fixed sequence of calls: `create` with reports between them, the same at every call of this method."""
+        """Return a fixed sequence of calls: `job_count` times `create`, with intermediate, final and foreign results between them."""
         story, rng = list[Call](), random.Random(42)
         for ordinal in range(self.job_count):
             story.append(Call("create", f"job-{ordinal}", ordinal))

@@ -51,7 +51,7 @@ def batches(data: Any, size: int, *, shuffle: bool = True) -> Iterator[Any]:
 
 
 def counted(data: Any) -> int:
-    """Return the number of examples in data.
+    """Return the number of examples in data of a form that `input_fn` may return (`model_hopper.examples.count`).
 
     Raises:
         TypeError: The number cannot be determined from the type of `data`.
@@ -67,8 +67,8 @@ def sharing(gang: Gang) -> Iterator[None]:
     """Within the context, let `batches` yield only the part of each batch that belongs to this process's rank in `gang`.
 
     Raises:
-        RuntimeError: On leaving the context, if `batches` was not used or not exhausted: then the ranks did not train on the same
-            batches.
+        RuntimeError: On leaving the context without another exception, if `batches` was not called, or one of its iterators did not
+            reach its end: the ranks may then have trained on different batches.
     """
     token = _gang.set(gang)
     gang.passes, gang.unfinished = 0, 0

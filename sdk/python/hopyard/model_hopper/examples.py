@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 def count(data: Any) -> int | None:
     """Return the number of examples in data, or None if it is unknown.
 
-    It is known for an array, a tensor, a sequence, or a tuple, list or dict of these with one common length.
+    It is the length of an array, a tensor, a data frame or a list of examples. Of a tuple, a dict, or a list whose elements all have
+    lengths (one element for each field of the examples), it is the common length of the elements; None if they differ.
     """
     parts: Sequence[Any] = [data]
     if isinstance(data, Mapping):
@@ -44,7 +45,10 @@ def some(data: Any, which: slice | np.ndarray) -> Any:
 
 
 def _of_parts(data: Any) -> bool:
-    """Return whether `data` is a list of arrays or sequences, one for each field of the examples, and not a list of examples."""
+    """Return whether `data` counts as a list of fields (arrays or sequences with one entry per example), not as a list of examples.
+
+    It does if it is a list and each element has a length and is not a text or bytes.
+    """
     return isinstance(data, list) and all(
         hasattr(part, "__len__") and not isinstance(part, str | bytes) for part in data
     )

@@ -22,7 +22,10 @@ class Handler(ABC):
     """
 
     def prepare(self) -> None:
-        """Set the settings of this process that affect results; called before a model is created. Does nothing by default."""
+        """Make settings of this process on which results depend, such as the number of threads. Does nothing by default.
+
+        It is called before a model is created.
+        """
 
     def seed(self, seed: int) -> None:
         """Seed every random generator that training may use, by default the global ones of Python and NumPy; `seed` is 0 or more."""
@@ -34,7 +37,7 @@ class Handler(ABC):
     def change(self, model: Any, optimizer: Any, name: str, old: object, new: object) -> None:
         """Apply a changed hyperparameter to the model or optimizer. Does nothing by default.
 
-        `train_fn` receives the new value anyway.
+        It is called once for each hyperparameter with a new value, before training continues; `train_fn` receives the value, too.
 
         Args:
             model: The model.
@@ -91,6 +94,9 @@ _LIBRARIES: Final = {
 
 def handler_for(model: object) -> Handler:
     """Return the handler for a model, chosen by its type.
+
+    A PyTorch module and a scikit-learn estimator have the handlers of these libraries. Any other model with methods `save` and `load`
+    has a `SavedByItself`.
 
     Raises:
         Unsupported: The model is not a PyTorch module or scikit-learn estimator and has no methods `save` and `load`; or a library

@@ -16,8 +16,8 @@ class Gang(ABC):
     Attributes:
         rank: Rank of this process.
         size: Number of ranks.
-        passes: Number of iterations over `model_hopper.batches` begun in this unit.
-        unfinished: Number of these iterations that have not reached their end.
+        passes: Number of iterators of `model_hopper.batches` that were started in this unit.
+        unfinished: Number of these iterators that have not yielded their last batch and ended.
     """
 
     rank: int
@@ -29,11 +29,11 @@ class Gang(ABC):
     @property
     @abstractmethod
     def exchanges(self) -> int:
-        """Number of gradient exchanges since this rank joined."""
+        """Number of times that this rank exchanged gradients with the other ranks since it joined the gang."""
 
     @abstractmethod
     def parallel(self, model: Any) -> Any:
-        """Return the model that `train_fn` receives: after `backward()`, it has the gradients of the whole batch, on every rank."""
+        """Return a wrapper of `model` for `train_fn`: `backward()` gives all ranks the gradients of the whole batch."""
 
     @abstractmethod
     def weigh(self, share: float) -> None:
@@ -49,7 +49,10 @@ class Gang(ABC):
 
     @abstractmethod
     def exchanging(self) -> AbstractContextManager[object]:
-        """Return a context manager that converts errors of a failed exchange between ranks to `GangError`."""
+        """Return a context manager for code in which ranks exchange data: it converts errors of a failed exchange to `GangError`.
+
+        Other errors leave it unchanged.
+        """
 
     @abstractmethod
     def close(self) -> None:

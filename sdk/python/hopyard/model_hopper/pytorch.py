@@ -45,7 +45,7 @@ class PyTorch(Handler):
         self._find_unused, self._timeout = find_unused_parameters, exchange_timeout
 
     def prepare(self) -> None:
-        """Let PyTorch use OMP_NUM_THREADS threads (if set), flush denormals to zero, and use deterministic algorithms here."""
+        """Make PyTorch's settings in this process: OMP_NUM_THREADS threads if set, deterministic algorithms, no denormals."""
         prepare_process(torch.device("cuda" if torch.cuda.is_available() else "cpu"), deterministic=True)
 
     def seed(self, seed: int) -> None:
@@ -73,7 +73,7 @@ class PyTorch(Handler):
         """Join the other ranks for data-parallel training, with NCCL if the model is on a GPU, else with gloo.
 
         Raises:
-            GangNotMetError: The ranks did not all join in time.
+            GangNotMetError: The ranks did not all join within `exchange_timeout` seconds.
         """
         from hopyard.torch.gang import TorchGang
 
@@ -153,6 +153,8 @@ class _Together(Gang):
 
 def _parts(optimizer: Any) -> dict[str, Any]:
     """Return the optimizers and other objects with a state in what `model_fn` returned as optimizer, by name.
+
+    The name is the key in a dict, the index in a list or tuple, and empty for a single optimizer.
 
     Raises:
         TypeError: An object has no `state_dict` or `load_state_dict`.

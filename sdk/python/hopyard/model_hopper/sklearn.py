@@ -76,7 +76,8 @@ class ScikitLearn(Handler):
         """Return the classes in the skops file `path` that skops does not load by default; empty: none.
 
         Raises:
-            TypeError: One of them is neither of scikit-learn nor in `trusted`, the argument of the constructor.
+            TypeError: One of them is neither of scikit-learn nor in `trusted`, the argument of the constructor. (Those of NumPy and
+                SciPy that a model may contain are loaded by default.)
         """
         named: list[str] = self._io.get_untrusted_types(file=path)
         others = [one for one in named if not one.startswith("sklearn.") and one not in self._trusted]
@@ -108,10 +109,10 @@ def _number(node: Any, numbers: dict[int, int], fresh: Iterator[int], names: dic
     Each plain (JSON) value gets a new number, because it is chance whether two equal ones are the same object.
 
     Args:
-        node: The node, which is changed.
-        numbers: Number by memory address, of the objects so far.
-        fresh: Yields the next numbers.
-        names: New file name by old one, of the files so far.
+        node: A JSON value of the schema, which is changed in place.
+        numbers: Number by memory address, of the objects numbered so far; new objects are added.
+        fresh: Yields the next unused number.
+        names: New file name by old one, of the files renamed so far; new files are added.
     """
     if isinstance(node, dict):
         if isinstance(address := node.get("__id__"), int):

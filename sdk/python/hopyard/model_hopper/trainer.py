@@ -159,7 +159,7 @@ class HoppingTrainer(Trainer):
             self.unit_per_iteration = self.context.world_size
 
     def setup(self, hyperparameters: Config, changed: frozenset[str]) -> None:
-        """Apply changed hyperparameters to the optimizer, if it has them; `train_fn` receives the whole configuration."""
+        """Pass each changed hyperparameter to the handler (`Handler.change`); `train_fn` receives the whole configuration."""
         for name in sorted(changed):
             old, new = self._applied.get(name), hyperparameters.get(name)
             if old != new:
@@ -177,8 +177,9 @@ class HoppingTrainer(Trainer):
     def profile(self) -> float:
         """Return an estimate of the seconds that a unit takes.
 
-        It is extrapolated from the time for some of the examples, after a first pass over them that is not measured. On a gang, each
-        rank uses the same fraction of its partition, and all ranks increase it until the mean time is at least `PROFILE_SECONDS`.
+        It is extrapolated from the time for a part of the examples, at first 1/64, after one pass over this part that is not measured.
+        The part is enlarged until its time, on a gang the mean of all ranks, is at least `PROFILE_SECONDS` (0.2 s), or until it is the
+        whole partition. On a gang, each rank uses the same fraction of its partition.
         """
         total = counted(self._data)
         few = -(-total // PROFILED)
@@ -263,7 +264,7 @@ class HoppingTrainer(Trainer):
         (directory / _CONFIG).write_text(json.dumps(dict(self._applied), sort_keys=True), encoding="ascii")
 
     def load(self, directory: Path) -> None:
-        """Restore the model and the optimizer from `directory`."""
+        """Restore what `save` wrote into `directory`: the model, the optimizer, and the hyperparameters applied to them."""
         self.model, self.optimizer = self._handler.load(self.model, self.optimizer, directory / _MODEL)
         self._applied = json.loads((directory / _CONFIG).read_text(encoding="ascii"))
 
@@ -274,9 +275,10 @@ class HoppingTrainer(Trainer):
             self._gang.close()
 
     def _make(self, hyperparameters: Config) -> None:
-        """Create the model, after preparing and seeding the process for its library.
+        """Set `self.model` and `self.optimizer` to new ones, created after preparing and seeding the process for the model's library.
 
-        Unless `handler` is set, the library is known only from the type of a model, so the first model of a process is created twice.
+        Unless `handler` is set, the library is known only from the type of a model. The first model of a process is therefore created
+        twice: to find the library, and then in the prepared process.
         """
         cls = type(self)
         handler = self.handler or cls._found

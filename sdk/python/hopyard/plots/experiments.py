@@ -41,11 +41,12 @@ async def read_experiment(client: AsyncClient, experiment: Experiment, kind: str
     Args:
         client: Client of the experiment's cluster.
         experiment: The experiment.
-        kind: The kind of plot to draw, which decides whether the journal is read (see `JOURNAL`); None: not known, treated like
-            "curves".
+        kind: The kind of plot to draw, which decides whether the journal is read: for the kinds in `JOURNAL` always, for "curves" if a
+            policy gave priorities to jobs and the plugin is installed. None: not known, treated like "curves".
 
     Raises:
         Unsupported: The kind of plot needs the journal, and the plugin that reads it is not installed.
+        HopyardError: An error of the client, for example if the cluster is not reachable.
     """
     jobs = await client.jobs(experiment)
     # Curves are coloured by the jobs' labels, or, if no plugin that reads the journal is installed, by how the jobs ended.
@@ -58,7 +59,9 @@ async def read_experiment(client: AsyncClient, experiment: Experiment, kind: str
 
 
 def timeline(kind: str = "gantt") -> Timeline:
-    """Return the plugin that reads an experiment's journal. It is part of the scheduler's distribution.
+    """Return the plugin that reads an experiment's journal: a function that returns its history as a `JournalStory`.
+
+    The plugin is part of the scheduler's distribution.
 
     Args:
         kind: The kind of plot that needs the journal, for the error message.
@@ -133,7 +136,8 @@ def search_of(
 def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float) -> JobCurve:
     """Return the learning curve of a job.
 
-    Reports of the same position by several ranks are combined to one point, whose time is that of the last of these reports.
+    Reports at the same position, by ranks that evaluated different partitions, are averaged to one point, weighted by their numbers of
+    examples. Its time is that of the last of these reports.
 
     Args:
         job: The job.
@@ -158,7 +162,8 @@ def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float
 def _grown(curve: JobCurve, parent: JobCurve | None, position: int) -> JobCurve:
     """Return the curve of a forked job with one point of its parent's curve in front: the point from which it was forked.
 
-    Return the curve unchanged if the job has no parent or if that point does not exist.
+    Return the curve unchanged if the job has no parent, if the parent has no point at exactly this position or reached it later than
+    the job's first point, or if the job's own curve is empty or has the position.
 
     Args:
         curve: The job's curve.

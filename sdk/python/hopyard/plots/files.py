@@ -36,7 +36,7 @@ def of_traces(path: Path, traces: Iterable[Trace]) -> Search:
     """Return traces as one search in which every job trains from the beginning to the end of its trace, independently of the others.
 
     Args:
-        path: File of the traces, for titles and messages.
+        path: Path of the file of the traces, which appears in titles and messages; the file is not read.
         traces: At least one trace.
     """
     known = list(traces)

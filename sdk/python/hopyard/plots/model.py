@@ -90,7 +90,7 @@ class PlottedVisit:
         partition: Name of the partition, such as "train/3".
         evaluates: True: the run evaluates the model. False: it trains it.
         start: When the run was placed on the slot, in seconds since the search began.
-        began: When its process had started and loaded the job's state, on the same clock; None: it has not yet, or never did.
+        began: When its process had started and loaded the job's state, on the same clock; None: this has not happened.
         end: When the run ended, on the same clock; None: it has not ended.
         reason: Why the run ended, as in `PlottedRun.reason`.
         got: Bytes of the job's snapshot that were transferred to the node for this run; 0: the node had the snapshot, or there is none.
@@ -136,8 +136,8 @@ class JournalStory:
         pools: Tuples (time, number of promising jobs with a run, number of other jobs with a run), one for each change.
         labels: For each labelled job, pairs (time, priority): each label that the policy gave to it. A priority above 0 means
             promising.
-        confidences: Tuples (time, number of slots, confidences in descending order), for moments at a fixed number of events from
-            each other: the policy's estimates of the probability that a job reaches the target, for each job that has not ended.
+        confidences: Tuples (time, number of slots, confidences in descending order), recorded after every n-th event of the journal:
+            the policy's estimates of the probability that a job reaches the target, for each job that has not ended.
         visits: The runs on partitions of its data; empty without partitioned data.
         held: The partitions of its data with the nodes that have them.
         moved: Tuples (time, bytes from node to node, bytes from the store, bytes to the store): totals of transferred snapshots at each
@@ -171,13 +171,13 @@ class Search:
         mode: Whether high ("max") or low ("min") values of the metric are better.
         unit: What one position is, such as an epoch.
         target: The value of the metric that ends the search.
-        time_to_target: Time until a job reached the target; None: none did.
+        time_to_target: Time until a job reached the target; None: none did, or the search has no target.
         best: The best value of the metric.
         best_job: Id of the first job that reported the best value.
         time: Duration of the search, so far if it has not ended.
         max_position: The position at which a job is complete.
         curves: The learning curves of the jobs, in order of creation.
-        durations: Time on slots of each job, by its id.
+        durations: Seconds that each job spent on slots, by its id.
         runs: The runs of the jobs.
         completed_jobs: Pairs (time, number of jobs that reached `max_position` until then), ordered by time.
         pools: Tuples (time, number of promising jobs with a run, number of opportunistic jobs with a run), ordered by time.

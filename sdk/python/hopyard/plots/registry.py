@@ -88,8 +88,8 @@ SUFFIXES: Final = ("svg", "png")
 def default_kind(searches: Sequence[Search]) -> str:
     """Return the kind of plot to show if the user names none.
 
-    For one search: "curves", else the first of "gantt", "jobs_at_R" and "pools" for which it has data, else "boxes". For several
-    searches: "durations" if one has no target, else "capacity" if they have different numbers of slots, else "boxes".
+    For one search: the first of "curves", "gantt", "jobs_at_R" and "pools" for which the search has data, else "boxes". For several
+    searches: "durations" if one of them has no target, else "capacity" if they have known, different numbers of slots, else "boxes".
     """
     first = searches[0]
     if len(searches) == 1:
@@ -202,7 +202,10 @@ def need_writable(path: Path) -> None:
 
 
 def document(data: Any) -> Any:
-    """Return the data of a plot as values that JSON can represent. Floats that are not finite become None."""
+    """Return the data of a plot as values that JSON can represent.
+
+    Dataclasses become objects, arrays and tuples lists, enumeration members their values, and floats that are not finite None.
+    """
     if is_dataclass(data) and not isinstance(data, type):
         return {field.name: document(getattr(data, field.name)) for field in fields(data)}
     if isinstance(data, np.ndarray):

@@ -179,12 +179,12 @@ def _pools(where: str, pools: Any, fields: _Fields) -> Any:
     """Return the field "pools" of a result as tuples (seconds since the search began, promising jobs, opportunistic jobs).
 
     The field is either a list of such tuples, or an object with `names` of pools and `points`, lists of a time and one number per name.
-    Return an empty tuple if the pools have other names.
+    Return an empty tuple if "promising" or "opportunistic" is not among the names.
 
     Args:
         where: Place of the result in error messages.
         pools: The value of the field.
-        fields: The fields of the result.
+        fields: All fields of the result, which convert the rows and raise errors.
 
     Raises:
         InvalidInput: The field has another form.

@@ -136,8 +136,8 @@ class Policy(abc.ABC):
     def on_profile(self, cluster: Cluster, stat: ApplicationStat) -> None:
         """Handle the only report of a run with mode PROFILE: the seconds that an iteration takes, as the metric `seconds`.
 
-        If the program trains each partition in a single pass and each rank has one partition, the report also has the
-        metric `partitions`, the number of partitions trained at once.
+        On a gang whose ranks have one partition each, and whose program trains on all of them at once
+        (`Trainer.gathers_partitions`), the report also has the metric `partitions`, their number.
         """
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
@@ -168,13 +168,13 @@ class Policy(abc.ABC):
     def on_request(self, cluster: Cluster, request: RequestMade) -> None:
         """Handle a client's request to train a configuration to a position. The job `request.job` has been created for it.
 
-        Requests are refused unless the policy overrides this method.
+        If the policy does not override this method, the scheduler refuses requests: the client gets the error `Conflict`.
         """
 
     def on_share_change(self, cluster: Cluster, change: ShareChange) -> None:
-        """Handle a new share: the number of slots that the experiment may hold.
+        """Handle a new share: the number of slots that the experiment may use.
 
-        If `change.deadline` is set, the experiment holds more slots than its new share. The policy can suspend runs of
+        If `change.deadline` is set, the experiment has more slots than its new share. The policy can suspend runs of
         its choice before the deadline; after that, the engine suspends runs.
         """
 
@@ -193,16 +193,16 @@ class Policy(abc.ABC):
     def on_refused(self, cluster: Cluster, verdict: Verdict) -> None:
         """Handle a command of an earlier answer that the engine refused, because the state had changed since the policy's view.
 
-        It is called before the next up-call, and its commands are part of the answer to that up-call. The default does
-        nothing.
+        It is called once for each refused command, immediately before the next up-call. The commands that it gives are
+        part of the answer to that up-call. The default does nothing.
 
         Args:
-            cluster: The view of the moment of the next up-call.
+            cluster: The view for the next up-call.
             verdict: The refused command, and the reason.
         """
 
     def demand(self, cluster: Cluster) -> int | None:
-        """Return how many slots the policy could use now, including those in use, or None (the default) for as many as possible.
+        """Return how many slots the policy could use now, including those in use, or None (the default) for no limit.
 
         It is called after each up-call, with a view of the same moment that does not show the commands of the answer.
         It must not give commands.
@@ -222,22 +222,22 @@ class Policy(abc.ABC):
     def gang(self, cluster: Cluster) -> int:
         """Return the number of slots (>= 1, by default 1) that the policy needs at the same time, such as the smallest permitted gang.
 
-        The share of the experiment is a multiple of this number. Remaining slots are left to other experiments, so that
-        two experiments never wait for each other's slots. `demand` should also return a multiple. The method is called
-        after each up-call, with the same view as `demand`, and must not give commands.
+        The share of the experiment is a multiple of this number, possibly 0. Remaining slots are left to other
+        experiments, so that two experiments never wait for each other's slots. `demand` should also return a multiple.
+        The method is called after each up-call, with the same view as `demand`, and must not give commands.
         """
         return 1
 
     def review(self, terms: ExperimentView) -> str:
         """Check before an experiment begins whether the policy can serve it.
 
-        It is called when the experiment is created, on an instance that serves no experiment.
+        It is called when the experiment is created, on an instance that is discarded after the call.
 
         Args:
             terms: What the policy will know about the experiment; `jobs_left` is the maximum number of all its jobs.
 
         Returns:
-            A note for the user, or an empty text.
+            A note that is shown to the user with the created experiment, or an empty text.
 
         Raises:
             ValueError: The policy cannot serve this experiment. The message says what to change.
@@ -276,7 +276,7 @@ class Policy(abc.ABC):
 
 
 def capabilities_of(policy: Policy) -> PolicyCapabilities:
-    """Return the capabilities of a policy, from its class attributes and from the methods that it overrides.
+    """Return what a policy decides and needs (`PolicyCapabilities`), from its attributes and the methods that it overrides.
 
     Raises:
         InvalidInput: An attribute has a wrong type; the message names it.
@@ -365,7 +365,10 @@ def make_up_call(policy: Policy, cluster: Cluster, call: Call) -> Decision | Non
 
 
 def _with_prediction(call: PredictionReady) -> PredictionReady:
-    """Return the up-call with its result as a `Prediction`. Only a result that is plain data from a journal is converted."""
+    """Return the up-call with its result as a `Prediction`: a result that is plain data from a journal is converted.
+
+    An up-call without a result (None, an error) is returned unchanged.
+    """
     if call.result is None or isinstance(call.result, Prediction):
         return call
     return replace(call, result=prediction_from_wire(call.result))

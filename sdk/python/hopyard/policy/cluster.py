@@ -47,7 +47,7 @@ class Cluster(abc.ABC):
     @property
     @abc.abstractmethod
     def now(self) -> float:
-        """The time of the up-call by the engine's clock, in seconds since the epoch. A policy must not use another clock."""
+        """The time of the up-call by the engine's clock, in seconds since the Unix epoch. A policy must not use another clock."""
 
     @property
     @abc.abstractmethod
@@ -187,8 +187,8 @@ class Cluster(abc.ABC):
         """Add a command to the answer.
 
         Raises:
-            CommandError: The command can never be carried out (it names an unknown job or slot), or the answer has too
-                many commands.
+            CommandError: The command can never be carried out (it names an unknown job or slot), or the answer already
+                has the maximum number of commands: 10,000, and two more for each job of the experiment.
         """
 
     @abc.abstractmethod
@@ -211,7 +211,7 @@ class Cluster(abc.ABC):
         return slot.id
 
     def release_machine(self, slot: str) -> None:
-        """Make a reserved slot idle again.
+        """Make a reserved slot idle again. If it has a run, the command is refused later (`on_refused`).
 
         Args:
             slot: The slot's id.
@@ -234,7 +234,7 @@ class Cluster(abc.ABC):
         Args:
             hyperparameters: The job's configuration; None: the generator proposes one.
             experiment: In a group, the id of the job's experiment; empty: the running one with the fewest jobs
-                relative to its weight (`ExperimentView.weight`), or with a `limit` the first one.
+                relative to its weight (`ExperimentView.weight`); with a `limit`, the first experiment of the group.
             limit: The position (>= 1) at which the job is complete, if it differs from the experiment's; only with
                 `hyperparameters`. The job is then not one of the experiment's allowed number of jobs.
 
@@ -275,7 +275,7 @@ class Cluster(abc.ABC):
                 beginning if it has none.
             preemptible: If False, the run keeps its slots up to `until` even if the share decreases.
             parts: With the mode EVALUATE, the number of runs among which the evaluation is divided, each on one partition;
-                0: only this run evaluates. See `StartJob`.
+                their metrics are combined when all have reported. 0: only this run evaluates.
 
         Raises:
             CommandError: There is no such job or slot. If the job is not idle, or a slot is neither idle nor reserved, the command is
@@ -437,7 +437,7 @@ class Cluster(abc.ABC):
         self.submit(EndExperiment(reason, winner, experiment))
 
     def bill_run(self, job: str, wanted: Iterable[tuple[str, int]]) -> None:
-        """Declare which experiments of a group need the results of a job's run. They share the cost of the run (`BillRun`).
+        """Declare which experiments of a group need the results of a job's run. They share its slot time in equal parts.
 
         Args:
             job: The id of a job with a run.
@@ -450,7 +450,9 @@ class Cluster(abc.ABC):
         self.submit(BillRun(job, tuple(wanted)))
 
     def keep_snapshots(self, job: str, positions: Iterable[int]) -> None:
-        """Declare from which snapshots of a job a run may still start. The others may be deleted (`KeepSnapshots`).
+        """Declare from which snapshots of a job a run may still start. The others may be deleted.
+
+        Each call for a job replaces the earlier ones (`KeepSnapshots` describes the exceptions).
 
         Args:
             job: The id of the job.
@@ -462,7 +464,7 @@ class Cluster(abc.ABC):
         self.submit(KeepSnapshots(job, tuple(sorted(set(positions)))))
 
     def wake_at(self, at: float) -> str:
-        """Request a call of `on_timer` at the time `at` (seconds since the epoch, by the engine's clock).
+        """Request a call of `on_timer` at the time `at` (seconds since the Unix epoch, by the engine's clock).
 
         A time in the past is reached at once. A time that is not finite is refused (`on_refused`).
 

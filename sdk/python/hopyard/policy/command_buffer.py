@@ -32,12 +32,12 @@ MAX_COMMANDS: Final = 10_000
 
 
 def most_commands(jobs: int) -> int:
-    """Return the maximum number of commands in one answer.
+    """Return the maximum number of commands in one answer: `MAX_COMMANDS` (10,000) and two for each job.
 
     The limit exists because the scheduler processes an answer as a whole: some tenths of a second for this number.
 
     Args:
-        jobs: Number of jobs of the experiment.
+        jobs: Number of jobs of the experiment at the up-call, including ended ones.
     """
     return MAX_COMMANDS + 2 * jobs
 
@@ -47,9 +47,9 @@ class CollectingView(Cluster):
 
     Args:
         number: Number of the up-call in the stream.
-        at: Time of the up-call, in seconds since the epoch.
+        at: Time of the up-call, in seconds since the Unix epoch.
         seed: Seed of the random numbers of this up-call.
-        made: Number of jobs created so far.
+        made: Number of jobs created so far, from which the ids of new jobs follow.
         slots: Ids of the slots that the experiment holds.
         earlier: Names ("EXPERIMENT/JOB") of the trainings of earlier experiments that `answer_job` accepts.
 

@@ -57,7 +57,7 @@ class PolicyConformance:
 
     Attributes:
         max_position: The position at which a job is complete in these tests.
-        leaves_jobs: Whether the policy may end with waiting jobs, as successive halving does with the worse ones. A job
+        leaves_jobs: Whether jobs may still wait when the experiment ends, as the worse ones of successive halving do. A job
             whose last run was lost, failed or preempted before its `until` position must still continue.
         symmetric: Whether maximizing a metric and minimizing its negative must lead to the same decisions.
     """
@@ -75,7 +75,7 @@ class PolicyConformance:
     def curve(self, hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         """Return the iteration of a job that ends at a position: its metrics and its duration.
 
-        By default every configuration has a different speed and a different maximum.
+        By default every configuration has a different duration per iteration and a different limit of its metric.
 
         Args:
             hyperparameters: The configuration; by default `{"x": n}` with n = 1, 2, ...
@@ -93,7 +93,7 @@ class PolicyConformance:
         By default every request fails, and the policy must tolerate that.
 
         Raises:
-            Unanswered: The request fails; the policy gets the message.
+            Unanswered: The request fails. The message is the `error` of the up-call that the policy gets.
         """
         raise Unanswered(f"nobody answers a {type(question).__name__}")
 
@@ -353,7 +353,7 @@ class PolicyConformance:
     # ---------------------------------------------------------------------------------------------------------- helpers
 
     def finish(self, cluster: VirtualCluster) -> list[HistoryEntry]:
-        """Run an experiment to its end and return its history.
+        """Run the experiment of a virtual cluster until it ends, and return its history.
 
         Raises:
             AssertionError: At the end a slot is reserved, or a job has not ended although it must (`leaves_jobs`).
@@ -436,9 +436,9 @@ def _negative(curve: Callable[[Hyperparameters, int], VirtualStep]) -> Callable[
 
 
 def write_answers(module: str, suite: str) -> None:
-    """Write a suite's answers to the up-calls of three random schedules to stdout, one in each line.
+    """Write the answers of a suite's policy in three random schedules to stdout, as lines "NUMBER ANSWER", one for each up-call.
 
-    `PolicyConformance` compares the answers between processes.
+    `PolicyConformance` calls this in processes with different hash seeds, and compares the lines.
 
     Args:
         module: The name of the suite's module.

@@ -28,7 +28,7 @@ class UpCallResult:
         answer: The commands and the decision.
         demand: The result of `Policy.demand`: the number of slots that the policy could use; None: as many as possible.
         gang: The result of `Policy.gang`: the number of slots (>= 1) that the policy needs at the same time.
-        nodes: The nodes on which the policy can use slots, sorted; empty for all.
+        nodes: The names of the nodes on which the policy can use slots (`Policy.nodes`), sorted; empty for all.
     """
 
     answer: Answer
@@ -120,7 +120,7 @@ def text_of(error: BaseException) -> str:
 
 
 def too_large(found: int) -> str:
-    """Return an error message if an answer of `found` bytes exceeds `MOST_BYTES`, else an empty text."""
+    """Return an error message if a policy's answer of `found` bytes exceeds `MOST_BYTES` (16 MiB), else an empty text."""
     most = MOST_BYTES
     return f"the answer takes {found / 2**20:.1f} MiB; at most {most >> 20} are allowed" if found > most else ""
 

@@ -36,10 +36,10 @@ class StageView:
             trains it. UNWANTED: no trial needs it, either not yet or no longer.
         trials: The ids of the trials whose training contains the stage, in order of creation.
         ends: Those of `trials` that are complete at the end of the stage.
-        reused: Number of trials that have its results without having trained it.
+        reused: Number of trials that have the results of the stage without having trained it.
         by: The trial whose run trained it or trains it; empty: none.
         slot: The slot that trains it. For a completed stage, the slot of the last run of `by`. Empty: none or unknown.
-        seconds: Its training time in seconds, measured if it is completed, else expected. None: unknown.
+        seconds: Its training time in seconds: measured if the stage is DONE, else estimated by the policy. None: unknown.
         saved: Whether there is a snapshot at its end, from which other trials can start.
         reusing: The trials that `reused` counts.
     """

@@ -15,10 +15,10 @@ class JobView:
     """A job at the moment of the up-call.
 
     Attributes:
-        id: The job's id in its experiment.
+        id: The job's id, unique in its experiment or group.
         state: The state of the job.
         hyperparameters: The job's configuration; empty while CREATING.
-        position: The position from which the job would continue, or which its current run has reached.
+        position: The position that its current run has reached; without a run, that from which the job would continue.
         high_water: The highest position that the job ever reported.
         attempt: Number of runs so far.
         slots: Ids of the slots of its current run; empty without a run.
@@ -81,7 +81,7 @@ class ExperimentView:
         kill_threshold: A job that stays worse than this value may be ended; None: no threshold.
         jobs_left: Number of jobs that may be created now; 0 while the experiment does not run.
         seed: The seed of the experiment's random numbers.
-        end_at: The time at which the experiment ends, in seconds since the epoch; None: no limit.
+        end_at: The time at which the experiment ends, in seconds since the Unix epoch; None: no limit.
         id: The experiment's id.
         weight: Its part of the cluster relative to other experiments: weight 2 gets twice the slots of weight 1 if both can use
             them.
@@ -159,4 +159,4 @@ class Incumbent:
 
 
 class CommandError(ValueError):
-    """A down-call can never be carried out, for example because it names an unknown job. The policy has an error."""
+    """A down-call can never be carried out, for example because it names an unknown job: an error in the policy's code."""

@@ -52,7 +52,7 @@ class Question:
         high: The largest possible value (r_max); None: not known.
         others: Curves of other jobs of this experiment, running or ended, in the order of their creation. Only
             predictors whose `reads` is "curves" get them.
-        seed: Seed of the random numbers; 0 <= seed < 2^63.
+        seed: Seed of the predictor's random numbers; 0 <= seed < 2^63.
         earlier: Curves of earlier experiments with the same space and metric; like `others`, only if `reads` is
             "curves". Their training may have been different, so their values may not be comparable.
     """
@@ -76,8 +76,8 @@ class Prediction:
         positions: Future positions at which the job would report, ascending, with the spacing of its reports so far.
             The last one is the question's horizon. Empty if the curve has reached its horizon.
         mean: The expected value at each position.
-        deviation: The standard deviation of the expected value at each position, >= 0. It covers the uncertainty of the
-            curve, but not the noise of a single report (HyperDrive's prediction accuracy PA).
+        deviation: The standard deviation of the expected value at each position, >= 0: the uncertainty of the curve
+            without the noise of a single report (HyperDrive's prediction accuracy PA).
         reaches: The probability that the report at each position is at least as good as the target, in [0, 1],
             including noise; empty without a target.
         final: The distribution of the report at the horizon, including noise: its 100 quantiles at the levels 0.005,

@@ -61,7 +61,7 @@ def _disagreements(question: Question, answer: Prediction) -> list[str]:
 
 
 def _chance(final: Sequence[float], mode: str, target: float) -> tuple[float, float]:
-    """Return the fraction of the quantiles that are better than the target, and the fraction that equal it up to rounding.
+    """Return the fraction of the quantiles that are better than the target, and the fraction that equal it except for rounding errors.
 
     Args:
         final: `Prediction.final`.

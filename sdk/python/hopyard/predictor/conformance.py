@@ -58,10 +58,10 @@ class PredictorConformance:
     Attributes:
         time_limit: Maximum CPU seconds per prediction of 170 positions from 30 reports. A predictor that reads curves
             gets 100 other curves as well. The first prediction of a process is not counted.
-        curves: Number of curves from each of four families on which predictions are scored, at three fractions of each.
-            With fewer curves, the tests are faster but less strict.
-        honest_from: Fraction of a curve from which on the predictor is calibrated. If less of the curve is known, it
-            may be overconfident or too wide.
+        curves: Number of random curves from each family of `hopyard.predictor.testing.FAMILIES` on which predictions are
+            scored, after 10, 30 and 60 % of each curve. With fewer curves, the tests are faster but less strict.
+        honest_from: Fraction of a curve from which on the predictor must be calibrated. If less of the curve is known, its
+            predictions may be too certain or too uncertain.
         equivariant: Whether the prediction is independent of the metric's scale if `low` and `high` are known.
     """
 
@@ -132,7 +132,7 @@ class PredictorConformance:
 
     @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
     def test_it_is_neither_overconfident_nor_absurdly_wide(self, share: float) -> None:
-        """Check with `judge` that predictions from the first `share` of a curve are calibrated and better than its last value alone."""
+        """Check with `judge` that predictions from the first `share` of a curve are calibrated and not too wide."""
         if share >= self.honest_from:
             self.judge(share, history=0)
 
@@ -310,7 +310,7 @@ class PredictorConformance:
         return answer
 
     def seen(self, family: CurveFamily, reports: int, seed: int = 7) -> Question:
-        """Return a question with the beginning of one random curve.
+        """Return a question about the beginning of one random curve, without hyperparameters and other curves.
 
         Args:
             family: The family of the curve.
@@ -320,7 +320,7 @@ class PredictorConformance:
         return family.question(family.curves(1, seed)[0], reports)
 
     def questions(self) -> Iterable[Question]:
-        """Yield one question for each family of curves, with other curves if the predictor reads them."""
+        """Yield one question for each family of curves: 12 reports and, if the predictor reads them, finished curves of other jobs."""
         reads = self.make().reads == "curves"
         for seed, family in enumerate(FAMILIES):
             asked = replace(self.seen(family, 12), target=0.5, seed=seed)
@@ -336,8 +336,9 @@ class PredictorConformance:
             history: Number of finished curves of the same family that it also gets.
 
         Raises:
-            AssertionError: Too many ends are in the tails of the predictions (overconfident), or the predictions are
-                much worse than the last known value (too wide or wrong).
+            AssertionError: More than 15 % of the ends, with a margin for chance, are below the 5 % quantile of their prediction or
+                above the 95 % quantile, or more than 20 % are outside both (overconfident); or the mean CRPS exceeds 2.5
+                times the mean error of the last known value (too wide or wrong).
         """
         predictor, count = self.make(), self.curves * len(FAMILIES)
         seen, ranks, scores = round(share * EPOCHS), list[float](), list[float]()
@@ -360,7 +361,7 @@ class PredictorConformance:
 
 
 def _most(share: float, count: int) -> float:
-    """Return an upper limit of the number of times that an event with probability `share` occurs in `count` trials, with a margin."""
+    """Return the number of occurrences in `count` trials that an event of probability `share` exceeds with a chance of about 0.5 %."""
     return share * count + _SURE * math.sqrt(share * (1 - share) * count)
 
 

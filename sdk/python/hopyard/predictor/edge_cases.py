@@ -14,7 +14,7 @@ from hopyard.predictor.testing import FAMILIES, CurveFamily, curve
 
 
 def _with(changes: Mapping[int, float], seen: int = 24) -> Question:
-    """Return a question with a rising accuracy in which some reports are replaced.
+    """Return a question about a rising accuracy at the positions 1, 2, ..., in which some reports are replaced.
 
     Args:
         changes: The new values by the index of the report, from 0.
@@ -65,7 +65,10 @@ CURVES: Final[Mapping[str, Question]] = {
 
 
 def variants(question: Question) -> Iterator[Question]:
-    """Yield the question and five changed copies, with other modes, bounds, and targets that are reached, near, or out of reach."""
+    """Yield the question and five copies with other values of `mode`, `low`, `high` and `target`.
+
+    The targets are inside the range of the reports, or beyond it on either side.
+    """
     finite = [value for value in question.curve.values if math.isfinite(value)]
     least, most = min(finite), max(finite)
     size = (most - least) or abs(most) or 1.0

@@ -19,7 +19,7 @@ def new_predictor(name: str, parameters: Mapping[str, Any]) -> Predictor:
 
     Raises:
         InvalidInput: There is no such predictor, it rejects the parameters, or its constructor failed. The message
-            lists the existing names or the allowed parameters.
+            lists the existing names if the name is unknown, and the allowed parameters if one is rejected.
     """
     cls = load_plugin(PREDICTORS, name, Predictor)
     assert isinstance(cls, type)

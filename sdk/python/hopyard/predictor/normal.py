@@ -22,7 +22,8 @@ def normal(
         positions: Future positions as in `Prediction`; if there are none, the prediction is empty.
         mean: The expected value at each position, finite. Values outside the bounds are moved to the bounds.
         deviation: The standard deviation of the expected value at each position, finite, >= 0.
-        noise: The standard deviation of a single report around the expected value, finite, >= 0.
+        noise: The standard deviation of a single report around the expected value, finite, >= 0. The variance of a report is the sum
+            of the squares of both.
     """
     if not positions:
         return Prediction((), (), ())

@@ -23,7 +23,7 @@ def begin(wanted: dict[str, Any]) -> tuple[dict[str, Any], worker_process.Answer
     """Create the predictor that the first frame names.
 
     Args:
-        wanted: The first frame; `name` and `parameters` describe the predictor.
+        wanted: The first frame. Its `name` and `parameters` describe the predictor; its `path` was applied before the call.
 
     Returns:
         The answer to the first frame (an object with the predictor's `reads`), and the function that answers each later frame.

@@ -102,7 +102,7 @@ def crps(prediction: Prediction, truth: float) -> float:
 
 
 def rank(prediction: Prediction, truth: float) -> float:
-    """Return the fraction of the quantiles `prediction.final` that are below the true value; an equal one counts as half.
+    """Return the rank of the true value in the prediction: the fraction of `prediction.final` below it; equal quantiles count as half.
 
     For calibrated predictions, the ranks of many true values are uniformly distributed in [0, 1].
 

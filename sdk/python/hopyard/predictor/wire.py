@@ -20,7 +20,7 @@ _SLACK: Final = 1e-9
 
 
 def curve_to_wire(curve: Curve) -> dict[str, Any]:
-    """Return a curve as plain data that can be written as JSON."""
+    """Return a curve as plain data that can be written as JSON: a dict with the attributes of `Curve`."""
     return {
         "positions": list(curve.positions),
         "values": list(curve.values),

@@ -32,7 +32,11 @@ def write_csv(results: Results, to: TextIO) -> None:
 
 
 def json_document(results: Results) -> dict[str, Any]:
-    """Return a table as the JSON document that `hopyard results --format json` prints. Floats that are not finite become null."""
+    """Return a table as the JSON document that `hopyard results --format json` prints.
+
+    Its keys are `experiment` (the id), `metric` (the name), `columns` (the type of each column) and `rows` (a list of objects). Floats
+    that are not finite become null.
+    """
     return {
         "experiment": results.experiment.id,
         "metric": results.experiment.metric.name,
@@ -44,10 +48,12 @@ def json_document(results: Results) -> dict[str, Any]:
 def write_parquet(results: Results, path: Path) -> None:
     """Write a table as a Parquet file. The types of the columns are those in `results.columns`. It needs the extra `parquet`.
 
-    The file is written completely or not at all. An existing file is replaced.
+    Missing values are nulls. The file is written completely or not at all. An existing file is replaced, and missing folders are
+    created.
 
     Raises:
         Unsupported: pyarrow is not installed.
+        OSError: The file cannot be written.
     """
     arrow, parquet = need("pyarrow", "parquet"), need("pyarrow.parquet", "parquet")
     types = {
@@ -68,8 +74,11 @@ def write_text(results: Results, path: Path, form: str) -> None:
 
     Args:
         results: The table.
-        path: The file.
-        form: "csv" or "json".
+        path: The file; missing folders are created.
+        form: "csv" (`write_csv`) or "json" (`json_document`).
+
+    Raises:
+        OSError: The file cannot be written.
     """
     with whole(path) as partial, partial.open("w", encoding="utf-8", newline="") as opened:
         if form == "csv":

@@ -32,7 +32,7 @@ class Connection:
 
     Args:
         server: HOST:PORT of the scheduler.
-        timeout: Deadline in seconds of each try of a call with one response.
+        timeout: Deadline in seconds of each try of a call with one response; streams have no such deadline.
         patience: Seconds for which a call is retried while its service is not reachable.
     """
 
@@ -107,10 +107,11 @@ class Connection:
         return await self.call(once)
 
     async def call(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Call `once` and return its result. Retry it with backoff while the service is not reachable. `once` must be idempotent.
+        """Call `once` and return its result. Call it again, with backoff, when it raises `Unavailable`. It must be idempotent.
 
         Raises:
-            Unavailable: The service was not reachable for longer than `patience`.
+            Unavailable: `once` still raised it when `patience` seconds were over. The message names the scheduler's address.
+            Exception: Any other exception of `once`, immediately.
         """
         try:
             return await retry(once, deadline=self.patience)

@@ -251,7 +251,7 @@ def node(message: resource_manager_pb2.Node) -> Node:
 
 
 def cluster(message: experiment_pb2.GetClusterResponse) -> ClusterAddresses:
-    """Convert the message with addresses and version of the services to a `ClusterAddresses`."""
+    """Convert the message with the address of AppStat and the scheduler's epoch, version and clock to a `ClusterAddresses`."""
     now = message.now if message.HasField("now") else None
     return ClusterAddresses(message.epoch, message.appstat_address, message.version, message.trouble, now)
 

@@ -35,8 +35,8 @@ class CurvePlot:
         own_time: True: the curves' times are seconds of the job's own training. False: seconds since the search began.
         curves: One curve per job, in the order in which the jobs were created. Metric values that were not finite are NaN and drawn as
             gaps.
-        best: Id of the job that reached the best value. None: it is unknown whether a high or a low value is better, and no curve
-            contains `Search.best`, or this is None, too.
+        best: Id of the job that reached the best value of all curves. If it is unknown whether high or low values are better, the best
+            value is `Search.best`; None: this is also unknown, or no curve contains it.
         best_value: The best value; None if `best` is None.
         target: The metric value at which the search ends; None: no target.
         low: Lower limit of the y axis. Outliers lie outside the limits.
@@ -124,8 +124,12 @@ def _best(search: Search, values: np.ndarray) -> float | None:
 def _axis(values: np.ndarray, kept: Sequence[float]) -> tuple[float, float]:
     """Return the lower and the upper limit of the y axis.
 
-    All of `values` are inside the limits, except outliers: values far outside the range from the 2nd to the 98th percentile. Otherwise
-    a few outliers would flatten all other curves. The values in `kept` are always inside.
+    The limits enclose all values except outliers, which would flatten all other curves. An outlier is farther outside the range from
+    the 2nd to the 98th percentile (enlarged by `kept`) than 1.5 times the length of this range.
+
+    Args:
+        values: The finite values of all curves, at least one.
+        kept: Values that are always inside the limits, such as the target.
     """
     inner = np.percentile(values, [2, 98])
     low, high = min(inner[0], *kept, inner[1]), max(inner[1], *kept, inner[0])

@@ -19,8 +19,9 @@ class Distribution:
 
     Attributes:
         label: The searches' policy, and their predictor or source if other searches of the plot have different ones.
-        durations: One number per job that has trained, ascending: its training time in seconds, or its last position.
-        going_on: Number of these jobs that have not ended, so that their duration may still grow.
+        durations: One number per job that has trained, ascending: its training time in seconds or, if `Durations.over` is POSITION, its
+            last position.
+        going_on: Number of these jobs that have not ended, so that their duration may still grow; 0 for traces.
     """
 
     label: str

@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 def need(search: Search, field: str, kind: str, key: str) -> Any:
-    """Return a field of a search that a kind of plot requires.
+    """Return the value of a field of a search that a kind of plot requires.
 
     Args:
         search: The search.
         field: Name of the field in `Search`.
         kind: The kind of plot, for the error message.
-        key: Name of the field for people, for the error message.
+        key: What the error message calls the field, for people.
 
     Raises:
         InvalidInput: The field is None.
@@ -55,8 +55,8 @@ def one(searches: Sequence[Search], kind: str) -> Search:
 def labels(searches: Sequence[Search]) -> list[str]:
     """Return a label for each search, in order: the name of its policy, or its source (live, simulated, traces) if it has none.
 
-    The predictor is added if the searches have several predictors, and the source if they have several sources. Searches that agree in
-    all of these have the same label.
+    The predictor of a search, if it has one, is added if the searches have at least two different predictors; the source is added if
+    they have different sources. Searches that agree in all of these have the same label.
     """
     predictors = {search.predictor for search in searches if search.predictor is not None}
     sources = {search.source for search in searches}

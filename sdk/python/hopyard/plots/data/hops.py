@@ -53,7 +53,7 @@ class HopPlot:
         hops: Number of visits whose model came from another node or from the store.
         moved: Tuples (seconds since the search began, bytes from node to node, bytes from the store, bytes to the store), ordered by
             time. The bytes are totals of the models transferred until then.
-        storage: The storage that the data uses on nodes.
+        storage: The bytes that the replicas of the search's partitions use on nodes, compared with a full copy on each node.
     """
 
     slots: tuple[SlotUse, ...]

@@ -47,7 +47,8 @@ class Slots:
     """Data of the plot `slots`: how many slots promising jobs desire and deserve (see `SlotMoment`), at two moments of a search.
 
     Attributes:
-        moments: One early and one late moment of a search, or one moment if the search has no two different ones.
+        moments: An early and a late moment: those after a fifth and after four fifths of the recorded moments. One moment if both
+            are the same.
     """
 
     moments: tuple[SlotMoment, ...]
@@ -79,13 +80,13 @@ def gather(searches: Sequence[Search]) -> Slots:
 
 
 def moment(time: float, slots: int, chances: Sequence[float], per_job: int = 1) -> SlotMoment:
-    """Return how slots would be divided at one moment between promising jobs, likely to reach the target, and other jobs.
+    """Return how slots would be divided at one moment between promising jobs (likely to reach the target) and all others.
 
     Args:
         time: Seconds since the search began.
         slots: S, the number of all slots.
         chances: The confidences of all jobs (estimated probabilities of reaching the target), in descending order.
-        per_job: k, the number of slots that one promising job would use.
+        per_job: k, the number of slots that one promising job would use; n jobs desire k x n slots.
     """
     desired = [
         (p, float((index + 1) * per_job))

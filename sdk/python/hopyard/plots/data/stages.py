@@ -98,7 +98,7 @@ def tree_of(
 
 
 def totals(stages: Sequence[StageView]) -> Totals:
-    """Return the sums of positions over the stages of a tree."""
+    """Return the sums of positions over `stages`. DONE stages whose `by` is a trial that no stage names are `earlier`."""
 
     def positions(state: StageState) -> int:
         return sum(stage.length for stage in stages if stage.state is state)

@@ -30,7 +30,7 @@ class TargetTimes:
         lower: Lower quartile in seconds over all searches, including those that never reached the target; may be infinite.
         median: Median of the same values.
         upper: Upper quartile of the same values.
-        spread: Difference in seconds between the slowest and the fastest search; infinite if one never reached the target.
+        spread: Difference in seconds between the longest and the shortest time to the target; infinite if a search never reached it.
     """
 
     label: str
@@ -146,7 +146,8 @@ def orders(searches: Sequence[Search]) -> TargetOrders:
     """Return the data of the plot `orders`: the times to the target of each policy (see `times_of`) over orders of the configurations.
 
     Raises:
-        InvalidInput: A search has no target or no order seed, the searches have different targets, or all have the same order seed.
+        InvalidInput: A search has no target or no order seed (the seed of the order of its configurations, `Search.order_seed`), the
+            searches have different targets, or all have the same order seed.
     """
     metric, target, longest = _target(searches, "orders")
     seeds = {need(search, "order_seed", "orders", '"order_seed"') for search in searches}

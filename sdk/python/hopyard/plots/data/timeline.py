@@ -18,7 +18,7 @@ class Gantt:
         slots: Ids of the slots in natural order (`natural`).
         runs: The runs, ordered by start. A run whose `end` is None has not ended.
         time: Right end of the x axis, in seconds since the search began.
-        part: Ids of the jobs that have a learning curve and are not completed.
+        part: Ids of the jobs that have a learning curve and are not completed: the end of their last run is not the end of training.
     """
 
     slots: tuple[str, ...]

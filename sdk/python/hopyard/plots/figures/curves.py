@@ -35,7 +35,7 @@ _LOOKS: Final = {
 
 
 def draw(data: CurvePlot) -> Figure:
-    """Draw the learning curves of all jobs, with the best one highlighted on top."""
+    """Draw the learning curves of all jobs, with that of `data.best`, if any, highlighted on top, and a line at the target."""
     figure, axes = theme.new()
     longest = max((float(curve.times[-1]) for curve in data.curves if len(curve.times)), default=0.0)
     unit = theme.time_unit(longest)
@@ -119,10 +119,10 @@ def _points(curve: JobCurve, over: ProgressAxis, scale: float) -> Floats:
 
 
 def _pieces(curve: JobCurve, over: ProgressAxis, scale: float) -> tuple[list[Floats], list[Floats]]:
-    """Return the parts of a curve as two lists of (x, y) arrays: lines while the job trained, and lines across gaps between two runs.
+    """Return the parts of a curve as two lists of (x, y) arrays: one line per run, and one line across each gap between two runs.
 
-    Over time, the job may have waited in such a gap. Over positions there are no gaps. `scale` is the number of seconds per unit of the
-    x axis; 1 over positions.
+    Over time, the job may have waited in such a gap. Over positions there are no gaps: the whole curve is one line. `scale` is the
+    number of seconds per unit of the x axis; 1 over positions.
     """
     points = _points(curve, over, scale)
     if over is ProgressAxis.POSITION or not curve.resumed:

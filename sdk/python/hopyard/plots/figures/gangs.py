@@ -108,7 +108,10 @@ def _shade(slots: int, widest: int) -> tuple[float, float, float, float]:
 
 
 def _half(slots: int, widest: int) -> float:
-    """Return half the height of the bar of a run with `slots` slots, in rows; `widest` is the largest number of slots of any run."""
+    """Return half the height of the bar of a run with `slots` slots, as a fraction of a row's height; it grows linearly with `slots`.
+
+    `widest` is the largest number of slots of any run.
+    """
     return 0.18 + 0.26 * (slots / widest)
 
 

@@ -94,7 +94,7 @@ def draw(data: Gantt) -> Figure:
 
 
 def _ends(data: Gantt) -> list[str | None]:
-    """Return the key of `_LOOKS` for each run of the plot.
+    """Return, for each run of the plot, how it ended: the key of its colour and legend entry in `_LOOKS`.
 
     It is the reason of the run's end, except for runs that ended as planned: _MEASURED for a PROFILE run, _PART for a run after which
     its job had another run or did not complete. None: the run has not ended, or the reason is unknown.

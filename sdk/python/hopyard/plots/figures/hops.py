@@ -168,7 +168,7 @@ def _numbers(axes: Axes, data: HopPlot, rows: dict[str, int], unit: theme.TimeUn
 def _row(use: SlotUse) -> str:
     """Return the label of a slot's row: its id, and the numbers of the partitions on which jobs trained there.
 
-    Of more than three partitions, it has two numbers and how many more there are.
+    With more than three partitions, the label contains two of the numbers and the count of the others, such as "2 more".
     """
     names = [name.removeprefix("train/") for name in use.partitions if name.startswith("train/")]
     shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
@@ -262,7 +262,7 @@ def _held(axes: Axes, storage: Storage) -> None:
 
 
 def _size_unit(most: float) -> tuple[float, str]:
-    """Return the unit for showing up to `most` bytes, as (bytes per unit, name)."""
+    """Return the largest of GiB, MiB and KiB that is at most `most` bytes, else B, as (bytes per unit, name)."""
     for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if most >= 1024**power:
             return float(1024**power), name

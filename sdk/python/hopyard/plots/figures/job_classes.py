@@ -69,7 +69,9 @@ def lines(
 
 
 def _stretches(points: Floats, promising: Floats, good: bool) -> list[Floats]:
-    """Return the parts of one run's line in which the job belonged to one class.
+    """Return the parts of one run's line in which the job belonged to one class, each as an array of points.
+
+    The segment before a point has the class of the point; so a part begins at the point before its first one of the class.
 
     Args:
         points: The points (x, y) of the run.

@@ -11,7 +11,7 @@ from hopyard.plots.figures import theme
 
 
 def draw(data: Slots) -> Figure:
-    """Draw desired and deserved slots (see `hopyard.plots.data.slots`) over the confidence p, one panel per moment."""
+    """Draw desired and deserved slots (see `hopyard.plots.data.slots`) over the confidence p, one panel per moment of `data`."""
     figure, all_axes = theme.grid(len(data.moments), 3.4, theme.HEIGHT, columns=2)
     unit = theme.time_unit(max(moment.time for moment in data.moments))
     most = max(max(moment.slots, *(slots for _, slots in moment.desired)) for moment in data.moments)

@@ -158,7 +158,7 @@ def whole_numbers(axes: Axes, which: str) -> None:
 
 
 def percent(axes: Axes) -> None:
-    """Make the y axis a scale from 0 to 100 %."""
+    """Scale the y axis from 0 to 1, and show these values as 0 % to 100 %."""
     axes.set_ylim(0.0, 1.02)
     axes.yaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}".replace("%", " %")))
@@ -244,17 +244,17 @@ class UnreachedMark(NamedTuple):
 
 
 def never_band(longest: float) -> UnreachedMark:
-    """Return the levels of an axis for finite times up to `longest`, in the unit of the axis, and for infinite times beyond."""
+    """Return the levels of an axis for finite times up to `longest` (> 0, in the unit of the axis) and for infinite times above."""
     return UnreachedMark(1.04 * longest, 1.13 * longest)
 
 
 def time_axis(axes: Axes, never: UnreachedMark, *, band: bool, vertical: bool = True) -> None:
-    """Set up an axis for times, from 0.
+    """Set the limits, from 0, and the ticks of an axis for times.
 
     Args:
         axes: The axes.
         never: The levels of the axis.
-        band: Whether to add the tick "never" for infinite times.
+        band: Whether to extend the axis beyond `never.top` by a band with the tick "never", for infinite times.
         vertical: True: set up the y axis. False: set up the x axis.
     """
     axis = axes.yaxis if vertical else axes.xaxis

@@ -42,7 +42,7 @@ from hopyard.predictor import Prediction
 class Commands(VirtualRuns):
     """The part of `VirtualCluster` that executes the commands of a policy.
 
-    Each command has already been checked against the exact state (`UpCallView.submit`).
+    `UpCallView.submit` has already checked each command against the present state, and raised an error for an illegal one.
     """
 
     def __init__(

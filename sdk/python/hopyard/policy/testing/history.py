@@ -95,7 +95,7 @@ def replay(policy: Policy, history: Iterable[HistoryEntry]) -> list[HistoryEntry
 
 
 def difference(recorded: list[HistoryEntry], again: list[HistoryEntry]) -> str:
-    """Return a description of the first up-call that has different answers in two histories of the same up-calls.
+    """Return the first up-call that has different answers in two histories of the same up-calls, and both answers, as text.
 
     The text is empty if all answers are equal.
 
@@ -117,7 +117,8 @@ def _check_decision(moment: UpCallMoment, call: Call, decision: object) -> Decis
         decision: What the policy returned for it.
 
     Raises:
-        IllegalCommand: The decision has the wrong type, is PARK before `until`, or has an invalid `up_to`.
+        IllegalCommand: The decision has the wrong type, is PARK before the run's `until` position, or has an `up_to` that is
+            negative or not with CONTINUE.
     """
     if not isinstance(call, IterationFinish):
         return None

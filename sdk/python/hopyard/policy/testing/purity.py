@@ -24,9 +24,10 @@ _GLOBAL_RANDOM = getattr(random.random, "__self__", None)
 def impurities() -> Iterator[list[str]]:
     """Context manager that records forbidden calls: clocks, global random numbers, unseeded generators, and `open`.
 
-    It yields a list to which a text such as "time.time in decide" is added for each call in the `with` block, at most
-    ten. References that were imported before (`from time import time`) are also found, because the calls themselves are
-    observed with `sys.setprofile`. Calls by the logging module are ignored.
+    It yields a list to which a text such as "time.time in decide" (the forbidden function and its caller) is added for
+    each call that this thread makes in the `with` block, at most ten. The calls are not prevented. References that were
+    imported before (`from time import time`) are also found, because the calls themselves are observed with
+    `sys.setprofile`. Calls by the logging module are ignored.
     """
     found: list[str] = []
 

@@ -213,7 +213,10 @@ class VirtualRuns:
                     self._train(job, run)
 
     def _end(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason) -> None:
-        """End the run of a job with a reason: at its next boundary while it trains, at once if it waits."""
+        """End the run of a job with a reason: after its start or present iteration, or at once if it waits for a decision.
+
+        If the run is ending already, only TERMINATED replaces the earlier reason.
+        """
         if run.ending is None or reason is RunEndReason.TERMINATED:
             run.ending = reason
             job.state = JobState.SUSPENDING
@@ -281,9 +284,10 @@ class VirtualRuns:
     # ------------------------------------------------------------------------------------------------------------ share
 
     def _rebalance(self) -> None:
-        """Recompute the share of the experiment, and apply it.
+        """Recompute the share of the experiment; if it changed, inform the policy and grant or withdraw slots.
 
-        There is no other experiment, so the share is what the policy can use, or 0 during a pause.
+        There is no other experiment, so the share is what the policy can use of the slots up to the limit of `set_share`, in
+        complete gangs; 0 during a pause.
         """
         demand = 0 if self._paused else self._demand
         share = min(n for n in (len(self.slots), self._cap, demand) if n is not None)

@@ -74,8 +74,8 @@ class VirtualCluster(Commands):
         slots: Number of slots at the start: m01, m02, ...
         jobs: Number of jobs that may be created.
         max_position: The position at which a job is complete.
-        curve: Function that returns the iteration of a configuration that ends at a position. It may raise
-            `TrainingFailed`.
+        curve: Function of a configuration and a position that returns the iteration ending at this position. It may
+            raise `TrainingFailed`.
         generator: Function that returns the next configuration, or None if there are no more.
         metric: The name of the metric to optimize.
         mode: Whether larger (max) or smaller (min) values are better.
@@ -94,8 +94,8 @@ class VirtualCluster(Commands):
         delays: Durations of all other operations; None: all are 0.
         respond: Function that returns the result of a `Predict` (a `hopyard.predictor.Prediction`) or an `Ask`. It may
             raise `Unanswered`. None: all requests fail.
-        refuse: Function that returns why the engine refuses a command, as if its state had changed; an empty text accepts
-            it. None: all commands are accepted.
+        refuse: Function of a command that returns the reason for which the engine refuses it, as if its state had
+            changed; an empty text accepts it. None: all commands are accepted.
         data: The experiment's partitions; None: it names no data. Slot m01 is on the node "node-m01", which has its
             partitions while it exists.
         gathers: Whether the program trains on gangs whose ranks have one partition each (`Trainer.gathers_partitions`).
@@ -159,7 +159,7 @@ class VirtualCluster(Commands):
     # ------------------------------------------------------------------------------------------------ control by a test
 
     def at(self, time: float, action: Callable[..., None], *arguments: object) -> None:
-        """Schedule an action, such as the method `lose_run` with its arguments, for a virtual time in seconds."""
+        """Schedule the call `action(*arguments)`, such as of the method `lose_run`, for a virtual time in seconds."""
         self._scripted += 1
         self._push(time, True, action, arguments)
 
@@ -193,7 +193,7 @@ class VirtualCluster(Commands):
     def rebuild(self, policy: Policy) -> None:
         """Replace the policy, as after a crash: `policy` gets all recorded up-calls and then serves the experiment.
 
-        The answers to the recorded up-calls are discarded, and not compared with the recorded answers.
+        The answers of `policy` to the recorded up-calls are neither carried out nor compared with the recorded answers.
         """
         replay(policy, self.history)
         self.policy = policy
@@ -246,7 +246,10 @@ class VirtualCluster(Commands):
         self._rebalance()
 
     def set_share(self, slots: int) -> None:
-        """Limit the experiment to `slots` slots from now on. Excess slots are preempted after `grace` seconds."""
+        """Limit the share of the experiment to `slots` slots from now on.
+
+        If it then has too many slots, runs that still use excess slots after `grace` seconds are preempted.
+        """
         self._cap = slots
         self._rebalance()
 

@@ -23,8 +23,9 @@ class VirtualStep:
     Attributes:
         metrics: The metrics that the job reports at its end.
         seconds: The duration in virtual seconds.
-        finished: Whether the training process then has nothing left to train.
-        examples: In an evaluation that is divided among several runs, the number of examples behind the metrics.
+        finished: Whether the training process has nothing left to train after this iteration.
+        examples: In an evaluation that is divided among several runs, the number of examples behind the metrics; their weight
+            in the mean.
     """
 
     metrics: Metrics
@@ -81,7 +82,7 @@ class Delays:
 
 @dataclass(frozen=True)
 class VirtualWorld:
-    """The settings of a virtual cluster that never change. The arguments of `VirtualCluster` with the same names describe them."""
+    """The settings of a virtual cluster that never change. Each field is the argument of `VirtualCluster` with the same name."""
 
     interval: int
     snapshot_every: int
@@ -138,8 +139,8 @@ class VirtualRun:
         saves: The positions at which it saves.
         started: Whether its process has started.
         training: Whether an iteration is in progress.
-        parked: Whether it waits at `until`.
-        held: Whether the last decision at `until` was PARK.
+        parked: Whether it has reported at `until` and waits there, for a decision or for an amendment.
+        held: Whether the decision at `until` was PARK, so that it waits for an amendment.
         finished: Whether the process has nothing left to train.
         leaving: Whether it saves and ends now.
         ending: How it will end at its next boundary; None: it continues.
@@ -181,14 +182,14 @@ class VirtualJob:
 
     Attributes:
         failures: Number of its failed runs.
-        losses: Number of successive lost runs without progress.
+        losses: Number of lost runs since the last report above the high-water mark.
         limit: The position at which it is complete; None: that of the experiment.
         queued: A number that orders idle jobs of equal priority; the smallest one starts first.
         run: Its current run; None: none.
         points: Its learning curve.
         parts: The reports of evaluations that are divided among several runs (parts), by position and partition.
-        saves: Its snapshots by position: the virtual time at which each is in the store, and the slot that has it until
-            then.
+        saves: Its snapshots by position, as pairs: the virtual time at which the snapshot is in the store, and the id of
+            the slot that has it until then.
     """
 
     id: str
@@ -215,7 +216,7 @@ class VirtualJob:
         return max_position if self.limit is None else self.limit
 
     def source(self) -> int:
-        """Return the position from which the job would continue: its newest snapshot, or where it was forked, or 0."""
+        """Return the position of the job's newest snapshot, from which it would continue; without one, that of its fork, or 0."""
         return max(self.saves, default=self.fork_position)
 
     def origin(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ MOST_SECONDS: Final = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class ReserveSlot:
-    """The command to reserve an idle slot: only commands of this policy that name the slot can use it until `ReleaseSlot`.
+    """The command to reserve an idle slot: until `ReleaseSlot` it is not in `Cluster.idle_slots`, but a `StartJob` can name it.
 
     Attributes:
         slot: The id of the slot.
@@ -46,7 +46,7 @@ class CreateJob:
         job: The id of the new job (`Cluster.new_job_id`).
         hyperparameters: The job's configuration; None: the generator proposes one.
         experiment: In a group, the id of the job's experiment; empty: the running one with the fewest jobs relative to
-            its weight (`ExperimentView.weight`), or with a `limit` the first one.
+            its weight (`ExperimentView.weight`); with a `limit`, the first experiment of the group.
         limit: The position at which the job is complete; None: that of its experiment. A job with a limit needs
             hyperparameters and is not one of the experiment's allowed number of jobs.
     """
@@ -64,7 +64,7 @@ class StartJob:
     Attributes:
         job: The id of an idle job.
         slots: The ids of idle or reserved slots of this experiment; rank 0 of a gang gets the first, and so on.
-        until: The position to which the run trains. It then waits in memory for a decision and reports `at_until`.
+        until: The position to which the run trains. It then waits in memory for a decision (`IterationFinish.at_until`).
             None: the position at which jobs of its experiment are complete.
         allowed: Reports below this position need no decision, and training does not wait there; None: every report
             needs one.
@@ -124,7 +124,9 @@ class SuspendJob:
 
 @dataclass(frozen=True, slots=True)
 class TerminateJob:
-    """The command to end a job for good: a running one at its next boundary, an idle one at once.
+    """The command to end a job for good, without saving: a running one at its next boundary, an idle one at once.
+
+    It has no effect on a job that has already ended.
 
     Attributes:
         job: The id of the job.
@@ -209,7 +211,7 @@ class Ask:
         ticket: Identifies the request and its answer.
         kind: The solver's name, or `module:Class`.
         payload: The solver's input: plain data that can be written as JSON.
-        seconds: Time limit in seconds, in (0, `MOST_SECONDS`].
+        seconds: Time limit in seconds, above 0 and at most `MOST_SECONDS` (a day).
     """
 
     ticket: str
@@ -224,7 +226,7 @@ class WakeAt:
 
     Attributes:
         ticket: Identifies the timer; the `TimerFired` has the same ticket.
-        at: The time in seconds since the epoch, by the engine's clock.
+        at: The time in seconds since the Unix epoch, by the engine's clock. A time in the past is reached at once.
     """
 
     ticket: str

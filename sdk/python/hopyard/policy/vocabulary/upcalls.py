@@ -17,7 +17,7 @@ from hopyard.policy.vocabulary.values import Hyperparameters, Report, RunEndReas
 class AllocateJobs:
     """The up-call to start jobs, made when slots are idle within the experiment's share.
 
-    If the policy sets `Policy.forks`, it is also made when a requested snapshot is available.
+    If the policy sets `Policy.forks`, it is also made when a snapshot requested with `snapshot_at` is available.
     """
 
 
@@ -25,7 +25,8 @@ class AllocateJobs:
 class ApplicationStat:
     """The up-call after a report of a job at a position above its high-water mark (the highest position reported before).
 
-    It also passes the measurement of a run with mode PROFILE.
+    `Policy.application_stat` handles it. With the mode PROFILE it is the measurement of a profiling run instead, which
+    `Policy.on_profile` handles.
 
     Attributes:
         job: The id of the job.
@@ -73,10 +74,10 @@ class RunEnd:
     Attributes:
         job: The id of the job.
         attempt: The number of the run within its job.
-        reason: The kind of end.
+        reason: How the run ended.
         position: The position that the run had reached.
         resume_position: The position from which the job would continue; 0: from the beginning.
-        cause: What the training process, its agent or the engine knows about the end; None: nothing.
+        cause: What the training process, its agent or the engine knows about the end; None: nothing is known.
         mode: The mode of the run.
     """
 
@@ -154,8 +155,8 @@ class RequestMade:
         position: The position to which the client wants it trained.
         job: The id of the job that was created for the request. It is idle, is complete at `position`, and is not one
             of the experiment's allowed number of jobs. There is no `JobCreated` for it.
-        more: Number of requests of the same call of the client that follow, unless the scheduler crashes between them.
-            A policy can wait for the last one (0) and then process all of them.
+        more: Number of requests of the same call of the client that follow. A policy can wait for the last one (0) and
+            then process all of them. If the scheduler crashes between them, fewer follow.
     """
 
     ticket: str
@@ -171,7 +172,7 @@ class ShareChange:
 
     Attributes:
         slots: The new number.
-        deadline: If the experiment holds more slots than that, the time (seconds since the epoch) after which the engine
+        deadline: If the experiment holds more slots than that, the time (seconds since the Unix epoch) after which the engine
             suspends runs; None: it does not hold too many.
     """
 

@@ -24,6 +24,8 @@ ExperimentId = NewType("ExperimentId", str)
 class ExperimentState(enum.Enum):
     """The state of an experiment. The engine has a table of the allowed transitions.
 
+    Each member has an attribute besides its value.
+
     Attributes:
         ended: Whether the state is COMPLETED, STOPPED or FAILED: the experiment has no slots and no running
             jobs. If it is extended, its state is RUNNING again.
@@ -48,6 +50,8 @@ class JobState(enum.Enum):
 
     A job is HELD while a user has paused it. A policy must ignore it until it is idle again: commands to start or end
     it are refused.
+
+    Each member has attributes besides its value.
 
     Attributes:
         idle: Whether the job waits for a slot (PENDING, SUSPENDED).
@@ -149,8 +153,8 @@ class Decision:
 
     Attributes:
         kind: What the run does.
-        up_to: With CONTINUE, no decision is needed before this position; None: the next report needs one if this one
-            did.
+        up_to: With CONTINUE, the new `allowed` position of the run: reports below it need no decision. None: `allowed` is
+            unchanged, so if this report needed a decision, the next one does, too.
     """
 
     kind: DecisionKind
@@ -161,7 +165,8 @@ class Decision:
         """Return a CONTINUE decision.
 
         Args:
-            up_to: The position before which no decision is needed; None: the next report needs one if this one did.
+            up_to: The position below which reports need no decision; None: unchanged, so if this report needed one, the
+                next one does, too.
         """
         return cls(DecisionKind.CONTINUE, up_to)
 
@@ -204,7 +209,7 @@ class Partition:
         examples: Number of its examples; None: unknown.
         bytes: Its size in bytes.
         nodes: The live nodes that have it now, ordered by name; empty: no node can train on it.
-        anywhere: Whether every other node can fetch it when it first needs it.
+        anywhere: Whether every other node can fetch it when it first needs it; False: only `nodes` can train on it.
     """
 
     name: str

@@ -61,7 +61,7 @@ class Reason:
     args: Mapping[str, Argument] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Check the arguments, cut texts to `MAX_CHARACTERS`, and replace characters that cannot be encoded in UTF-8 by `?`.
+        """Check the arguments, cut texts to 20,000 characters, and replace characters that cannot be encoded in UTF-8 by `?`.
 
         Raises:
             TypeError: An argument is unknown or has the wrong type, or a required one is missing.

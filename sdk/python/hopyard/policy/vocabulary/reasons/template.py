@@ -26,7 +26,7 @@ class _Field(NamedTuple):
     Attributes:
         name: The name of the argument.
         type: The type of the argument: "str", "int", "float" or "reason".
-        show: Function that converts the argument to text.
+        show: Function that converts the value of the argument to the text that replaces the placeholder.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Sentence:
     Args:
         template: The text with placeholders for arguments, such as `{job}` or `{position:d}`, and optional parts in `[...]` (see
             the module).
-        meaning: When the engine uses this code, for the table of codes in docs/reasons.md.
+        meaning: In which situation the engine uses the code: a text for the table of codes in docs/reasons.md.
     """
 
     def __init__(self, template: str, meaning: str) -> None:

@@ -162,7 +162,11 @@ class MlflowSink:
 
 
 def tracking_uri(to: str) -> str:
-    """Return the tracking URI for the argument of -o: a URI unchanged; for a folder, which is created, that of the database in it."""
+    """Return the tracking URI for the argument of the option `-o` of `hopyard results`.
+
+    A text that contains `://` is a URI and is returned unchanged. Any other text is the path of a folder, which is created if it is
+    missing; the result is then the URI of the database `mlflow.db` in it.
+    """
     if "://" in to:
         return to
     folder = Path(to).absolute()

@@ -56,8 +56,8 @@ class Published:
     """The result of `publish`.
 
     Attributes:
-        jobs: Number of jobs whose curves the destination has now.
-        points: Number of points that it did not have before.
+        jobs: Number of jobs of the experiment whose curves were passed to the sink during the call, with new points or without.
+        points: Number of points that the destination did not have before the call.
     """
 
     jobs: int
@@ -67,14 +67,15 @@ class Published:
 async def publish(
     client: AsyncClient, experiment: Experiment, sink: Sink, *, follow: bool = False, poll: float = POLL_SECONDS
 ) -> Published:
-    """Publish the curves of an experiment to a sink. Errors of the client and of the sink end the call.
+    """Publish the curves of an experiment to a sink. Errors of the client and of the sink are raised to the caller.
 
     Args:
         client: The client of the cluster.
         experiment: The experiment.
         sink: The destination.
-        follow: Whether to continue until the experiment has ended, with new points. Otherwise publish the current ones.
-        poll: Seconds between two queries of the jobs, with `follow`.
+        follow: True: also publish the points that jobs report during the call, and return after the experiment has ended. False:
+            publish the points that exist now, and return.
+        poll: Seconds between two queries of the jobs. It has no effect unless `follow` is True.
     """
     seen: dict[str, tuple[object, ...]] = {}
     points = 0
@@ -94,7 +95,8 @@ async def publish(
 def values(statistics: Sequence[Statistic]) -> Iterator[Value]:
     """Yield all points of all metrics of one job, ordered by metric and position.
 
-    Reports on parts of the data at one position are combined into one point; see `converters.curve`.
+    Reports on parts of the data at one position become one point: the mean of their values, weighted by their number of
+    examples. A report on all data at the same position is then ignored.
 
     Args:
         statistics: All reports of the job, ordered by position.

@@ -107,7 +107,11 @@ class Results:
         return [name for name in self.columns if any(row[name] is not None for row in self.rows)]
 
     def column(self, name: str) -> list[Any]:
-        """Return the values of the column `name`, one for each row. Raise KeyError if there are rows and no such column."""
+        """Return the values of the column `name`, one for each row.
+
+        Raises:
+            KeyError: There is no such column. A table without rows returns an empty list instead.
+        """
         return [row[name] for row in self.rows]
 
     def frame(self) -> pd.DataFrame:
@@ -195,11 +199,11 @@ def report_results(experiment: Experiment, statistics: Iterable[Statistic]) -> R
 def flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested mappings as one mapping from paths to values, such as {"optimizer.name": "sgd"}.
 
-    Dots and backslashes in a name are escaped with a backslash. An empty mapping, and a mapping that defines a sequence, are
-    values.
+    Dots and backslashes in a name are escaped with a backslash. An empty mapping, and the written form of a sequence, are not
+    divided: the result contains them as values.
 
     Args:
-        prefix: Beginning of all paths.
+        prefix: Text before each path, without a separator: `hp.` gives `hp.optimizer.name`.
         values: The mapping to flatten.
     """
     flat: dict[str, Any] = {}

@@ -169,7 +169,7 @@ class ScriptSession:
         """Save, or wait for a decision, as the agent's commands require, until the next iteration may begin.
 
         Args:
-            checkpoint: The checkpoint of the last report; None: there is none.
+            checkpoint: The checkpoint of the last report; None: there is none, and the agent's commands then order no save.
 
         Raises:
             SystemExit: The run ends here.
@@ -206,7 +206,7 @@ class ScriptSession:
         raise self._over
 
     def _leave(self) -> None:
-        """At the exit of the script, wait until the agent has read all messages, and close the connection."""
+        """At the exit of the script, wait a limited time until the agent has read all messages, and close the connection."""
         if os.getpid() == self._process:
             self._attachment.close()
 

@@ -178,7 +178,10 @@ class Cursor:
             self._known.popleft()
 
     def _reads(self, index: int) -> bool:
-        """Read the sequence up to function number `index`, counted from the current one (0). Return whether it has so many."""
+        """Read the functions of the sequence until the one at `index` is known, where the current function has the index 0.
+
+        Return False if the sequence ends before `index`, else True.
+        """
         while len(self._known) <= index:
             following = next(self._rest, None)
             if following is None:

@@ -22,13 +22,13 @@ class Warmup(SequenceKind):
     """A linear increase from `start` to `target`, then another sequence.
 
     The target is reached at the last unit of the warm-up. The other sequence counts its positions from the end of the
-    warm-up, except that milestones count from the start of the training.
+    warm-up. The milestones of a `MultiStep` are an exception: they count from the start of the warm-up.
 
     Attributes:
         duration: The number of units of the warm-up, 1 or more.
         target: The value at its last unit.
-        then: The sequence after the warm-up. If its initial value is None, the target is used. None: the value stays at
-            the target.
+        then: The sequence after the warm-up. If its field `initial` or `start` is None, it begins with the target. If
+            there is no sequence (`then` is None), the value stays at the target.
         start: The value from which it increases. It is the value of the (not existing) unit before the first one.
     """
 
@@ -123,7 +123,8 @@ class Paced(Sequence):
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
         """Yield pairs of a start position and a function: those of the inner sequence, from `origin` on.
 
-        If `per` is a number, each is stretched: it uses position // `per`.
+        If `per` is a number, the inner functions are evaluated at position // `per`, and start positions are multiplied by `per`.
+        If `per` is "step", the functions and start positions are unchanged, and positions are numbers of optimizer steps.
         """
         every = self.per if isinstance(self.per, int) else 1
         for start, function in self.of.spans(0):

@@ -137,12 +137,12 @@ class Power(Function):
 
 @dataclass(frozen=True)
 class Level(Function):
-    """The constant factor * gamma^times: the value of a step sequence after many steps.
+    """The constant factor * gamma^times: the value of a sequence (`Step` or `MultiStep`) after many multiplications by gamma.
 
     Attributes:
         factor: The initial value of the sequence.
-        gamma: The factor of each step.
-        times: The number of steps.
+        gamma: The factor by which the sequence multiplies its value at each change.
+        times: The number of changes so far.
     """
 
     factor: Fraction
@@ -164,9 +164,9 @@ class Level(Function):
 
 
 def level(factor: Fraction, gamma: Fraction, times: int) -> Function:
-    """Return the constant factor * gamma^times, as a `LinearFunction` if `times` is small, else as a `Level`.
+    """Return the constant factor * gamma^times: a `LinearFunction` if `times` is at most `_SMALL`, else a `Level`.
 
-    The cost does not depend on `times`.
+    A `Level` does not compute the exact power, whose fraction would have too many digits.
     """
     return LinearFunction(factor * gamma**times) if times <= _SMALL else Level(factor, gamma, times)
 
@@ -247,9 +247,10 @@ class Root(Function):
         return rounded(DIGITS.add(to_decimal(self.last), DIGITS.multiply(to_decimal(self.drop), power)))
 
     def same(self, other: Function) -> bool:
-        """Return True if the other function is a `Root` with equal values at every position, as far as this can be proved.
+        """Return True if the other function is a `Root` that is proved to have equal values at every position.
 
-        It compares zero, last and the exponent n/d, and drop^d / length^n, which is equal for equal functions.
+        Both must have equal `zero`, `last` and `exponent`. With the exponent as a fraction n/d, both must also have equal
+        drop^d / length^n. If n or d is greater than `_SMALL`, all parameters must be equal, so False can also mean "not proved".
         """
         if not isinstance(other, Root):
             return False

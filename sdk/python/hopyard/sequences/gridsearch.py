@@ -54,7 +54,11 @@ class GridSearchSpace:
 
     @property
     def generator(self) -> dict[str, JsonValue]:
-        """The field `generator` of an experiment: the grid generator, with the indices of the combinations that the filter keeps."""
+        """The field `generator` of an experiment: the grid generator, with the numbers of the combinations that the filter keeps.
+
+        Combinations are numbered from 0 with the value of the last name changing fastest, as in `grid`. The numbers are omitted
+        if the filter keeps all combinations.
+        """
         everything = len(self._points) == len(self._all)
         return {"name": "grid"} if everything else {"name": "grid", "points": cast(JsonValue, list(self._points))}
 

@@ -1,8 +1,9 @@
 """The kinds of sequences. Their parameters have the names and meanings of those in torch.optim.lr_scheduler.
 
-In this module, k is the number of units since the sequence began to count. Its count begins with the training, or
-at the end of a preceding warm-up. A field named `initial` or `start` may be omitted after a warm-up, whose target is
-then used.
+In this module, k is the number of units since the beginning of the sequence: the start of the training, the end of the
+warm-up that precedes it (`Warmup`), or its milestone in a `Chain`. The field `initial` (`start` in `Linear`) may be None only
+if the sequence follows a warm-up; it then has the target of the warm-up. Without a warm-up, None is an error when the
+sequence is evaluated.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class Step(SequenceKind):
 class MultiStep(SequenceKind):
     """A new value at each milestone: the previous value times `gamma` (MultiStepLR), or the next one of `values`.
 
-    Milestones count from the start of the training, even after a warm-up. Either `gamma` or `values` must be given.
+    Milestones count from the start of the training. After a warm-up, they count from the start of the warm-up; in a `Chain`, from
+    the position where this sequence begins. Either `gamma` or `values` must be given.
 
     Attributes:
         initial: The value before the first milestone; None: the target of the preceding warm-up. Not allowed with
@@ -168,7 +170,7 @@ class MultiStep(SequenceKind):
     def spans(self, origin: int) -> Iterator[tuple[int, Function]]:
         """Yield pairs of a start position and a function: the initial constant from `origin` on, then one for each milestone.
 
-        The milestones count from `origin`.
+        The milestones count from `origin`. After a warm-up, the caller passes the start of the warm-up as `origin`.
         """
         starts = (0, *self.milestones)
         if self.values is not None:

@@ -35,8 +35,8 @@ _DEEPEST: Final = 5
 def is_written(value: object) -> bool:
     """Return True if `value` looks like a written sequence: a mapping with the key `sequence` and no other key except `per`.
 
-    `per` makes the sequence advance with other steps than units (`read`). The values of the keys are not checked, so the sequence may
-    be invalid.
+    The key `per` sets after how many units, or that after each optimizer step, the sequence advances by one position. The values of
+    the keys are not checked, so the sequence may be invalid.
     """
     return isinstance(value, Mapping) and "sequence" in value and not set(value) - {"sequence", "per"}
 

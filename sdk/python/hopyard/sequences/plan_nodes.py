@@ -47,11 +47,11 @@ class NodeStretch:
 
 
 def plan_path(configuration: Mapping[str, Any], until: int, root: str) -> tuple[NodeStretch, ...]:
-    """Return the nodes through which a configuration passes in the search plan, up to a position.
+    """Return the nodes that a configuration uses in the search plan from position 0 to `until`, in order of training.
 
     Args:
         configuration: All hyperparameters: JSON values and sequences in written form by name, with nested groups.
-        until: The position, 1 to `LONGEST`; for any other value the result is empty.
+        until: The end of the last node (exclusive), 1 to `LONGEST` (of this module); for any other value the result is empty.
         root: All other inputs of the training (code, data, seed), as a text.
 
     Raises:

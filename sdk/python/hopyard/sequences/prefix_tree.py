@@ -54,8 +54,8 @@ class Branch:
 class PrefixTree:
     """A tree of requests, in which two requests share training up to the first position where their values differ.
 
-    Values at the positions are compared, not written forms or values at later positions. If one of two configurations
-    lacks a hyperparameter of the other, they share nothing.
+    Values are compared position by position; written forms and values at later positions do not matter. Two requests share
+    nothing if their roots differ, or if one configuration lacks a hyperparameter of the other.
 
     Args:
         requests: The first requests of the tree, which get the numbers 0, 1, ... in order; empty: the tree has no request until
@@ -101,9 +101,9 @@ class PrefixTree:
     def makespan_lower_bound(self, slots: int) -> int:
         """Return a lower bound of the time to train the tree, where a slot trains one position per time unit.
 
-        No position after p can start before p is trained. Therefore p, plus the number of all later positions divided
-        by the number of slots, is a bound for every p. The result is the largest of these bounds. Hu's algorithm
-        reaches it if moving a job costs nothing.
+        No request can train beyond position p in the first p time units. Therefore, for every p, the time is at least p plus
+        the number of units after position p in the whole tree, divided by the number of slots and rounded up. The result is the
+        largest of these bounds. Hu's algorithm reaches it if moving a job costs nothing.
 
         Args:
             slots: The number of slots, 1 or more.
@@ -207,10 +207,10 @@ _Values = dict[str, Sequence]
 
 
 def _at(values: _Values, position: int) -> Hashable:
-    """Return a key of the values at a position, which decides how configurations that were equal so far continue.
+    """Return a key of the hyperparameter values that are in force while the unit `position` is trained.
 
-    Two such configurations share the training after the position exactly if their keys are equal. The number of
-    optimizer steps in a unit is not known, so sequences that count steps are compared by their written form.
+    Two configurations that share all training before `position` also share this unit exactly if their keys are equal. The
+    number of optimizer steps in a unit is not known, so sequences that count steps are compared by their written form.
     """
     return tuple(
         str(sequence.written()) if sequence.per_step else token(sequence.value(position))

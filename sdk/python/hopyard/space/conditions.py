@@ -21,7 +21,7 @@ class When:
 
     Attributes:
         inner: The parameter or the group.
-        conditions: The dotted name of each parameter that the entry depends on, such as `model.depth`, with the
+        conditions: The dotted name of each parameter that `inner` depends on, such as `model.depth`, with the
             required value or a list of allowed values. A condition on a parameter that is not part of the configuration
             does not hold.
     """

@@ -151,10 +151,15 @@ _WORDS: Final[Mapping[str, JsonValue]] = {"true": True, "false": False, "null": 
 
 
 class _Reader:
-    """Compiles the text of a constraint into a function of the values by dotted name.
+    """Compiles the text of one constraint: `read(text)` returns a function that evaluates it for values by dotted name.
+
+    `read` raises ParameterError if the text is not a valid constraint.
+
+    Args:
+        allowed: The dotted names that the text may contain.
 
     Attributes:
-        found: The dotted names of the parameters in the expression, after `read`.
+        found: The dotted names of the parameters in the text; empty before `read` is called.
     """
 
     def __init__(self, allowed: set[str]) -> None:

@@ -88,7 +88,7 @@ class Uniform(Parameter):
         return self.from_unit(rng.random())
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is a number in [low, high] and, with a step, on a step within a tolerance of 1e-9 steps."""
+        """Return whether `value` is a number in [low, high]; with a step, it must also be at most 1e-9 steps from low + n * step."""
         if not is_number(value) or not self.low <= (number := cast(float, value)) <= self.high:
             return False
         if self.step is None:
@@ -117,6 +117,8 @@ class Uniform(Parameter):
     def index(self, value: object) -> int:
         """Return the number of the step nearest to `value`: 0 for low, 1 for low + step, and so on.
 
+        `value` must be a number in [low, high]; this is not checked.
+
         Raises:
             ParameterError: The parameter has no step.
         """
@@ -134,7 +136,7 @@ class Uniform(Parameter):
         return min(self.high, max(self.low, self.low + (self.high - self.low) * unit))
 
     def to_unit(self, value: object) -> float:
-        """Map `value` linearly from [low, high] to [0, 1].
+        """Map `value` linearly from [low, high] to [0, 1]. `value` must be one of the parameter's values; this is not checked.
 
         With a step, the values divide [0, 1] into intervals of equal length; return the middle of the interval of `value`.
         """
@@ -232,7 +234,7 @@ class LogUniform(Parameter):
         return None
 
     def at(self, index: int) -> float:
-        """Raise `ParameterError`, because the values are continuous and have no numbers."""
+        """Raise `ParameterError`: the values are continuous, so there is no value number `index`."""
         raise ParameterError("loguniform is a continuum: its values have no numbers")
 
     def grid(self) -> Sequence[float]:

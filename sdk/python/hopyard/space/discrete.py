@@ -48,8 +48,8 @@ class Choice(_Discrete):
         """Check and copy the values, and complete sequences (mappings with the key `sequence`) with the defaults of their fields.
 
         Raises:
-            ParameterError: There is no value, a value occurs twice, or a value is not a JSON value or an invalid
-                sequence.
+            ParameterError: There is no value, a value occurs twice, or a value is an invalid sequence or not a JSON
+                value.
         """
         if not isinstance(self.values, list | tuple):
             raise ParameterError(f"choice needs a list of values, found {show(self.values)}")

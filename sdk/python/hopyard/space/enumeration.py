@@ -12,15 +12,17 @@ Held: TypeAlias = frozenset[Condition]
 
 
 class Numbering:
-    """Numbers the configurations of a space from 0. The value of the last name changes fastest.
+    """Numbers the configurations of a space from 0. The value of the last parameter changes fastest.
 
-    A configuration is described by an index for each parameter that is part of it: the number of its value.
+    `places` describes a configuration by the index of the value of each parameter that is part of it. The values of a parameter
+    have the indices 0 to their number - 1.
 
     Args:
         conditions: The dotted names of the parameters in order, each with the conditions under which it is part of a
-            configuration. Conditions refer to earlier names only.
-        lengths: Number of values of each name (>= 1).
-        place: Function that returns the index of a value of a name, or None if the name does not have that value.
+            configuration. Conditions refer to earlier parameters only.
+        lengths: Number of values of each parameter (>= 1), by dotted name.
+        place: Function that receives the dotted name of a parameter and a value, and returns the index of the value; None: the
+            parameter does not have that value.
     """
 
     def __init__(
@@ -70,11 +72,11 @@ class Numbering:
         return found
 
     def _count(self, position: int, held: Held) -> int:
-        """Return the number of combinations of values of the names from `position` on.
+        """Return the number of combinations of values of the parameters from index `position` on that the conditions allow.
 
         Args:
-            position: Index into the ordered names.
-            held: The conditions that hold by the values of the earlier names.
+            position: Index of a parameter in the order of the space.
+            held: Those conditions on earlier parameters that hold.
         """
         factor = 1
         while position < len(self._names):
@@ -98,12 +100,13 @@ class Numbering:
 def _spans(
     conditions: list[Condition], length: int, place: Callable[[str, object], int | None]
 ) -> list[tuple[int, int, Held]]:
-    """Divide the value indices of a name into half-open ranges in which the same conditions hold.
+    """Divide the value indices of a parameter into half-open ranges in which the same conditions hold.
 
     Args:
-        conditions: All conditions that refer to the name.
-        length: The number of the name's values.
-        place: Function that returns the index of a value of a name, or None if the name does not have that value.
+        conditions: All conditions that refer to the parameter.
+        length: The number of the parameter's values.
+        place: Function that receives the dotted name of a parameter and a value, and returns the index of the value; None: the
+            parameter does not have that value.
 
     Returns:
         (start, stop, conditions that hold) for each range, ascending and without gaps.

@@ -50,7 +50,10 @@ class SpaceError(InvalidInput):
 
 
 class ConstraintsError(InvalidInput):
-    """No drawn configuration fits the constraints of a space. The message says how many draws each constraint allowed."""
+    """None of a limited number of random configurations of a space fulfils all its constraints.
+
+    The message names the number of configurations that were drawn, and for each constraint how many of them fulfil it.
+    """
 
 
 def field_name(path: Sequence[str | int]) -> str:

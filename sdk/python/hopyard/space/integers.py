@@ -23,10 +23,10 @@ class IntUniform(Parameter):
 
     Attributes:
         low: Smallest value, included.
-        high: Upper bound, included if it is on a step; low < high; magnitudes of both bounds are at most 2^53.
+        high: Upper bound, included if high - low is a multiple of the step; low < high; magnitudes of both bounds are at most 2^53.
         step: Distance between values; >= 1.
-        count: If given, a grid has this many evenly spaced, rounded values (>= 2); only with step 1. Otherwise a grid
-            has all values. It does not affect sampling.
+        count: If given, a grid has this many evenly spaced, rounded values (>= 2), or fewer if rounding produces
+            duplicates; only with step 1. None: a grid has all values. It does not affect sampling.
     """
 
     low: int
@@ -78,7 +78,7 @@ class IntUniform(Parameter):
         return self.at(below(rng, self.size))
 
     def contains(self, value: object) -> bool:
-        """Return whether `value` is an integer (3.0 is one too) in [low, high] and on a step."""
+        """Return whether `value` is an integer (3.0 is one too) in [low, high] whose distance from low is a multiple of the step."""
         if not is_number(value) or not self.low <= (number := cast(float, value)) <= self.high:
             return False
         return number == int(number) and (int(number) - self.low) % self.step == 0

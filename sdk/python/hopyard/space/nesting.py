@@ -185,11 +185,12 @@ def _conditions(
 
 
 def check(nodes: tuple[SpaceNode, ...], problems: list[Problem]) -> dict[str, Leaf]:
-    """Return the parameters of a space by dotted name, in order, and check names and conditions.
+    """Check the names and conditions of a space, and return its parameters by dotted name, in order.
 
     Args:
         nodes: The nodes of the space.
-        problems: Receives a problem for each duplicate name and for each condition that is invalid or can never hold.
+        problems: Receives a problem for each dotted name that several parameters have, and for each condition that refers to no
+            parameter of the space or can never hold. The result contains all parameters nevertheless, the last of equal names.
     """
     leaves = dict[str, Leaf]()
     for leaf in (leaf for node in nodes for leaf in node.leaves()):
@@ -233,7 +234,8 @@ def in_order(leaves: Mapping[str, Leaf], problems: list[Problem]) -> tuple[Leaf,
 
     Args:
         leaves: The parameters by dotted name.
-        problems: Receives a problem for each cycle of conditions.
+        problems: Receives a problem for each cycle of conditions. The result then contains all parameters, in an order that does
+            not satisfy the conditions of the cycle.
     """
     ordered, open_ = dict[str, Leaf](), list[str]()
 

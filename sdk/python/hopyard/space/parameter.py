@@ -90,9 +90,10 @@ class Parameter(ABC):
         return self.at(min(int(unit * size), size - 1))
 
     def to_unit(self, value: object) -> float:
-        """Return the position of `value` in [0, 1]. If the values can be counted, it is the middle of the value's interval.
+        """Return a number in [0, 1] that `from_unit` maps to `value`.
 
-        `from_unit` maps the position to `value` again, up to rounding for real numbers and for more than 2^50 values.
+        If the values can be counted, they divide [0, 1] into intervals of equal or different length, and the result is the middle of
+        the interval of `value`. For real numbers, and for more than 2^50 values, `from_unit` returns `value` only up to rounding.
 
         Raises:
             ParameterError: `has_unit` is false.

@@ -172,9 +172,9 @@ class Sequences(Parameter):
 
     @functools.cached_property
     def _counts(self) -> tuple[tuple[int, ...], ...] | None:
-        """For each template, the number of values of each of its parameters.
+        """For each template (a sequence with parameters), the number of values of each of its parameters.
 
-        None if a parameter is continuous or the number of all combinations is larger than 10,000.
+        None if a parameter is continuous, or if all templates together have more than 10,000 combinations of values.
         """
         found = list[tuple[int, ...]]()
         for _, holes in self._parts:
@@ -215,7 +215,7 @@ class Sequences(Parameter):
 
     @functools.cached_property
     def _all(self) -> Mapping[str, JsonValue]:
-        """All sequences by their canonical JSON text, in the order of `at`."""
+        """All sequences by their canonical JSON text, in the order of `at`. Read it only if `_counts` is not None."""
         return self._combined(
             [
                 [[hole.at(index) for index in range(cast(int, hole.size))] for hole in holes.values()]
@@ -253,9 +253,11 @@ class Sequences(Parameter):
         return found
 
     def ends(self) -> Iterator[JsonValue]:
-        """Yield sequences with the parameters of each template at the ends of their ranges, to check their largest and smallest values.
+        """Yield sequences in which every parameter of a template has its largest or its smallest value.
 
-        Combinations that are not valid sequences are omitted. At most 32 combinations per template are tried.
+        Callers use them to test whether a sequence's values can exceed the range of a double. A choice of other values than numbers
+        contributes all its values. Combinations that are not valid sequences are omitted. At most 32 combinations per template
+        are tried.
         """
         for template, holes in self._parts:
             for values in itertools.islice(itertools.product(*map(_ends, holes.values())), 32):

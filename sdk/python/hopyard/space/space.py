@@ -34,12 +34,13 @@ class Space(Mapping[str, Parameter]):
     ignore them.
 
     Args:
-        parameters: The parameters, groups and conditional entries by name, in the order of the space.
+        parameters: By name, in the order of the space: a parameter, a group (a mapping of names to the same), or a `When`, which
+            adds conditions to either.
         constraints: Expressions that every configuration must fulfil (`hopyard.space.constraints`).
 
     Raises:
-        SpaceError: A name is empty or not text, a value is not a `Parameter` or a group, a condition is impossible, or a
-            constraint is not an expression about these parameters.
+        SpaceError: A name is empty or not text, a value is not a `Parameter`, a group or a `When`, a condition can never hold,
+            or a constraint is not an expression about these parameters.
     """
 
     def __init__(self, parameters: Mapping[str, Entry], constraints: Sequence[str] = ()) -> None:
@@ -90,7 +91,7 @@ class Space(Mapping[str, Parameter]):
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The parameters, groups and conditional entries by name, as the constructor takes them."""
+        """The argument `parameters` of the constructor: by name, a parameter, a group, or a `When` that adds conditions to either."""
         return {node.key: node.entry() for node in self._nodes}
 
     def conditions(self, name: str) -> tuple[Condition, ...]:
@@ -117,7 +118,10 @@ class Space(Mapping[str, Parameter]):
         return _nested(self._nodes, values)
 
     def flat(self, configuration: Mapping[str, object]) -> dict[str, JsonValue]:
-        """Return the values of a configuration by dotted name, in the order of the space. Unknown names are omitted."""
+        """Return the values of a configuration by dotted name, in the order of the space.
+
+        Names that the space does not have, and parameters that the configuration does not have, are omitted. Values are not checked.
+        """
         given = {node.name: value for _, node, value in _walk(self._nodes, configuration) if node is not None}
         return {name: cast(JsonValue, given[name]) for name in self._leaves if name in given}
 
@@ -263,8 +267,8 @@ class Space(Mapping[str, Parameter]):
     def problems(self, configuration: Mapping[str, object]) -> list[str]:
         """Return why `configuration` is not in this space: one sentence for each missing, unknown or invalid value.
 
-        If there is none, the result has one sentence for each violated constraint. It is empty if the configuration is
-        in the space.
+        If no value is missing, unknown or invalid, the result has one sentence for each violated constraint. It is empty if
+        the configuration is in the space.
         """
         given, values = self.flat(configuration), dict[str, JsonValue]()
         for leaf in self._order:

@@ -109,8 +109,8 @@ def canonical_json(spec: ExperimentSpec, *, defaults: bool = True) -> str:
 
     Args:
         spec: The specification.
-        defaults: Whether the text contains every field. If False, it contains only the fields that were set, so that
-            the policy can still choose values for the others.
+        defaults: Whether the text contains every field. If False, it contains, also inside sections, only the fields to
+            which the experiment file or `with_generator` gives a value, so that the policy can still choose values for the others.
     """
     data = spec.model_dump(mode="json", exclude_unset=not defaults)
     space = data.pop("space")
@@ -134,8 +134,9 @@ def spec_from_json(text: str) -> ExperimentSpec:
 def placed(error: InvalidInput, text: str, source: str) -> InvalidInput:
     """Return an error about a field of an experiment file as a `SpecError` with the location of the field.
 
-    The message of the error must have the form `field: ...` or `field name: ...`. Other errors, and each `SpecError`,
-    are returned unchanged.
+    The message of the error must begin with the dotted name of a field, followed by a colon (`policy.name: ...`) or by other words
+    and a colon (`policy median: ...`). An error with another message, and each `SpecError`, is returned unchanged. If the text does
+    not contain the field, the line is that of its nearest parent, or None.
 
     Args:
         error: The error.

@@ -40,7 +40,7 @@ class Document:
     Attributes:
         data: The content; None if the text could not be read at all.
         lines: Line number (starting with 1) of each key and list item, by its path of keys and indices.
-        problems: Mistakes of form, each with its line number.
+        problems: Violations of the rules for the text (YAML and its limits), each with its line number.
     """
 
     data: JsonValue = None
@@ -67,7 +67,8 @@ class Document:
 def read_document(text: str) -> Document:
     """Read a YAML text. Mistakes are returned in `Document.problems`; no exception is raised for them.
 
-    A text may have at most 2^20 characters and 100,000 values, where aliases are counted each time they are used.
+    A text with more than 2^20 characters or more than 100,000 values is a mistake, and `Document.data` is then None. Aliases are
+    counted each time they are used.
     """
     document = Document()
     if len(text) > _LARGEST_TEXT:

@@ -297,11 +297,12 @@ class AsyncStudy:
         return task
 
     async def wait_all(self, started: Iterable[asyncio.Task[Evaluation]]) -> list[Evaluation]:
-        """Wait until all evaluations that `start` returned have finished, and return their results in the order of `started`.
+        """Wait until all evaluations in `started` (tasks that `start` returned) have finished; return their results in this order.
+
+        If evaluations fail, it waits for all others too, and then raises the error of the first failed one in `started`.
 
         Raises:
-            EvaluationFailed: An evaluation failed: the first one in the order of `started`. Other errors of `eval` are
-                raised in the same way.
+            EvaluationFailed: An evaluation failed. Other errors of `eval` are raised in the same way.
         """
         tasks = list(started)
         if tasks:

@@ -57,10 +57,10 @@ class Batcher:
     """Collects requests and sends them in batches, one call at a time. Requests made during a call are sent with the next one.
 
     Args:
-        send: Sends requests with distinct keys in one call and returns their jobs in the same order. Either all requests are
-            accepted or none.
-        pause: Awaited before each call, so that requests of other threads can join the batch; None: only requests of the
-            same iteration of the event loop share a call.
+        send: Coroutine function that sends requests with distinct keys in one call and returns their jobs in the same order.
+            Either all requests are accepted or it raises an error and none is.
+        pause: Coroutine function that delays each call, so that requests of other threads can join the batch; None: a call
+            contains only requests of the same iteration of the event loop.
         most: Maximum number of requests in one call, at least 1.
     """
 
@@ -82,7 +82,7 @@ class Batcher:
         return await future
 
     async def close(self) -> None:
-        """Stop sending. Requests without an answer raise `Conflict`."""
+        """Cancel the current call, and send none of the queued requests. Each waiting `job` raises `Conflict`."""
         pump, self._pump = self._pump, None
         if pump is not None:
             pump.cancel()

@@ -15,6 +15,7 @@ class Completions:
     """Futures of evaluations that wait for the end of a job, by job id.
 
     The task that watches the experiment passes each change of a job to `heard`, which completes the job's futures when it has ended.
+    The final states of the most recently ended jobs are cached for later calls of `ended`.
     """
 
     def __init__(self) -> None:
@@ -22,7 +23,7 @@ class Completions:
         self._ended: dict[str, Job] = {}
 
     async def ended(self, job: Job) -> Job:
-        """Wait until a job has ended and return its final state. Return at once if `heard` has received the end already.
+        """Wait until a job has ended and return its final state. Return at once if the cache of ended jobs contains it.
 
         Raises:
             Exception: The error that was passed to `fail` during the wait.
@@ -43,7 +44,8 @@ class Completions:
     def heard(self, job: Job) -> None:
         """Record the current state of a job, and complete the futures that wait for it if it has ended.
 
-        A job that an extension of the experiment has restarted is removed from the cache of ended jobs.
+        The cache of ended jobs receives a job that has ended. A job that an extension of the experiment has restarted is removed
+        from it.
         """
         if not job.state.ended:
             self._ended.pop(job.id, None)
@@ -56,7 +58,10 @@ class Completions:
                 future.set_result(job)
 
     def fail(self, error: Exception) -> None:
-        """Fail all waiting futures with `error` and clear the cache, because no further states will arrive."""
+        """Fail all waiting futures with `error`, and clear the cache of ended jobs, because no further states will arrive.
+
+        Later calls of `ended` wait as usual.
+        """
         waiting, self._futures = self._futures, {}
         self._ended.clear()
         for futures in waiting.values():

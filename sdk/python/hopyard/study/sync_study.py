@@ -54,7 +54,7 @@ class Study:
         interpreter: str = "",
         **terms: Any,
     ) -> Self:
-        """Create the study and return this object. `AsyncStudy.create` lists the errors.
+        """Create the study and return this object, now open.
 
         Args:
             spec: The path of an experiment file, its text, or its contents as a mapping; None: `terms` is the complete
@@ -64,6 +64,11 @@ class Study:
             idle: Seconds after which the experiment ends if no client has the study open.
             interpreter: Path on the nodes of the Python interpreter for training; see `AsyncClient.create`.
             terms: Fields of an experiment file. They override those of `spec`.
+
+        Raises:
+            SpecError: The specification is invalid. The error lists all mistakes.
+            InvalidInput: A file is missing, or the policy of the specification does not support requests.
+            Conflict: This object is open already.
         """
         return self._opened(self._study.create(spec, folder, idle=idle, interpreter=interpreter, **terms))
 
@@ -133,7 +138,7 @@ class Study:
     ) -> Evaluation:
         """Train a configuration up to a position and return the result. If it was trained that far before, no run is needed.
 
-        `AsyncStudy.eval` lists the errors.
+        The timeout ends only the wait: the training continues, and an equal evaluation later returns its result.
 
         Args:
             configuration: A value for each hyperparameter of the space.
@@ -141,6 +146,13 @@ class Study:
             timeout: Maximum time to wait in seconds, after which `TimedOut` is raised; None: no limit.
             request_id: Key of the request: calls with the same key return the same job. Empty: a key derived from
                 configuration and position.
+
+        Raises:
+            InvalidInput: The configuration is not in the space, or the position is out of range.
+            EvaluationFailed: The job failed or was terminated. The error names the job and the reason.
+            TimedOut: The timeout has passed.
+            Conflict: The study has ended, or is not open, or `request_id` belongs to another request.
+            Unavailable: The cluster was not reachable for longer than the client's `patience`.
         """
         return self._loop.run(self._study.eval(configuration, position, timeout=timeout, request_id=request_id))
 
@@ -167,11 +179,12 @@ class Study:
         return self._loop.start(self._study.eval(given, position, timeout=timeout, request_id=request_id))
 
     def wait_all(self, started: Iterable[Future[Evaluation]]) -> list[Evaluation]:
-        """Wait until all evaluations that `start` returned have finished, and return their results in the order of `started`.
+        """Wait until all evaluations in `started` (futures that `start` returned) have finished; return their results in this order.
+
+        If evaluations fail, it waits for all others too, and then raises the error of the first failed one in `started`.
 
         Raises:
-            EvaluationFailed: An evaluation failed: the first one in the order of `started`. Other errors of `eval` are
-                raised in the same way.
+            EvaluationFailed: An evaluation failed. Other errors of `eval` are raised in the same way.
         """
         futures = list(started)
         wait(futures)

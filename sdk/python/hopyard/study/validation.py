@@ -21,11 +21,11 @@ def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> Tr
         space: The search space of the experiment.
         configuration: A value for each name of the space.
         position: The position up to which the configuration is to be trained, at least 1.
-        request: The name that the caller chose for the request; empty: derive it from configuration and position.
+        request: The key of the request that the caller chose; empty: derive it from configuration and position.
 
     Raises:
         InvalidInput: The configuration is not in the space, the position is not an integer in the allowed range, or
-            the name is not text.
+            the key is not text.
     """
     if not isinstance(configuration, Mapping):
         raise InvalidInput(f"configuration: needs a value for each name of the space, found {configuration!r:.80}")
@@ -40,10 +40,10 @@ def wish_of(space: Space, configuration: Any, position: Any, request: Any) -> Tr
 
 
 def need_seconds(timeout: Any) -> None:
-    """Raise an error unless a timeout is a number of seconds, or None for no limit.
+    """Raise an error unless `timeout` is a number of seconds, or None for no limit. Any number is allowed, also 0 or infinity.
 
     Raises:
-        InvalidInput: `timeout` is not a number, or is NaN.
+        InvalidInput: `timeout` is not None and not an int or float, or it is a bool or NaN.
     """
     number = isinstance(timeout, int | float) and not isinstance(timeout, bool) and not math.isnan(timeout)
     if timeout is not None and not number:

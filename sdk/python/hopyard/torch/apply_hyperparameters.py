@@ -35,9 +35,10 @@ def change_optimizer(optimizer: torch.optim.Optimizer, name: str, old: object, n
 
 
 def change_scheduler(scheduler: LRScheduler, name: str, old: object, new: object) -> bool:
-    """Change a scheduler's number `name` (such as `gamma` or `T_max`) from `old` to `new`. Return False if it has no such number.
+    """Set the scheduler's numeric attribute `name` (such as `gamma` or `T_max`) to `new` if its value is `old`.
 
-    For `lr`, the base rates are scaled by the ratio of `new` to `old`. Schedulers inside a scheduler are included.
+    The schedulers inside a scheduler are changed in the same way. For `lr`, their base rates are multiplied by `new / old` instead.
+    Return whether anything was changed: False if no scheduler has such an attribute with the value `old`.
     """
     found = False
     inner: list[LRScheduler] = getattr(scheduler, "_schedulers", [])

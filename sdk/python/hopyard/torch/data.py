@@ -130,13 +130,13 @@ class ShuffledBatches:
         return {"seed": self._seed, "count": self._count, "epoch": self._epoch, "offset": self._offset}
 
     def load_state(self, state: dict[str, int]) -> None:
-        """Continue at the position that `state` describes, with its seed.
+        """Continue at the position that `state` (a result of `state()`) describes, with the seed in it.
 
-        Between two epochs the number of examples may differ, for example with another data partition. Inside an epoch
-        it may not.
+        If the state is at the beginning of an epoch, it may come from a data set with another number of examples, such as
+        another data partition. Inside an epoch it may not.
 
         Raises:
-            ValueError: The state is inside an epoch with another number of examples, or out of range.
+            ValueError: The state is inside an epoch with another number of examples, or a number in it is out of range.
         """
         seed, count, epoch, offset = (state[key] for key in ("seed", "count", "epoch", "offset"))
         if seed < 0 or epoch < 0 or not 0 <= offset < count:

@@ -8,13 +8,15 @@ import torch
 
 
 def prepare_process(device: torch.device, *, deterministic: bool) -> None:
-    """Set PyTorch's number of threads to OMP_NUM_THREADS (if set), flush denormals to zero, and choose algorithms for this process.
+    """Set the number of threads, the treatment of denormals and the choice of algorithms of PyTorch for this process.
 
-    The settings are always made, because an earlier run in this process may have left others.
+    The number of threads is that of the environment variable OMP_NUM_THREADS, or unchanged if it is not set. Denormals are flushed to
+    zero. All settings are made in every run, because an earlier run in this process may have left others.
 
     Args:
         device: Device of the training.
-        deterministic: Whether to allow only deterministic algorithms; on a GPU, PyTorch only warns if it has none.
+        deterministic: True: PyTorch may use only deterministic algorithms. For an operation that has none, it raises an error on the
+            CPU, and warns on a GPU. False: it may use any algorithm, and on a GPU cuDNN selects the fastest by measurement.
     """
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdecimal() and int(threads) >= 1:

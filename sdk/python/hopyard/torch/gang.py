@@ -116,14 +116,22 @@ class TorchGang:
         self._share = share
 
     def gathered(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Return the integers of all ranks, ordered by rank. All ranks must pass the same number of integers."""
+        """Return the integers that each rank passes, ordered by rank. All ranks must pass the same number of integers.
+
+        It waits until all ranks have called it. If one does not in time, an error of PyTorch is raised, which `exchanging`
+        converts to `GangError`.
+        """
         mine = torch.tensor(numbers, dtype=torch.int64, device=self._device)
         found = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(found, mine)
         return [row.tolist() for row in found]
 
     def summed(self, sums: Mapping[str, float] | Mapping[str, float | torch.Tensor]) -> dict[str, float]:
-        """Return the sums over all ranks, by name. All ranks must pass the same names."""
+        """Return the sums over all ranks, by name. All ranks must pass the same names; tensors must have one element.
+
+        It waits until all ranks have called it. If one does not in time, an error of PyTorch is raised, which `exchanging`
+        converts to `GangError`.
+        """
         names = sorted(sums)
         values = torch.tensor([float(sums[name]) for name in names], dtype=torch.float64, device=self._device)
         dist.all_reduce(values)

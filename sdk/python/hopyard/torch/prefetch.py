@@ -23,9 +23,10 @@ class BatchQueue:
 
     Args:
         data: The examples. If `ahead` > 0, another thread reads them.
-        batches: Yields the indices of each batch. Its position and batch size may be changed between two batches.
+        batches: Returns the indices of each batch. Its position and batch size may be changed between two calls of `next`.
         ahead: Maximum number of waiting batches, 0 or more; 0: each batch is read when `next` is called.
-        part: Returns those indices of a batch that are read here, such as a rank's part; by default all.
+        part: Function that receives the indices of a batch and returns those whose examples this process reads, such as the part
+            of a rank of a gang; by default all.
 
     Raises:
         ValueError: `ahead` is negative.

@@ -19,8 +19,8 @@ from hopyard.trainer import SnapshotStateError
 def plain(value: object, where: str) -> Any:
     """Convert `value` to tensors, str, bytes, bool, int, float, None, lists, tuples and dicts only.
 
-    NumPy scalars become numbers, and arrays become tensors. Subclasses of containers (except Counter) become plain
-    containers.
+    NumPy scalars become numbers, and arrays become tensors. Subclasses of containers become plain containers, except that a
+    Counter remains a Counter.
 
     Args:
         value: The value.

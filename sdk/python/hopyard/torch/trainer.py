@@ -143,14 +143,15 @@ class TorchTrainer(Trainer):
         return {}
 
     def change(self, name: str, old: object, new: object) -> bool:
-        """Apply one changed hyperparameter, and return whether the optimizer, the scheduler or the batches use it.
+        """Apply one changed hyperparameter to the optimizer, the scheduler or the batches, and return whether one of them uses it.
 
-        Override it for additional hyperparameters, and call this method for the others.
+        If the result is False, nothing was changed, and `setup` raises ValueError unless the model was built with the new value.
+        Override this method for additional hyperparameters, and call the inherited one for the others.
 
         Args:
             name: Name of the hyperparameter.
-            old: Value until now; None: it had none.
-            new: Value from now on; None: it has none.
+            old: Value until now; None: the configuration did not contain it.
+            new: Value from now on; None: the configuration no longer contains it.
         """
         if name == "batch_size":
             self.batches.batch_size = self.batch_size if new is None else new  # type: ignore[assignment]
@@ -233,10 +234,10 @@ class TorchTrainer(Trainer):
         self._draw_apart()
 
     def setup(self, hyperparameters: Mapping[str, Any], changed: frozenset[str]) -> None:
-        """Apply the changed hyperparameters with `change`. Values with which the model was built need no change.
+        """Call `change` for each changed hyperparameter; the first call of `setup` changes nothing, since `build` used all values.
 
         Raises:
-            ValueError: `change` cannot apply one of them.
+            ValueError: `change` returned False for a hyperparameter, and its new value is not the one that `build` received.
         """
         if self._applied is not None:
             for name in sorted(changed):

@@ -150,7 +150,7 @@ class _Together:
         """Add a trace, after checking it against the traces that were added before.
 
         Args:
-            place: Position of the trace in error messages, such as "FILE:LINE".
+            place: Location of the trace for error messages, such as "FILE:LINE".
             trace: The trace.
 
         Raises:

@@ -35,8 +35,9 @@ class Recorder:
     """Builds the traces of an experiment from its reports. Call `add` once or several times with reports, then `traces`.
 
     The trace of a job that started from another job's snapshot (a fork), or that reuses another job's results, begins with the
-    other job's curve up to that position. Reports at position 0, before any training, are omitted. Reports on parts of the data
-    at one position are combined, and their seconds are added.
+    other job's curve up to the position of that snapshot or of those results. Reports at position 0, before any training, are
+    omitted. Reports on parts of the data at one position become one: their values are averaged, weighted by their number of
+    examples, and their seconds are added.
     """
 
     def __init__(self) -> None:

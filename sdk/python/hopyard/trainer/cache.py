@@ -89,9 +89,10 @@ class DataCache:
         return CacheUse(len(self._entries), self._size, self._budget, self._hits, self._misses)
 
     def get(self, path: str | os.PathLike[str], load: Callable[[Path], T]) -> T:
-        """Return `load(path)`, from the cache if it has the result and the file has not changed since.
+        """Return the cached result of `load(path)` if there is one and the file has not changed since; else call `load` and cache it.
 
-        A change is detected by file size, modification time and inode.
+        A change is detected by file size, modification time and inode. A result larger than the maximum size of the cache is
+        returned but not cached.
 
         Args:
             path: A file, or a folder, whose files are treated as one.

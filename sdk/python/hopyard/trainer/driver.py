@@ -56,10 +56,10 @@ class _State(Enum):
 class TrainerDriver:
     """Calls the methods of a user's trainer in the order that `Trainer` documents. One driver serves one run.
 
-    `start` creates the trainer, each `step` trains one iteration, and `close` ends the run. The only files that the driver
-    itself reads or writes are snapshot headers. It uses no threads, and no clock except the one passed to it. An exception in
-    the user's code is raised as `UserCodeError` (except KeyboardInterrupt and GeneratorExit). After that, the driver accepts
-    only `close()`.
+    `start` creates the trainer, each `step` trains one iteration, and `close` ends the run. The only files that the
+    driver itself reads or writes are the headers of snapshots (`hopyard.json`, see `snapshot_header`). It uses no
+    threads, and no clock except the one passed to it. An exception in the user's code is raised as `UserCodeError`
+    (except KeyboardInterrupt and GeneratorExit). After that, the driver accepts only `close()`.
 
     Args:
         trainer_class: A concrete subclass of `Trainer`.
@@ -109,7 +109,7 @@ class TrainerDriver:
         """Create the trainer, set it up, and continue from `snapshot` if one is given.
 
         Args:
-            hyperparameters: The configuration as JSON values; sequences have the form of the experiment file.
+            hyperparameters: The configuration as JSON values; sequences are in written form.
             context: The environment of the run.
             snapshot: Directory that `save` wrote; None: train from the beginning.
             position: The position that the snapshot must have; None: any. Without a snapshot it must be 0 or None.
@@ -117,7 +117,9 @@ class TrainerDriver:
         Raises:
             UserCodeError: `__init__`, `build`, `setup` or `load` failed.
             SnapshotStateError: The snapshot is incomplete, or its position is not the expected one.
-            DriverUsageError: The method was called twice, or with values that are not allowed.
+            DriverUsageError: The method was called twice; a hyperparameter is an invalid sequence or not a JSON value; it is a
+                sequence that counts optimizer steps, which the trainer class does not support; or `position` is not 0 and
+                there is no snapshot.
         """
         self._require(_State.NEW, "start()")
         schedule = self._scheduled(hyperparameters)
@@ -200,13 +202,14 @@ class TrainerDriver:
         return units
 
     def set_hyperparameters(self, hyperparameters: Mapping[str, Any]) -> frozenset[str]:
-        """Apply a new configuration at this boundary, and return the names of the hyperparameters that changed.
+        """Apply a new configuration from the current position on, and return the names of the hyperparameters that changed.
 
         `Trainer.setup` is called only if one changed.
 
         Raises:
             UserCodeError: `setup` failed.
-            DriverUsageError: The driver is not started, or a value is not allowed.
+            DriverUsageError: The driver is not started; or a hyperparameter is an invalid sequence or not a JSON value; it is a
+                sequence that counts optimizer steps, which the trainer class does not support.
         """
         self._require(_State.READY, "set_hyperparameters()")
         trainer = self.trainer

@@ -57,6 +57,9 @@ class LocalBackend:
     """A backend that stores blobs as files `<folder>/<first two digits of the hash>/<hash>`.
 
     Files and directory entries are flushed to the disk (fsync) before a blob counts as stored.
+
+    Args:
+        folder: The folder of the store. `adopt` creates it if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +70,9 @@ class LocalBackend:
         return await asyncio.to_thread(self._size, sha256)
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Store a complete file as the blob of a hash. The file is moved, or copied if it is on another disk.
+        """Store a complete, verified and flushed file as the blob of a hash. If the blob is stored already, the file replaces it.
+
+        The file is moved. If it is on another disk, it is copied instead, and remains where it was.
 
         Raises:
             OSError: The blob cannot be written, for example because the disk is full.
@@ -160,6 +165,9 @@ class ObjectBackend:
     """A backend that stores blobs as objects `<first two digits of the hash>/<hash>` of an object store.
 
     All methods raise `Unavailable` if the object store fails.
+
+    Args:
+        store: The client of the object store, with bucket and prefix.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -175,7 +183,9 @@ class ObjectBackend:
             raise _unavailable(error) from error
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Upload a complete file as the blob of a hash. The object becomes visible when the upload is complete.
+        """Upload a complete, verified file as the blob of a hash. If the blob is stored already, the file replaces it.
+
+        The object becomes visible when the upload is complete. The file remains where it was.
 
         Raises:
             Exhausted: A quota of the object store is exceeded.
@@ -212,7 +222,7 @@ class ObjectBackend:
             raise _unavailable(error) from error
 
     async def survey(self) -> list[StoredObject]:
-        """Return all blobs in the object store; objects with other names are ignored."""
+        """Return all blobs in the object store. Other objects are ignored. Incomplete uploads are not included."""
         found: list[StoredObject] = []
         try:
             async for batch in obstore.list(self._store):

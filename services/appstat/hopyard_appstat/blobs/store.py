@@ -45,7 +45,9 @@ class Backend(Protocol):
         """Return the size of a blob in bytes; None: the blob is not stored."""
 
     async def adopt(self, sha256: str, file: Path) -> None:
-        """Store a complete, verified and flushed file as the blob of a hash. The file may be moved.
+        """Store a complete, verified and flushed file as the blob of a hash. If the blob is stored already, the file replaces it.
+
+        The backend may move the file or leave it where it was.
 
         Raises:
             OSError: The blob cannot be written to a folder, for example because the disk is full.

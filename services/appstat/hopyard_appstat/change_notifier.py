@@ -25,7 +25,7 @@ class WatcherSignals:
 
     @contextmanager
     def subscribe(self, experiment: str) -> Iterator[WatcherSignal]:
-        """Return a context with a `WatcherSignal` that each commit of the experiment's statistics sets until the context ends."""
+        """Return a context with a new `WatcherSignal`. Until the context ends, each `wake` for the experiment sets the signal."""
         event = asyncio.Event()
         self._waiting.setdefault(experiment, set()).add(event)
         try:

@@ -68,7 +68,9 @@ def _made(connection: Connection) -> bool:
 
 
 def upgrade(engine: Engine) -> None:
-    """Apply each migration from the database's current revision to the newest.
+    """Apply the migrations from the database's current revision to the newest, in one transaction; none if it has the newest.
+
+    For a database without a revision, all migrations are applied.
 
     Raises:
         Conflict: A newer version of Hopyard created the database.

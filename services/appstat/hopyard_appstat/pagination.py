@@ -70,7 +70,7 @@ class PageRequest:
         """Return the sort key after which the page begins; empty for the first page.
 
         Args:
-            *types: Type of each component of the key.
+            *types: Type of each component of the key. A token whose key has other types belongs to another query.
 
         Raises:
             InvalidInput: The token is malformed or belongs to another query.

@@ -31,7 +31,7 @@ class Append:
 
 
 def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJournalRequest) -> Append:
-    """Return the checked rows of a request.
+    """Return the rows of the journal records and projections in a request, after checking the projections.
 
     Raises:
         InvalidInput: A projection message contains no row, or a value is out of range.

@@ -39,7 +39,10 @@ def metrics_to_json(metrics: Mapping[str, float]) -> str:
 
 
 def metrics_from_json(text: str) -> dict[str, float]:
-    """Return the metrics from a result of `metrics_to_json`. All values are restored exactly, except for the payload bits of a NaN."""
+    """Return the metrics from `text`, which must be a result of `metrics_to_json` and is not checked.
+
+    All values are restored exactly, except for the payload bits of a NaN.
+    """
     return {name: float(value) for name, value in json.loads(text).items()}
 
 
@@ -112,7 +115,7 @@ def data_set_row(request: appstat_pb2.PutDataSetRequest) -> Row:
 
 
 def data_set_of(row: Row) -> data_pb2.DataSet:
-    """Return the data set for a row; the inverse of `data_set_row`."""
+    """Return the data set for a row that contains the rows of its partitions and their replicas; the inverse of `data_set_row`."""
     message = data_pb2.DataSet(name=row["name"], registered_at=row["registered_at"])
     for one in row["partitions"]:
         message.partitions.add(**one)

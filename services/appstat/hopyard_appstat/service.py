@@ -105,7 +105,7 @@ class AppStatService:
             raise
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Wait until the event `stop` is set. If a background task fails, raise its error."""
+        """Wait until the event `stop` is set. If a background task of the service fails before, raise its error at once."""
         await self._background.wait(stop)
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:
@@ -119,7 +119,10 @@ class AppStatService:
         await asyncio.shield(self._stopped)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Start the service, serve until the event `stop` is set, and stop it."""
+        """Start the service, serve until the event `stop` is set, and stop it.
+
+        If a background task fails, stop the service and raise its error. Errors of starting as in `start`.
+        """
         await self.start()
         try:
             await self.wait(stop)

@@ -140,7 +140,11 @@ class AppStatServicer(AppStatQueries):
         return pb.ListBlobsResponse(blobs=messages(pb.BlobInfo, page.items), next_page_token=page.next_token)
 
     async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Any) -> pb.SweepBlobsResponse:
-        """Delete partial uploads, and blobs that are not in the index; see `OwnedBlobs.sweep`."""
+        """Delete partial uploads, and blobs that are not in the index; return how many.
+
+        With `dry_run`, only count them. Objects in the store younger than `older_than_seconds` are kept. Blobs that may belong to
+        another program are kept unless the request is `foreign`.
+        """
         seconds = _seconds(request.older_than_seconds)
         swept = await self._blobs.sweep(dry_run=request.dry_run, older_than_seconds=seconds, foreign=request.foreign)
         return pb.SweepBlobsResponse(**asdict(swept))
@@ -162,7 +166,7 @@ class CatalogServicer(CatalogQueries):
         return pb.PutDataSetResponse(data=data_set_of(await self._store.put_data(data_set_row(request))))
 
     async def DeleteDataSet(self, request: pb.DeleteDataSetRequest, context: Any) -> pb.DeleteDataSetResponse:
-        """Delete a data set from the catalog, if it exists."""
+        """Delete a data set with its partitions and replicas from the catalog, if it exists; files on nodes are kept."""
         await self._store.forget_data(request.name)
         return pb.DeleteDataSetResponse()
 

@@ -93,8 +93,8 @@ class ExperimentGenerator:
         """Return the configuration of `job`, the same for every call; None: the generator is exhausted.
 
         Raises:
-            GeneratorFailed: The generator raised an error, proposed a configuration outside the space, or proposed one after it was
-                exhausted.
+            GeneratorFailed: The generator raised an error, proposed a configuration outside the space, proposed one after it was
+                exhausted, or had failed before; if it had failed, configurations proposed before are still returned.
         """
         if job not in self._created:
             proposed = self._guarded(f"create({job!r})", lambda: self._generator.create(job, len(self._created)))

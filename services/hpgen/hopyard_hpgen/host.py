@@ -124,7 +124,8 @@ class GeneratorHost:
     async def replay_calls(self, experiment: str, calls: Sequence[Call], *, more: bool = False) -> GeneratorTerms:
         """Repeat recorded calls on an open generator, and return its properties.
 
-        The calls are further results, or the next part of the calls from which `open` restores the generator.
+        The calls are the next part of those from which `open` (with `more`) restores the generator, or calls that were recorded after
+        the generator was opened, such as results. Calls that the generator received before have no further effect.
 
         Args:
             experiment: Id of the experiment.
@@ -163,7 +164,7 @@ class GeneratorHost:
     async def report_performance(self, experiment: str, job: str, position: int, metrics: Mapping[str, float]) -> None:
         """Report the metrics of a job at a position to the generator of an experiment. Errors as in `create_job`.
 
-        A report that repeats an earlier one is ignored; see `ExperimentGenerator.report_performance`.
+        A report is ignored if the job has a final result, or has a report at this or a later position.
         """
         _require("job", job)
         what = f"report({job!r}, {position})"
@@ -176,7 +177,10 @@ class GeneratorHost:
         await self._call(experiment, what, lambda generator: generator.report_final_performance(job, result))
 
     async def forget(self, experiment: str) -> None:
-        """Close the generator of an experiment, if it is open. Calls that wait for their turn raise `Unavailable`."""
+        """Close the generator of an experiment, if it is open.
+
+        A call that is running ends as usual. Calls that wait for their turn raise `Unavailable`.
+        """
         _require("experiment", experiment)
         if (found := self._open.pop(experiment, None)) is not None:
             for call in found.waiting - {found.under_way}:

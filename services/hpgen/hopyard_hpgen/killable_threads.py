@@ -103,7 +103,8 @@ class Work(Generic[T]):
         """Do the work; called on its thread.
 
         Args:
-            back: Called when the work is done, before waiting callers are notified; returns the thread to its pool.
+            back: Returns the thread to its pool. Called when the work is done, before waiting callers are notified; not called if the
+                work was abandoned.
 
         Returns:
             True if the work is done. False if it was abandoned meanwhile; its thread must then end.
@@ -208,9 +209,10 @@ class Threads:
 
 
 def give_up(work: Work[Any]) -> bool:
-    """Abandon work, and raise `GivenUp` in its thread again while it continues (see `INSIST_TIMES`).
+    """Abandon work: drop its result and raise `GivenUp` in its thread.
 
-    Call it in an event loop.
+    While the thread is alive, `GivenUp` is raised again every `INSIST_SECONDS`, at most `INSIST_TIMES` times. Call this function in an
+    event loop; it does not wait.
 
     Returns:
         Whether the work was abandoned. False: it was done already.

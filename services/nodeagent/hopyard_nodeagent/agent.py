@@ -164,7 +164,10 @@ class NodeAgent:
         await self._background.wait(stop)
 
     async def stop(self) -> None:
-        """Stop in order: refuse new runs, end all processes, send the last messages, close connections. Safe to call twice."""
+        """Stop in order: refuse new runs, end all processes, send the last messages, close connections. Safe to call twice.
+
+        The agent waits at most `flush_seconds` until the scheduler has acknowledged all messages of runs.
+        """
         self._gpus.stop()
         self._partitions.stop()
         await self._predictions.stop()
@@ -208,7 +211,10 @@ class NodeAgent:
         return wire.AgentHeartbeat(gpus=self._gpus.take())
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
-        """Handle the scheduler's first message of a session: apply its lease, if set, to later runs.
+        """Handle the scheduler's first message of a session.
+
+        Its lease, if set, is the time without a message from the agent after which the processes of later runs consider the agent as
+        lost.
 
         Predictions that have not begun are dropped; the scheduler requests those again that it still needs.
         """
@@ -219,7 +225,8 @@ class NodeAgent:
     def forget_snapshots(self, hashes: list[str]) -> None:
         """Delete snapshots that the scheduler no longer needs.
 
-        A snapshot in use is deleted after its use. A snapshot is kept while the scheduler has not acknowledged that a run took it.
+        A snapshot that a run or a transfer uses is deleted after this use. A snapshot is kept while the scheduler has not acknowledged
+        the message in which a run announces that it took the snapshot.
         At an invalid hash, an error is logged, and the later hashes are ignored.
         """
         try:
@@ -286,7 +293,10 @@ class NodeAgent:
             self._session.answer(wire.NodeAnswer(ticket=question.ticket, error=error))
 
     def withdrawn(self, ticket: str) -> None:
-        """Cancel the prediction with this ticket (the id of the question), which the scheduler no longer needs."""
+        """Cancel the prediction with this ticket (the id of the question), which the scheduler no longer needs.
+
+        A running prediction is interrupted; no answer is sent.
+        """
         self._predictions.withdraw(ticket)
 
     async def _start_predictor(self, key: PredictorKey) -> PredictorProcess:

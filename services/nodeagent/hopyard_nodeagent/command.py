@@ -179,7 +179,7 @@ def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:
         option: Name of the option, for the error message.
 
     Raises:
-        InvalidInput: The text is not a number of bytes.
+        InvalidInput: The text is not a positive number of bytes, with or without a unit (such as "4096", "500MB" or "50GiB").
     """
     if given is None:
         return None

@@ -52,7 +52,8 @@ class OwnedBlobs:
     Args:
         store: The database, which contains the index.
         blobs: The blob store, which contains the bytes.
-        alone: Whether no other program stores blobs in the same place.
+        alone: Whether no other program stores blobs in the same place. False: `sweep` keeps blobs that are not in the index, because
+            they may belong to another program, unless its argument `foreign` is True.
         wall_clock: Returns seconds since the Unix epoch.
     """
 
@@ -116,7 +117,8 @@ class OwnedBlobs:
         Args:
             hashes: Hashes of the blobs.
             owner: The owner to remove.
-            unwanted_seconds: Skip blobs that an owner stored or requested less than this number of seconds ago; 0: skip none.
+            unwanted_seconds: Blobs that an owner stored, or requested by `has`, less than this number of seconds ago stay unchanged
+                and keep the owner; 0: no blob is excepted.
 
         Raises:
             InvalidInput: A hash is not 64 digits of lower-case hex; nothing is changed.
@@ -153,18 +155,20 @@ class OwnedBlobs:
     async def list(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the index of blobs, ordered by hash.
 
-        Besides the columns of the index, each row has `unwanted_seconds`: the seconds since an owner last stored or requested the blob.
+        Besides the hash, the size and the owners of a blob, its row has `unwanted_seconds`: the seconds since an owner last stored the
+        blob or requested it by `has`.
         """
         page, now = await self._store.list_blobs(paging), self._wall_clock()
         rows = tuple({**row, "unwanted_seconds": max(now - row["created_at"], 0.0)} for row in page.items)
         return Page(rows, page.next_token)
 
     async def sweep(self, *, dry_run: bool, older_than_seconds: float, foreign: bool) -> SweepResult:
-        """Delete files of incomplete uploads, and blobs that are not in the index.
+        """Delete files of incomplete uploads, and blobs that are not in the index; return how many.
 
         Args:
             dry_run: Whether to count them only, and delete nothing.
-            older_than_seconds: Minimum age of what is deleted from the store; younger objects may belong to an upload in progress.
+            older_than_seconds: Minimum age in seconds of what is deleted from the store; younger objects may belong to an upload in
+                progress. It does not apply to the partial files of killed processes in the folder for incoming blobs.
             foreign: Whether to delete blobs that are not in the index even if other programs may use the same store.
         """
         partials, partial_bytes = await self._blobs.clear_partials(dry_run=dry_run)

@@ -23,7 +23,8 @@ def put(connection: Connection, data: Row) -> Row:
 
     Args:
         connection: Connection with a transaction that may write.
-        data: Row of the data set, with the rows of its partitions and their replicas (`data_set_row`).
+        data: Row of the data set with the keys `name` and `request_id` (the idempotency key), and the rows of its partitions and their
+            replicas (`data_set_row`).
 
     Raises:
         AlreadyExists: Another request added a data set of this name.
@@ -55,7 +56,7 @@ def put(connection: Connection, data: Row) -> Row:
 
 
 def forget(connection: Connection, name: str) -> None:
-    """Delete a data set from the catalog, if it exists."""
+    """Delete a data set with its partitions and replicas from the catalog, if it exists; files on nodes are kept."""
     for table in _TABLES:
         column = table.c.name if table is data_sets else table.c.data_set
         connection.execute(delete(table).where(column == name))

@@ -79,7 +79,9 @@ def nodes_page(connection: Connection, root: str, paging: PageRequest) -> Page[R
 
 
 def node_details(connection: Connection, key: str) -> NodeDetails:
-    """Return the node with the hash `key`, the trials that pass through it (references), and their snapshots, without results.
+    """Return the node with the hash `key`, the trials that pass through it (references), and their snapshots in it, without results.
+
+    A snapshot is in the node if its position is in the segment that its trial has there.
 
     Raises:
         NotFound: No node has this key.
@@ -134,9 +136,9 @@ def _within(table: Any) -> Any:
 def _measured(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return computed columns of nodes, by the node's key.
 
-    `references`: number of trials that pass through the node. `wanted`: largest position that one of them shall reach in it. `reached`:
-    largest position with a report. `report_seconds`: mean training time between reports. Nodes without trials are missing, and so are
-    the last two for nodes without reports.
+    `references`: number of trials that pass through the node. `wanted`: largest end of their segments in the node. `reached`: largest
+    position with a report in the node. `report_seconds`: mean training time in seconds from one report to the next, over all reports in
+    the node. Nodes without trials are missing in the result. For nodes without reports, `reached` and `report_seconds` are missing.
     """
     way, found = plan_stretches.c, dict[str, dict[str, Any]]()
     passing = select(way.node, func.count(), func.max(way.end)).where(way.node.in_(keys)).group_by(way.node)

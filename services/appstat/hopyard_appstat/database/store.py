@@ -121,15 +121,18 @@ class Store(StoreReader):
     async def disown_blobs(self, owner: str, hashes: tuple[str, ...], unwanted_seconds: float = 0.0) -> tuple[str, ...]:
         """Remove an owner from blobs, remove the blobs that have no owner left from the index, and return the hashes of these.
 
+        The bytes of the blobs are not deleted here.
+
         Args:
             owner: The owner to remove.
             hashes: Hashes of the blobs.
-            unwanted_seconds: Skip blobs that an owner stored or requested less than this number of seconds ago; 0: skip none.
+            unwanted_seconds: Blobs for which `own_blobs` was called less than this number of seconds ago stay unchanged and keep the
+                owner; 0: no blob is excepted.
         """
         return await self._writer.do(lambda transaction: transaction.disown_blobs(owner, hashes, unwanted_seconds))
 
     async def put_data(self, data: Row) -> Row:
-        """Add a data set to the catalog, and return it as stored; see `datasets.put`.
+        """Add a data set to the catalog, and return it as stored. If the data set was added with the same request id, change nothing.
 
         Raises:
             AlreadyExists: Another request added a data set of this name.
@@ -138,7 +141,7 @@ class Store(StoreReader):
         return await self._writer.do(lambda transaction: transaction.put_data(data))
 
     async def forget_data(self, name: str) -> None:
-        """Delete a data set from the catalog, if it exists."""
+        """Delete a data set with its partitions and replicas from the catalog, if it exists; files on nodes are kept."""
         await self._writer.do(lambda transaction: transaction.forget_data(name))
 
     # ------------------------------------------------------------------------------------------------------- reading

@@ -17,8 +17,9 @@ _LISTED: Final = 100_000
 class UnproposedConfigurations:
     """Tracks which configurations of a space were proposed, to find new ones.
 
-    A new instance has recorded no proposals. When draws give no new configuration, the remaining ones of a small finite space are
-    listed, and one of them is chosen at random.
+    A new instance has recorded no proposals. A *draw* is a call of a function that a generator passes to `first`, and that returns a
+    configuration, new or not. If repeated draws give no new configuration and the space has at most `_LISTED` ones, the remaining
+    configurations are listed, and one of them is chosen at random.
 
     Args:
         space: The search space.
@@ -78,12 +79,14 @@ class UnproposedConfigurations:
 def need_units(space: Space, generator: str) -> None:
     """Check that every parameter of a space can be mapped to the unit interval [0, 1], as some generators need it.
 
+    All parameters can be mapped except sequences that cannot be enumerated.
+
     Args:
         space: The space.
         generator: Name of the generator, for the error message.
 
     Raises:
-        SpaceError: The space has sequences (such as learning-rate schedules) that cannot be enumerated.
+        SpaceError: The space has such sequences (for example learning-rate schedules with a continuous field).
     """
     found = [name for name, parameter in space.items() if not parameter.has_unit]
     message = f"{generator} needs sequences that can be counted: give their fields choices, or use the generator random"

@@ -36,11 +36,14 @@ _AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, 
 class RemoteGenerator(Generator):
     """Delegates to a generator in another process. A restarted process gets all calls so far again.
 
+    The calls are sent again at the first call after the restart. The constructor does not contact the process.
+
     Args:
         space: The search space.
         seed: Seed of the proposals.
         server: Address of the process, HOST:PORT.
-        of: Which generator the process shall use, if it has several: its name there, or MODULE:CLASS (a Python class).
+        of: Which generator the process shall use: its name there, or MODULE:CLASS (a Python class). A process with a single generator
+            may ignore it.
         **parameters: Parameters of that generator.
 
     Raises:

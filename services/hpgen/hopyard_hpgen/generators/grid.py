@@ -25,7 +25,7 @@ class GridGenerator(Generator):
         seed: Seed of the random order.
         shuffle: True: propose the points in a random order. False: in odometer order.
         points: Numbers of the points to propose, from 0 in odometer order; None: all.
-        **parameters: None are allowed.
+        **parameters: Any other parameter is an error.
 
     Raises:
         GeneratorParameterError: `shuffle` is not a boolean, `points` is not a list of distinct numbers of grid points, or a
@@ -49,7 +49,7 @@ class GridGenerator(Generator):
 
     @property
     def size(self) -> int | None:
-        """The number of grid points; None: unknown because of constraints."""
+        """The number of grid points, or of `points` if given; None: unknown because of constraints."""
         return None if self.space.constraints else self._size
 
     def create(self, job: str, ordinal: int) -> Configuration | None:

@@ -27,8 +27,9 @@ class TpeGenerator(OptunaGenerator):
         n_ei_candidates: Number of candidates drawn for each proposal.
         multivariate: Whether to model the parameters that all jobs have jointly; otherwise each one independently.
         constant_liar: Whether to treat running jobs as bad results, so that parallel jobs get different configurations.
-        history: Number of ended jobs that the sampler uses, at least 20; see `OptunaGenerator`.
-        **parameters: None are allowed.
+        history: Number of ended jobs that the sampler uses, at least 20. Whenever `2 * history` have ended, only
+            `history` are kept: the best `history / 4`, and the newest of the others.
+        **parameters: Any other parameter is an error.
 
     Raises:
         GeneratorParameterError: A parameter is unknown or invalid.
@@ -81,9 +82,10 @@ class GpGenerator(OptunaGenerator):
         space: The search space.
         seed: Seed of the sampler.
         n_startup_trials: Number of completed jobs before which proposals are random.
-        history: Number of ended jobs that the sampler uses, at least 20; see `OptunaGenerator`. The time of a proposal
-            grows faster than linearly with it.
-        **parameters: None are allowed.
+        history: Number of ended jobs that the sampler uses, at least 20. Whenever `2 * history` have ended, only
+            `history` are kept: the best `history / 4`, and the newest of the others. The time of a
+            proposal grows faster than linearly with this number.
+        **parameters: Any other parameter is an error.
 
     Raises:
         GeneratorParameterError: A parameter is unknown or invalid, or torch is not installed.
@@ -129,7 +131,7 @@ class CmaEsGenerator(OptunaGenerator):
         n_startup_trials: Number of completed jobs before which proposals are random.
         sigma0: Initial step size as a fraction (0 to 1) of each parameter's range; None: 1/6.
         popsize: Number of jobs in a generation, at least 5; None: depends on the number of parameters.
-        **parameters: None are allowed.
+        **parameters: Any other parameter is an error.
 
     Raises:
         GeneratorParameterError: A parameter is unknown or invalid.
@@ -178,7 +180,7 @@ class Nsga2Generator(OptunaGenerator):
             parameters.
         crossover_prob: Probability (0 to 1) that a child has two parents.
         swapping_prob: Probability (0 to 1) that a parameter of a child of two parents comes from the second parent.
-        **parameters: None are allowed.
+        **parameters: Any other parameter is an error.
 
     Raises:
         GeneratorParameterError: A parameter is unknown or invalid.

@@ -40,7 +40,8 @@ class _Open:
 
     Attributes:
         trial: The job's trial in the current study.
-        values: The trial's values by dotted name, in the sampler's representation (`_distribution`).
+        values: The values of the trial by dotted name of the parameter, as the sampler represents them: the index of a value, or, if
+            the values are not enumerated, a number in [0, 1].
         losses: The reported losses by position; the loss is the metric with a sign such that smaller is better.
     """
 
@@ -65,7 +66,7 @@ class OptunaGenerator(Generator):
         seed: Seed of the sampler.
         history: Number of ended jobs that the sampler uses, at least 20. Whenever `2 * history` have
             ended, all but `history` are dropped: the best `history / 4` are kept, and the newest of the others. None: all are used.
-        **parameters: None are allowed.
+        **parameters: Any other parameter is an error.
 
     Raises:
         GeneratorParameterError: A parameter is unknown or invalid.
@@ -193,9 +194,10 @@ class OptunaGenerator(Generator):
         return {name: _own(kind, value) for name, (kind, value) in found.items() if not isinstance(kind, Constant)}
 
     def _adopt(self, values: dict[str, Any]) -> _Open:
-        """Add the trial of a job that has not ended to the study, with values that its present sampler did not choose.
+        """Add a trial with given values to the current study, for a job that has not ended; return the job.
 
-        `values` are the trial's values by dotted name, in the sampler's representation (`_distribution`).
+        The values come from an earlier study or from outside the generator, so the study's sampler did not choose them. `values` has
+        them by dotted name of the parameter, as in `_Open.values`.
         """
         self._study.enqueue_trial(values)
         trial = self._study.ask()

@@ -18,7 +18,7 @@ class RandomGenerator(Generator):
     Args:
         space: The search space.
         seed: Seed of the draws.
-        **parameters: None are allowed.
+        **parameters: Any parameter is an error.
 
     Raises:
         GeneratorParameterError: A parameter is given.

@@ -25,7 +25,7 @@ class SobolGenerator(Generator):
     Args:
         space: The search space.
         seed: Seed of the scrambling.
-        **parameters: None are allowed.
+        **parameters: Any parameter is an error.
 
     Raises:
         GeneratorParameterError: A parameter is given.

@@ -39,15 +39,17 @@ class Inspector:
         self._stopped = False
 
     def stop(self) -> None:
-        """Abort the reads in progress."""
+        """Abort the reads in progress: their calls of `look` raise OSError, and so do later calls that would read."""
         self._stopped = True
 
     async def look(self, path: Path) -> Content:
-        """Return size, hash and number of examples of a file or folder, from the cache if it has not changed.
+        """Return size, hash and number of examples of a file, or of a folder with all its subfolders.
+
+        The result comes from the cache if names, sizes, modification times and inodes of the files are unchanged.
 
         Raises:
             NotFound: The path does not exist.
-            InvalidInput: The path is not absolute, or not a regular file or a folder of regular files.
+            InvalidInput: The path is not absolute, or is neither a regular file nor a non-empty folder tree of regular files.
             Aborted: The content changed while it was read.
             OSError: The content cannot be read, or `stop` was called.
         """

@@ -48,7 +48,7 @@ class NodePartitions:
         self._background.start(self._answer(question), name="inspection")
 
     def stop(self) -> None:
-        """Abort the reads of paths in progress."""
+        """Abort the reads of paths in progress; the answers contain an error for these paths."""
         self._inspector.stop()
 
     @asynccontextmanager

@@ -47,7 +47,10 @@ _ONE_THREAD: Final = (
 
 
 class PredictorFailed(Exception):
-    """A question failed; the message says why. The process of the predictor may have ended."""
+    """A predictor process could not be started, or could not answer a question; the message says why.
+
+    The process has ended or was never started.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ class PredictorProcess:
     async def ask(self, question: bytes, seconds: float) -> Mapping[str, Any]:
         """Send a question to the process, and return its answer: a dict with `result`, or with the `error` that the predictor raised.
 
-        If the caller is cancelled, the process is killed.
+        If the caller is cancelled, the process is killed. Call it again only when the call before has returned.
 
         Args:
             question: The question as JSON.

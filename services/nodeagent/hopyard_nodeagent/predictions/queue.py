@@ -34,7 +34,7 @@ _NO_LIMIT: Final = 24 * 3600.0
 
 
 class PredictorWorker(Protocol):
-    """The interface of a predictor process, as the queue uses it; see `PredictorProcess`."""
+    """The interface of a process that runs one predictor, as the queue uses it. `PredictorProcess` implements it."""
 
     @property
     def key(self) -> PredictorKey:
@@ -102,7 +102,7 @@ class PredictionQueue:
         """Add a question, which is a request for a prediction.
 
         If a question with the same ticket (its id) waits or is being answered, nothing is added. If its answer is cached, it is sent at
-        once. If too many questions wait, an error is sent as the answer.
+        once. If `MOST_WAITING` questions wait already, an error is sent as the answer.
         """
         ticket = question.ticket
         if ticket in self._answers:
@@ -115,7 +115,10 @@ class PredictionQueue:
                 self._say(wire.NodeAnswer(ticket=ticket, error=f"{MOST_WAITING} predictions wait on this node already"))
 
     def withdraw(self, ticket: str) -> None:
-        """Cancel the question with this ticket (its id), and drop its cached answer. Without effect if the ticket is unknown."""
+        """Cancel the question with this ticket (its id), and drop its cached answer. Without effect if the ticket is unknown.
+
+        If a process answers the question now, the process is killed. No answer is sent.
+        """
         self._waiting.pop(ticket, None)
         self._answers.pop(ticket, None)
         if ticket in self._under_way:
@@ -182,7 +185,8 @@ class PredictionQueue:
     async def _process(self, key: PredictorKey) -> PredictorWorker:
         """Return a process for a question: an idle one with the same key, else a new one.
 
-        If a new process would exceed the maximum number, idle processes are ended before, the longest idle first.
+        If a new process would exceed the maximum number, idle processes are ended before, the longest idle first. The caller answers a
+        question only if fewer than this number are being answered, so there is an idle process to end.
 
         Raises:
             PredictorFailed: The process or its predictor could not be started.

@@ -217,10 +217,14 @@ class Executor:
         return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data
 
     async def _runner(self, slot: AgentSlot, preparation: Preparation) -> Runner:
-        """Return a training process (runner) on a slot for a prepared program, connected to the agent. Errors as in `Slots.runner`.
+        """Return a training process (runner) on a slot for a prepared program, connected to the agent.
 
-        If the program has a memory limit and the slot's idle runner uses too much memory, the runner is replaced by a new one. The
-        threshold is half of the sum of the memory limit and the size of the program's data cache, which is counted up to the limit.
+        If the program has a memory limit L, and the slot's idle runner uses more than (L + min(D, L)) / 2 bytes, the runner is replaced
+        by a new one. D is the maximum size of the program's data cache.
+
+        Raises:
+            RunnerDied: The runner could not be started, or did not attach in time.
+            ProgramRefused: The environment of the program is not allowed.
         """
         program, definition = preparation.program, preparation.definition
         runner = await self._slots.runner(slot, program, definition)

@@ -63,7 +63,10 @@ class MemoryGuard:
         """Error message that says by how much the limit was exceeded; empty: it was not exceeded."""
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Measure until cancelled. When the limit is exceeded, set `excess`, call `end`, which kills the process, and return."""
+        """Measure until cancelled. When the limit is exceeded, set the error message `excess`, call `end`, and return.
+
+        `end` kills the process.
+        """
         while True:
             used = await asyncio.to_thread(self._measure, self._pid, self._limit)
             if used > self._limit:
@@ -86,7 +89,10 @@ def of_session(leader: int) -> list[int]:
 
 
 def end_left(leader: int) -> None:
-    """Kill all processes in the process session with this leader. It reads the process table, which blocks."""
+    """Send SIGKILL to all processes in the process session with this leader, without waiting for their ends.
+
+    It reads the process table, which blocks.
+    """
     for process in of_session(leader):
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

@@ -30,7 +30,10 @@ _SAME_SECONDS: Final = 2.0
 
 
 class OrphanRegistry:
-    """The records of live processes that lead a process session, one file for each.
+    """The records of the agent's live processes, one file for each; each of these processes leads a process session.
+
+    A record contains the name of this host and, when the process has started, its start time. An agent calls `end_all` at its start,
+    to kill what an earlier agent left, then `starting`, `note` and `forget` for each of its processes.
 
     Args:
         folder: Folder of the records; it must exist.

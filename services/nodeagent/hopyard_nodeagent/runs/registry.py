@@ -122,11 +122,11 @@ class Runs:
         return run.incoming.taken
 
     def acknowledged(self, key: RunKey, sequence: int) -> None:
-        """Handle the acknowledgement of a run's messages up to the number `sequence`: upload the snapshots that they announce.
+        """Handle the acknowledgement of a run's messages up to and including the number `sequence`.
 
-        If the start command of the run has `ships_by_order`, nothing is uploaded here: the scheduler orders each upload. Uploads wait
-        for the acknowledgement, because the scheduler may be deleting an older snapshot with equal bytes from the store; the scheduler
-        ends that deletion before it acknowledges the message.
+        The snapshots that these messages announce are uploaded. If the start command of the run has `ships_by_order`, nothing is
+        uploaded here: the scheduler orders each upload. Uploads wait for the acknowledgement, because the scheduler may be deleting an
+        older snapshot with equal bytes from the store; the scheduler ends that deletion before it acknowledges the message.
         """
         run = self._runs.get(key)
         if run is not None:
@@ -194,7 +194,10 @@ class Runs:
                 _log.error("%s: command %d has the unknown body %s", run.key, command.sequence, other)
 
     def _displace(self, new: NodeRun) -> None:
-        """Kill an older run on the slot of `new`: the scheduler assigns a slot again only if it considers the old run as ended."""
+        """Kill the older runs on the slot of `new`, if any, with the end LOST.
+
+        The scheduler assigns a slot again only if it considers the older run as ended.
+        """
         for run in self._runs.values():
             if run is not new and run.start.slot == new.start.slot:
                 run.kill(run.lost(f"its slot was given to {new.key}"))

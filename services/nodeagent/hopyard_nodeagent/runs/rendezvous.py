@@ -22,7 +22,7 @@ _ANSWER_SECONDS: Final = 10.0
 
 
 async def gang_of(key: RunKey, start: resource_manager_pb2.StartRun, seconds: float) -> wire.Gang | None:
-    """Return what a run's process needs to know about its gang; None for a run on one slot.
+    """Return the hosts of a gang's ranks, the time limit, and, on ranks other than 0, the meeting place; None for a run on one slot.
 
     On ranks other than 0, wait until the process of rank 0 has opened the meeting place.
 

@@ -59,9 +59,12 @@ _REASONS: Final = frozenset(common_pb2.RunEndReason.values()) - {common_pb2.RUN_
 def _refused(report: common_pb2.Report, last: int) -> str:
     """Return why a report is invalid; empty: it is valid.
 
+    A report is invalid if its position is not after the position before, or too large, if it has too many metrics or a metric with too
+    long a name, or if its seconds or its number of examples is negative (or the seconds are not finite).
+
     Args:
         report: The report.
-        last: Position of the report before; -1: it is the first one.
+        last: Position of the report before; -1: there is none.
     """
     at = f"report at position {report.position}:"
     if not last < report.position <= _FURTHEST:
@@ -77,7 +80,10 @@ def _refused(report: common_pb2.Report, last: int) -> str:
 
 
 def _first_refused(reports: Sequence[common_pb2.Report], last: int) -> str:
-    """Return why the first invalid report of a list is invalid; empty: all are valid. `last` is the position of the report before."""
+    """Return why the first invalid report of a list is invalid, by the rules of `_refused`; empty: all are valid.
+
+    `last` is the position of the report before the list; -1: there is none.
+    """
     positions = [last, *(report.position for report in reports)]
     return next(filter(None, map(_refused, reports, positions)), "")
 
@@ -177,11 +183,11 @@ class NodeRun:
         return ended
 
     def _amend(self, start: wire.ApplicationStart) -> None:
-        """Apply amendments, which arrived before the process exists, to the start message.
+        """Apply the amendments among the queued commands, which arrived before the process exists, to the start message.
 
-        An amendment changes the positions at which the run ends or takes snapshots. Otherwise the process might train past these
-        positions before it receives the amendments. Commands are excluded, because they have been started already; so are gangs, whose
-        ranks follow the amendments of rank 0.
+        An amendment changes the positions at which the run ends or takes snapshots; the answer to each is sent to the scheduler. If the
+        process received amendments only after its start, it might train past these positions before. Nothing is done for scripts and
+        log programs, which have been started already, and for gangs, whose ranks follow the amendments of rank 0.
         """
         if is_command(start.start.program) or start.start.world > 1:
             return
@@ -249,7 +255,10 @@ class NodeRun:
         return snapshot
 
     def acceptable(self, ended: resource_manager_pb2.RunEnded) -> resource_manager_pb2.RunEnded:
-        """Return the end that a process reported, if it is valid; otherwise a failure of the user's program with the reason."""
+        """Return the end that a process reported, if it is valid; otherwise a failure of the user's program with the reason.
+
+        An end is valid if a process may report its reason, its position is in range, and the hash of its snapshot, if any, is valid.
+        """
         if ended.reason not in _REASONS or not 0 <= ended.position <= _FURTHEST:
             known = ", ".join(map(common_pb2.RunEndReason.Name, sorted(_REASONS)))
             found = f"reason {ended.reason} and position {ended.position}"

@@ -62,7 +62,9 @@ class RunnerDied(Exception):
 
 
 class Runner:
-    """One training process and its attachment, which is the connection to this agent. It executes one run at a time.
+    """One training process and its attachment, which is the connection to this agent.
+
+    It executes one run at a time: the caller starts the next one after the end of the run before.
 
     Args:
         process: The operating system's process, which was just started.
@@ -177,6 +179,8 @@ class Runner:
     def execute(self, start: wire.ApplicationStart, sink: Sink) -> Coroutine[None, None, resource_manager_pb2.RunEnded]:
         """Send a run to the process at once. The returned coroutine waits for the end of the run and returns how it ended.
 
+        Call it only while the process executes no run, which is not checked.
+
         If a script exits with code 0, the returned end has the reason UNTIL and `finished` set. The process of a script has ended when
         the coroutine returns. If the coroutine is cancelled, the process is killed.
 
@@ -249,7 +253,8 @@ class Runner:
     ) -> None:
         """Wait until a script has exited, whether it is attached or not.
 
-        After the script has reported the end of its run, wait at most `_TIDY_SECONDS` for its exit.
+        After the script has reported the end of its run, it is told to exit; return after `_TIDY_SECONDS` even if it has not: the
+        caller kills it. If an attached script exits without this report, wait at most `_LAST_WORDS_SECONDS` for its last messages.
 
         Args:
             ended: Completed by the report of the end.

@@ -29,7 +29,10 @@ class Guard(Protocol):
         """Error message about the exceeded limit; empty: the limit was not exceeded."""
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Watch until cancelled. When the limit is exceeded, set `excess`, call `end` once, which kills the process, and return."""
+        """Watch until cancelled. When the limit is exceeded, set the error message `excess`, call `end` once, and return.
+
+        `end` kills the process.
+        """
 
 
 class SilenceGuard:
@@ -69,7 +72,7 @@ class SilenceGuard:
         self.excess = ""
 
     def look(self) -> bool:
-        """Check the limit once; set `excess` if it is exceeded. Return whether this or an earlier check found it exceeded."""
+        """Check the limit once; return whether this or an earlier check found it exceeded. If so, `excess` is the error message."""
         now = self._clock()
         if now - self._looked > 3 * self._look_seconds or not self._training():
             self._began = now  # The agent itself was stopped and received nothing, or the run does not train yet.
@@ -79,7 +82,10 @@ class SilenceGuard:
         return bool(self.excess)
 
     async def watch(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Check until cancelled. When the limit is exceeded, set `excess`, call `end`, which kills the process, and return."""
+        """Check until cancelled. When the limit is exceeded, set the error message `excess`, call `end`, and return.
+
+        `end` kills the process.
+        """
         while not self.look():  # noqa: ASYNC110 (silence causes no event to wait for)
             await asyncio.sleep(self._look_seconds)
         await end()
@@ -97,7 +103,8 @@ async def guarded(
         making: Coroutine that executes the run.
         guards: The watchdogs.
         end: Kills the process of the run.
-        died: The error that `making` raises when the process ends during the run.
+        died: The error that `making` raises when the process ends during the run. If a watchdog killed the process, it is replaced by
+            LimitExceeded.
 
     Raises:
         LimitExceeded: A watchdog ended the run.

@@ -38,13 +38,13 @@ _AGAIN_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The concatenated contents of a snapshot's files, to be sent over the connection that sends the ticket.
+    """The concatenated contents of a snapshot's files, which are sent to the receiver that connects and sends the ticket.
 
     Attributes:
         ticket: The bytes that authorize a connection; the receiver sends them first.
         files: Path and size in bytes of each file.
-        given: Completed by the sender when the contents were sent; fails with an OSError if they could not be sent; cancelled when the
-            offer ends before.
+        given: Completed by the sender when the contents were sent; fails with an OSError if they could not be sent; cancelled if the
+            context of `BulkSender.offer` ends earlier.
     """
 
     ticket: bytes
@@ -53,9 +53,10 @@ class Offer:
 
 
 class BulkSender:
-    """The sending side: listens on a TCP port, and sends offered contents over a few connections at a time.
+    """The sending side: listens on a TCP port, and sends offered contents over at most `_AT_ONCE` connections at a time.
 
-    A new instance does not listen; call `start`.
+    If there are that many offers and connections, `port` is 0, so that further contents are sent over gRPC. A new instance does not
+    listen; call `start`.
 
     Args:
         host: Address to listen on.
@@ -107,9 +108,10 @@ class BulkSender:
 
     @asynccontextmanager
     async def offer(self, folder: Path, found: Sequence[FolderMember]) -> AsyncIterator[Offer]:
-        """Return a context that offers the contents of a folder's files to the connection that sends the offer's ticket, until it ends.
+        """Return a context that yields an offer of the contents of a folder's files.
 
-        Offer nothing if `port` is 0, because then no connection can be made.
+        Until the context ends, the contents are sent to a receiver that connects and sends the offer's ticket. Do not call this if
+        `port` is 0, because then no connection can be made.
 
         Args:
             folder: The folder.

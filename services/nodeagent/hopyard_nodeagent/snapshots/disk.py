@@ -51,7 +51,7 @@ class Snapshots:
     """The snapshot folder of this node. The modification time of an entry is the time of its creation or last use.
 
     Slow disk operations run one after another in one thread. Names change in the event loop, with one rename each, so a snapshot
-    appears and disappears at once. A symbolic link refers to a snapshot in memory that is being copied to disk.
+    appears and disappears atomically. A symbolic link refers to a snapshot in memory that is being copied to disk.
 
     Args:
         folder: Folder of the snapshots; it must exist.
@@ -166,9 +166,10 @@ class Snapshots:
         return sorted(found, key=lambda file: (file.used_at, file.path.name))
 
     def _size(self, path: Path) -> tuple[tuple[str, int] | None, int]:
-        """Return the key under which to cache the size of an entry, and its size in bytes.
+        """Return the key under which to cache the size of an entry (its name and inode), and its size in bytes.
 
-        The key is None for files and partial (hidden) folders, whose sizes are not cached.
+        The key is None for files, whose sizes are cheap to read, and for partial (hidden) folders, which still change: their sizes are
+        not cached.
         """
         with suppress(FileNotFoundError):
             status = path.stat()
@@ -285,6 +286,8 @@ class Snapshots:
 
     async def discard_if_corrupt(self, sha256: str) -> bool:
         """Delete a snapshot if its content does not match its hash, so that the next start of a run fetches another copy.
+
+        It is deleted even if it is in use.
 
         Returns:
             Whether the snapshot was corrupt and has been deleted. False: it is intact or does not exist.

@@ -49,11 +49,11 @@ class _Link:
 
 
 class Peers:
-    """The connections to other agents. They stay open for further snapshots, up to a maximum number of idle ones.
+    """The connections to other agents. They stay open for further snapshots; above `_MOST_LINKS` connections, idle ones are closed.
 
     Args:
         idle_seconds: Time in seconds without data after which a transfer is abandoned.
-        clock: Returns monotonic seconds, to measure how long a peer is not contacted over TCP.
+        clock: Returns monotonic seconds. They measure for how long gRPC is used for a peer whose TCP port could not be reached.
     """
 
     def __init__(self, *, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -166,6 +166,9 @@ async def responses(
     path: Path, request: wire.FetchSnapshotRequest, outlet: bulk_transfer.BulkSender | None
 ) -> AsyncGenerator[wire.FetchSnapshotResponse]:
     """Yield the responses to FetchSnapshot, which send the snapshot at `path`, or offer it over TCP.
+
+    A folder that the receiver accepts unpacked (`unpacked`) is offered over TCP if the receiver accepts this, too (`aside`), and
+    `outlet` has capacity. All other snapshots are sent in the responses.
 
     Args:
         path: The snapshot, a folder or a packed file.

@@ -63,6 +63,9 @@ class ProcessImages:
     async def host(self, start: resource_manager_pb2.StartRun, scratch: Path, gpus: bool = False) -> ProcessHost | None:
         """Return the settings for saving and restoring the processes of a run; None: CRIU is not used for it.
 
+        CRIU is not used for trainers, for programs with the snapshot provider `framework` that do not resume from a CRIU snapshot, and,
+        with the provider `auto`, if the program or this node does not suit CRIU.
+
         Args:
             start: The start command of the run.
             scratch: The temporary folder of the run.
@@ -112,7 +115,7 @@ def _checked(named: str) -> Criu:
 def _offered(start: resource_manager_pb2.StartRun, gpus: bool) -> bool:
     """Return whether to use CRIU for a program that leaves the choice to the agent (`snapshot_provider` auto).
 
-    It is used for log programs, and for Python scripts on one slot, with two exceptions: scripts that resume from a checkpoint, and
+    It is used for log programs, and for Python scripts on one slot, with two exceptions: scripts that resume from a snapshot, and
     scripts with GPUs, which must request CRIU explicitly. It is not used for programs in other languages: these may use gRPC, and their
     gRPC connection would not survive the restoration.
 

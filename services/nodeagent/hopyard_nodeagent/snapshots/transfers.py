@@ -52,7 +52,7 @@ async def receive_file(
 
     Args:
         chunks: The bytes of the file.
-        target: Path of the file.
+        target: Path of the file. An existing file is replaced.
         sha256: The expected hash.
         source: Name of the sender, for error messages.
         durable: Whether to synchronize the file to disk. Otherwise a power failure may damage it; the hash reveals that.
@@ -349,7 +349,7 @@ async def patience(limit: asyncio.Timeout, source: str) -> AsyncIterator[None]:
     """Return a context with a timeout that raises `TimedOut`.
 
     Args:
-        limit: The timeout, not entered yet. The caller may reschedule it.
+        limit: The timeout; the context enters it, so the caller must not. The caller may reschedule it in the context.
         source: Name of the sender or receiver, for the error message.
 
     Raises:

@@ -15,6 +15,8 @@ from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 class UploadOrders:
     """Executes each upload order once, and stores its result until the scheduler acknowledges it.
 
+    An order is identified by its experiment and its number.
+
     Args:
         say: Sends a result to the scheduler. A result may get lost; unacknowledged results are sent again in the next session.
 

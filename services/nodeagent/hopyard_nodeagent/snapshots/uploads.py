@@ -84,7 +84,7 @@ class Uploader:
             background.start(self._work(), name=f"shipper-{number}")
 
     def ship(self, shipment: Shipment) -> None:
-        """Add a snapshot to the uploads. Ignored if its upload is pending already."""
+        """Add a snapshot to the uploads. Ignored if an upload for an equal `shipment` is pending already."""
         if shipment not in self._wanted:
             self._wanted.add(shipment)
             self._queue.put_nowait(shipment)

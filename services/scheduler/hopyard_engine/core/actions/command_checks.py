@@ -27,9 +27,10 @@ class RefusedError(Exception):
 
 
 class NotYetError(RefusedError):
-    """Raised if the core refuses a command of the policy that may succeed later, when the state has changed.
+    """Raised if the core refuses a command of the policy that may succeed later, for example when a person has unpaused the job.
 
-    Unlike another refusal it does not cause an `AllocateJobs` up-call, in which the policy would only repeat the command.
+    Other refusals cause an `AllocateJobs` up-call, which asks the policy for further commands. This one does not, because the policy
+    would only repeat the command.
     """
 
 
@@ -132,8 +133,8 @@ def start(stream: Stream, source: tuple[str, int]) -> SnapshotEntry:
 
     Args:
         stream: The stream of the run.
-        source: (job id, position), or (name of a training in an earlier experiment, position). For an earlier experiment the result
-            is a new entry that is not among the snapshots of the stream (`Stream.snapshots`).
+        source: (job id, position), or (name, position) with the name of a training of an earlier experiment: a key of
+            `Stream.earlier`. For an earlier experiment the result is a new entry that is not in `Stream.snapshots`.
 
     Raises:
         RefusedError: There is no such snapshot, or no copy of it can be loaded.

@@ -25,7 +25,7 @@ def bill(stream: Stream, command: BillRun) -> None:
             the run. Without experiments, the run is billed to the experiment of its job.
 
     Raises:
-        RefusedError: The job has no live run, or an experiment is unknown.
+        RefusedError: The job has no live run, or an experiment is not in the stream. An ended experiment is accepted, but not billed.
     """
     run = command_checks.run_of(stream, command.job)
     for name, _ in command.wanted:

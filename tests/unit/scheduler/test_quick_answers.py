@@ -223,15 +223,16 @@ async def test_a_policy_for_which_too_many_events_wait_fails_once_however_long_i
     assert [type(event) for event in shell.around.appends[-1][1:]] == [Requested, Requested]
 
 
+@pytest.mark.parametrize("quick_seconds", [0.001, 0.0])
 async def test_a_failure_is_not_lost_if_too_many_events_wait_while_its_process_ends(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, quick_seconds: float
 ) -> None:
     async def broken(*_: object) -> PolicyAnswered:
         raise KeyError("no such thing")
 
     monkeypatch.setattr(shell.policy, "answer", broken)
     monkeypatch.setattr(runtime, "MAX_INBOX", 1)
-    monkeypatch.setattr(runtime, "QUICK_SECONDS", 0.001)
+    monkeypatch.setattr(runtime, "QUICK_SECONDS", quick_seconds)
     await shell.turn(*(Requested(2.0, StreamId("x"), f"r{number}", {}, 1) for number in range(4)))
     await shell.turn()
     shell.source.gate.set()

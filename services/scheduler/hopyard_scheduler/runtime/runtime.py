@@ -285,6 +285,8 @@ class Runtime:
         end = clock() + QUICK_SECONDS
         while parked := batch.take_parked():
             asked = [(self._await(one), one.policy.quick) for one in parked]
+            # Let the tasks start: a task that `_cut_short` cancels before its start would never report a failure.
+            await asyncio.sleep(0)
             quick = [asking for asking, soon in asked if soon]
             if not quick or clock() >= end:
                 return

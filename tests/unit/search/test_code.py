@@ -125,3 +125,5 @@ def test_files_are_packed_beside_a_folder_or_alone(tmp_path: Path) -> None:
     bundle.unpack(tmp_path / "file", target, packed.sha256)
     assert (target / "a.py").read_text() == "new"
     assert bundle.pack(None, extra={"a.py": b"new"}).files == ("a.py",)
+    with pytest.raises(bundle.BundleTooLarge, match=r"the files to send have 0.0 MB; .* The biggest file: b.bin"):
+        bundle.pack(None, extra={"a.py": b"new", "b.bin": b"1234"}, limit_bytes=6)

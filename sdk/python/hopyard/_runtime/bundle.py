@@ -119,6 +119,7 @@ def pack(
             raise BundleError(f"{folder} is not a folder")
         files = [name for name in _files(folder, _rules(folder)) if name not in further]
         _check_size(folder, files, limit_bytes)
+    _check_extra_size(further, limit_bytes)
     raw = io.BytesIO()
     with tarfile.TarFile(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted([*files, *further]):
@@ -363,6 +364,16 @@ def _check_size(folder: Path, files: Sequence[str], limit_bytes: int) -> None:
         raise BundleTooLarge(
             f"the code in {folder} has {_megabytes(total)}; allowed: {_megabytes(limit_bytes)}. "
             f"The biggest files: {listed}. Leave data and results out by {IGNORE_FILE}"
+        )
+
+
+def _check_extra_size(extra: Mapping[str, bytes], limit_bytes: int) -> None:
+    total = sum(map(len, extra.values()))
+    if total > limit_bytes:
+        biggest = max(extra, key=lambda name: len(extra[name]))
+        raise BundleTooLarge(
+            f"the files to send have {_megabytes(total)}; allowed: {_megabytes(limit_bytes)}. The biggest file: {biggest} "
+            f"({_megabytes(len(extra[biggest]))}); move data out of the imported packages, and name them by an absolute path"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -60,7 +61,8 @@ class ClientSearches:
         from hopyard.search.submission import search_submission
 
         named = {"policy": policy, "generator": generator}
-        submission = search_submission(
+        submission = await asyncio.to_thread(
+            search_submission,
             function,
             space,
             metric=metric,

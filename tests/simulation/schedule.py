@@ -216,7 +216,6 @@ class Schedule:
             snapshot_every=rng.choice([0, 1, 2]),
             keep_latest=rng.choice([1, 2, 4]),
             keep_best=rng.choice([0, 1]),
-            keeps_failed=True,
             slots=rng.choice([None, None, 3]),
             weight=rng.choice([1.0, 2.0]),
             seed=rng.randrange(1000),

@@ -29,8 +29,9 @@ class Histories:
     def others(self, stream: Stream, job: Job) -> str:
         """Return the curves of the other jobs of the experiment that `job` belongs to, as a JSON list in order of the jobs' creation.
 
-        Each curve is an object with `positions`, `values` (of the experiment's metric), `hyperparameters` and `ended` (whether
-        the job has ended). The function `others` selects the jobs. Without such jobs the list is empty (`[]`).
+        Each curve is an object with `positions`, `values` (of the experiment's metric), `hyperparameters` and `ended` (whether the job
+        has ended). The list is limited to the jobs with the highest positions with results, at most `MAX_CURVES` jobs with `MAX_POINTS`
+        points. Without other jobs with results it is empty (`[]`).
         """
         written = self._written.setdefault(job.experiment.id, {})
         return f"[{','.join(_text(stream, one, written) for one in others(stream, job))}]"
@@ -44,7 +45,8 @@ def others(stream: Stream, job: Job) -> list[Job]:
     """Select the other jobs of an experiment whose curves are sent to the predictor with a question about `job`.
 
     These are the jobs of the same experiment with the highest positions with results, at most `MAX_CURVES` with `MAX_POINTS` points in
-    total. Jobs without results are left out. The result is in order of the jobs' creation.
+    total. The first job with which the number of points would exceed the limit, and all after it, are left out. A curve contributes at
+    most `MAX_OF_ONE` points. Jobs without results are left out. The result is in order of the jobs' creation.
     """
     candidates = (
         one for one in stream.jobs.values() if one.experiment is job.experiment and one is not job and one.high_water

@@ -141,7 +141,10 @@ class Replay:
 
     @property
     def version_change(self) -> str:
-        """A sentence about how the policy's version differs from the recorded one; empty if it does not differ or is unknown."""
+        """A sentence about the policy's version when the experiment began and its version in this process.
+
+        Empty if the versions are equal, the recorded one is unknown, or the policy does not run in this process.
+        """
         recorded, host = self._recorded_policy, self.host
         if recorded is None or not isinstance(host, PolicyHost) or host.version == recorded.version:
             return ""
@@ -155,7 +158,7 @@ class Replay:
         return self._since
 
     def unanswered(self, host: Host | None = None) -> PolicyAnswered | PolicyFailed | None:
-        """Make the last up-call of the journal if it has no recorded answer, and return the policy's answer.
+        """Make the up-call that the applied events caused and that has no recorded answer, and return the policy's answer.
 
         Args:
             host: The host to use; None: the one with the replayed policy.
@@ -170,7 +173,7 @@ class Replay:
 
     @property
     def unmade(self) -> UpCall | None:
-        """The last up-call of the journal if it has no recorded answer; None: there is no such up-call."""
+        """The up-call that the applied events caused and that has no recorded answer; None: there is no such up-call."""
         call, stream = self._pending, self.experiment
         if call is None or stream is None or not stream.conversation.is_answered_by(call.number):
             return None
@@ -184,7 +187,7 @@ class Replay:
         return host.answer(stream, call) if host is not None else None
 
     def _answer(self, number: int) -> tuple[UpCall, PolicyAnswered | PolicyFailed] | None:
-        """Make the last up-call that the core made and that has no answer yet, if it has this number.
+        """Make the up-call that has no answer yet, if `number` is its number in the stream.
 
         Returns:
             The up-call and the policy's answer; None: there is no such up-call, or the policy runs elsewhere.
@@ -236,7 +239,7 @@ def of_experiment(event: Event, number: int) -> StreamEvent:
 def same(recorded: PolicyAnswered, computed: PolicyAnswered | PolicyFailed) -> bool:
     """Return whether two answers are equal in their journal format, apart from their times. False if `computed` is a failure.
 
-    There NaN equals NaN, and a tuple equals a list.
+    In the journal format NaN equals NaN, and a tuple equals a list.
     """
     if not isinstance(computed, PolicyAnswered):
         return False
@@ -308,7 +311,7 @@ class Until:
     at: float | None = None
 
     def passed(self, number: int, event: Event, created_at: float) -> bool:
-        """Return whether an event is after the end of the replay.
+        """Return whether an event is after the end of the replay and must not be applied. An event exactly at the end is applied.
 
         Args:
             number: Number of the event in its stream.
@@ -385,18 +388,18 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """The state of an experiment after an event of a replay.
+    """The state of a stream (an experiment, or a group of experiments) after an event of a replay.
 
     Attributes:
         event: Number of the event.
         at: Time of the event in seconds since the Unix epoch.
-        state: Name of the experiment's state.
+        state: Name of the experiment's state; for a group, of the combined state of its experiments.
         reason: Reason of the state as text.
         reason_code: Code of the reason; None: there is no reason.
         reason_args: Arguments of the reason.
-        share: Number of slots that the experiment may use.
+        share: Number of slots that the stream may use.
         slots: Id of the job that runs on each slot, by slot id; empty: none.
-        jobs: The states of its jobs.
+        jobs: The states of all jobs of the stream.
     """
 
     event: int

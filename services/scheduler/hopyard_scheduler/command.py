@@ -112,15 +112,15 @@ def _quota_of(given: str | None) -> int | None:
 
 
 def check_times(lease: float, heartbeat: float) -> None:
-    """Raise InvalidInput unless the lease and the heartbeat interval are valid.
+    """Raise InvalidInput unless both times are in the permitted range and the heartbeat interval is shorter than half the lease.
 
     Args:
         lease: Seconds without a message after which the scheduler considers a node lost.
         heartbeat: Seconds between two heartbeats of a node agent.
 
     Raises:
-        InvalidInput: A value is outside `MIN_SECONDS` to `MAX_SECONDS`, or the heartbeat interval is not shorter than
-            half the lease. With a longer interval, one delayed heartbeat could make a live node lost.
+        InvalidInput: A value is below `MIN_SECONDS` or above `MAX_SECONDS`, or the heartbeat interval is not shorter than half the
+            lease. With a longer interval, one delayed heartbeat could make a live node lost.
     """
     for option, seconds in (("--lease", lease), ("--heartbeat", heartbeat)):
         if not MIN_SECONDS <= seconds <= MAX_SECONDS:

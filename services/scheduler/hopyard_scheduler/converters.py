@@ -154,7 +154,11 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
 
 
 def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:
-    """Convert the reports of a run. If one has too many metrics or a too long name, return the end of the run as failed instead."""
+    """Convert the reports of a run.
+
+    If one has more than `MAX_METRICS` metrics or a name longer than `MAX_NAME` characters, return the end of the run as FAILED in user
+    code instead.
+    """
     for report in message.reports:
         names = report.metrics
         if len(names) > MAX_METRICS or any(len(name) > MAX_NAME for name in names):
@@ -275,7 +279,7 @@ def experiment_to_proto(
 
 
 def _spec_json(experiment: Experiment) -> str:
-    """Return the specification as JSON with all later extensions and updates of the experiment applied."""
+    """Return the specification of an experiment as JSON, with the present values of settings that were changed after its creation."""
     text: str = experiment.payload["spec"]
     return _changed_spec(text, experiment.settings) if experiment.changed else text
 

@@ -214,6 +214,10 @@ class SchedulerService:
 
         Returns:
             The address HOST:PORT on which the service listens.
+
+        Raises:
+            HopyardError: The journal of the cluster cannot be replayed, another scheduler has begun a newer epoch, or the
+                service cannot listen on its address.
         """
         await self._policies.start()
         epoch = await self._runtime.journal.begin(f"{socket.gethostname()}:{os.getpid()}")

@@ -62,7 +62,8 @@ class Faults:
         node_failures: Failure rate of each node per second, 0 or more. The time to a failure is exponentially
             distributed.
         downtime: Seconds until a failed node returns, 0 or more; infinite: never.
-        noise: Standard deviation of normal noise that is added to each report, 0 or more.
+        noise: Standard deviation of normal noise that is added to the value of the searched metric in each report, 0 or more.
+            Further metrics have no noise.
     """
 
     straggling: float = 0.0

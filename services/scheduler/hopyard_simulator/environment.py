@@ -46,10 +46,10 @@ class Environment(Protocol):
         """Make the engine handle an event after the latency of the network (`Costs.latency`)."""
 
     def back(self, node: str) -> None:
-        """Restore the data partitions of a node that has returned after a failure."""
+        """Restore the data partitions of a node that has returned after a failure. No effect without partitioned data."""
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the complete training of a configuration: its reports and their durations.
+        """Return the complete training of a configuration: its reports and the training time before each.
 
         The reports have noise if `Faults.noise` is set.
 

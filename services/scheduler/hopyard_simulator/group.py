@@ -74,7 +74,8 @@ def arrivals(stream: StreamId, settings: Settings, group: Sequence[JoiningExperi
         group: The further experiments.
 
     Raises:
-        InvalidInput: A value of an experiment is out of its range.
+        InvalidInput: A further experiment has no configurations, or its `at`, `stopped` or `max_position` is out of its
+            range. It is raised when the iteration reaches this experiment.
     """
     for number, one in enumerate(group, 2):
         name = f"{stream}-{number}"

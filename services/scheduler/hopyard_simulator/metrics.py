@@ -71,8 +71,8 @@ class Result:
         first_at_R: When the first job reached the position R; None: none did.
         jobs_at_R: For each job that reached the position R: the time, and the number of jobs that have reached it by
             then.
-        promotions: How often the policy increased the position up to which a job trains. It is 0 with partitions, where
-            every unit does this.
+        promotions: How often the policy increased the position up to which a job trains. It is 0 with data
+            partitions, where the policy orders each unit separately.
         pools: Job counts over time: `names`, and `points` with a time and a count for each name; at most about 1,000
             points. Promising jobs are the running ones to which the policy gave a priority above 0. Opportunistic jobs
             are the other running ones.
@@ -86,7 +86,7 @@ class Result:
         states: The final state of every job by id (COMPLETED, TERMINATED, SUSPENDED, ...); with `details`.
         curves: By job, a list [time, position, value] for every report; with `details`.
         labels: By job, a list [time, priority] for every priority that the policy set; with `details`.
-        confidences: A list [time, number of slots, descending probabilities] for each point of `pools` at which the
+        confidences: A list [time, share in slots, descending probabilities] for each point of `pools` at which the
             policy has estimates. A probability is the policy's estimate that a job reaches the policy's goal, such as
             the target. With `details`.
         trained: The trained trials, for later searches (`simulate(..., earlier=...)`); with `details`.
@@ -166,7 +166,7 @@ class Measurements:
         curves: By job, a list [time, position, value] for every report.
         pools: Points: a time, and the numbers of promising, opportunistic, suspended and pending jobs (`POOLS`).
         labels: By job, a list [time, priority] for every priority that the policy set.
-        confidences: Points: a time, the number of slots, and the descending probabilities with which the policy expects
+        confidences: Points: a time, the share in slots, and the descending probabilities with which the policy expects
             jobs to reach its goal.
     """
 

@@ -49,7 +49,7 @@ class Agent:
     def carry(self, send: Send) -> None:
         """Receive the command that `send` contains for a run of the node, and apply it after `Costs.latency` seconds.
 
-        The command is lost if the node fails before, and ignored if the run has ended then.
+        The command is lost if the node fails within these seconds, and ignored if the run has ended by their end.
         """
         latency = self.world.costs.latency
         if latency:

@@ -79,7 +79,7 @@ class PartitionedWorkload(Workload):
         return self._whole.configurations(order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the training of a configuration: its reports, one for each unit, and their durations.
+        """Return the training of a configuration: its reports, one for each unit, and the training time before each.
 
         It ends with the epoch in which the wrapped workload has the last report of the configuration.
 

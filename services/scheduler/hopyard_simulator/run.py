@@ -1,6 +1,6 @@
 """A simulated training process: it uses the control logic of real runs, with a recorded lesson instead of a program.
 
-A lesson is the complete training of a configuration: its reports and their durations.
+A lesson is the complete training of a configuration: its reports and the training time before each.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class SimulatedRun:
 
     @property
     def _following(self) -> int:
-        """The number of reports, from the beginning of the recorded training, that exist when the next iteration has ended."""
+        """The number of recorded reports, counted from position 0, that the run will have repeated after its next iteration."""
         return min(self._reports + self._stride, len(self._lesson.positions))
 
     @property

@@ -92,8 +92,8 @@ def simulate(
         fleet: The slots and their nodes, instead of `slots`.
         parameters: By name: parameters of the policy, terms of the experiment (settings such as `kill_threshold`, listed
             in `TERMS`), and, as `predictor.NAME`, parameters of the predictor.
-        target: The search ends when a report is at least as good or, with the term `target_over`, a mean of reports;
-            None: no target.
+        target: The search ends when a report is at least as good. With the term `target_over` above 1, the mean of a job's last
+            `target_over` reports is compared instead. None: no target.
         max_time: The search ends after this many virtual seconds; None: no limit.
         jobs: The maximum number of jobs; None: one for each configuration of the workload.
         seed: Seed of the policy and the faults.
@@ -416,7 +416,10 @@ def _reviewed(
 
 
 def _check(terms: Mapping[str, Any]) -> None:
-    """Raise InvalidInput unless the experiment's settings in `terms`, by name, are numbers in the ranges of `TERMS`, and low < high."""
+    """Raise InvalidInput unless the experiment's settings in `terms`, by name, are numbers in the ranges of `TERMS`.
+
+    If `terms` has both `low` and `high` (the bounds of the metric for predictors), `low` must be less than `high`.
+    """
     for key, value in terms.items():
         kind, least = TERMS[key]
         allowed = int if kind is int else (int, float)

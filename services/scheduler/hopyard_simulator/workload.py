@@ -55,7 +55,7 @@ class Workload(ABC):
 
     @abstractmethod
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the complete training of a configuration: its reports and their durations.
+        """Return the complete training of a configuration: its reports and the training time before each.
 
         The results for equal configurations must be equal.
 
@@ -104,7 +104,7 @@ class TraceWorkload(Workload):
         return _ordered([trace.hyperparameters for trace in self._traces], order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the recorded training of a configuration: its reports and their durations.
+        """Return the recorded training of a configuration: its reports and the training time before each.
 
         Raises:
             InvalidInput: No trace has these hyperparameters, for example because a policy changed them.
@@ -153,9 +153,9 @@ class CurveWorkload(Workload):
         return _ordered(self._configurations, order_seed)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the training of a configuration: its reports and their durations. They are computed on access.
+        """Return the training of a configuration: its reports and the training time before each. They are computed on access.
 
-        Access to a duration raises InvalidInput if the function returns a negative or infinite one.
+        Access to a training time raises InvalidInput if the function returns a negative or infinite one.
         """
         values = _Computed(self._curve, hyperparameters, self.max_position)
         seconds = _Durations(self._seconds, hyperparameters, self.max_position)

@@ -202,7 +202,7 @@ class World:
             carry[type(effect)](effect)
 
     def back(self, node: str) -> None:
-        """Restore the data partitions of a node that has returned after a failure."""
+        """Restore the data partitions of a node that has returned after a failure. No effect without partitioned data."""
         known = self.experiment.data
         if self._data is None or known is None:
             return
@@ -221,7 +221,7 @@ class World:
             self._pending.append(event)
 
     def lesson(self, hyperparameters: Mapping[str, Any]) -> Lesson:
-        """Return the complete training of a configuration: its reports and their durations.
+        """Return the complete training of a configuration: its reports and the training time before each.
 
         The reports have noise if `Faults.noise` is set.
 

@@ -94,7 +94,8 @@ class Core:
     def handle(self, event: Event) -> list[Effect]:
         """Handle one event, including all events that follow from it inside the core.
 
-        A repeated event has no effect. Messages of agents for a stream that the core no longer has are only acknowledged.
+        A repeated event of a stream has no effect. It is recognized by its sequence number, ticket, request id or up-call number.
+        Messages of agents for a stream that the core no longer has are only acknowledged.
 
         Returns:
             The effects in order. The caller journals every `Record` among them before it carries out any other effect.
@@ -159,7 +160,7 @@ class Core:
         self._stream_of.update(dict.fromkeys(stream.experiments, stream.id))
 
     def admit(self, stream: Stream) -> list[Effect]:
-        """Add a restored stream to which no slots are granted, and request slots for it unless it has ended.
+        """Add a stream that was rebuilt from its journal and has no granted slots, and request slots for it unless it has ended.
 
         Returns:
             Its unanswered questions and its timers, as effects to repeat; empty if it has ended.
@@ -193,10 +194,10 @@ class Core:
         return name in self._thinking
 
     def forget_pending(self, name: StreamId) -> None:
-        """Drop what is left of an event of the stream `name` whose handling raised an error.
+        """Drop unhandled events and collected effects after the handling of an event of the stream `name` raised an error.
 
-        These are the events of the stream that the core has not handled yet, because they wait for the policy's answer or follow from
-        the event, and the effects of the event so far, also those of other streams.
+        Dropped are the events of the stream that wait in the core, for the policy's answer or because they follow from the event, and
+        the effects of the event so far, including those of other streams.
         """
         self._thinking.end(name)
         self._inbox = deque(event for event in self._inbox if event.stream != name)
@@ -245,7 +246,8 @@ class Core:
         """Apply a journalled event of a stream again in a recovery. The cluster state is not changed; `recovered` rebuilds it.
 
         Returns:
-            The effects of the event. Recovery uses only the up-calls: other effects were carried out, or `recovered` returns them.
+            The effects of the event. Recovery carries out only the up-calls among them. `recovered` returns those of the others that
+            must be repeated.
         """
         if isinstance(event, StreamCreated):
             self.install(Stream(event))
@@ -386,7 +388,7 @@ class Core:
                 )
 
     def _recall(self) -> None:
-        """Remove, from the effects of the current event, the commands to processes that no longer exist."""
+        """Remove commands to processes that have left their slots, or whose run is closed, from the effects of the current event."""
         self._effects = [
             effect
             for effect in self._effects

@@ -309,13 +309,13 @@ class ReportAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """The result of a profile run, to be stored for later experiments with the same `Settings.training`.
+    """The result of a profiling run: the time of one iteration, to be stored for later experiments with the same `Settings.training`.
 
     Attributes:
         experiment: Id of the job's experiment.
         job: Id of the job.
         training: Key under which the result is stored (`Settings.training`): equal for trainings of equal speed.
-        measured: The measured time.
+        measured: The seconds of one iteration, with the number of slots and the kind of host.
     """
 
     experiment: ExperimentId
@@ -351,8 +351,8 @@ class Noted:
         stream: Id of the stream.
         job: Id of the job; empty: the notice is not about one job.
         reason: The notice.
-        aloud: Whether the notice is a separate statement in the description of the event that caused it (`explain.story`). If False,
-            it is added in parentheses to the statement about the event.
+        aloud: How the text description of the event that caused the notice (`explain.story`) shows it. True: as a separate statement.
+            False: in parentheses in the statement about the event.
     """
 
     stream: StreamId
@@ -365,7 +365,7 @@ class Noted:
 class Refused:
     """A request of a person or client, or a message of an older attempt, was refused. `reason` says what and why.
 
-    `job` is the id of the job that it named; empty: none.
+    `job` is the id of the job that the request or message named; empty: it named no job.
     """
 
     stream: StreamId

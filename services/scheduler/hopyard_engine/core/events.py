@@ -206,7 +206,11 @@ class SlotGranted:
 
 @dataclass(frozen=True, slots=True)
 class SlotRecalled:
-    """The stream must return a slot, because another stream needs this kind of slot. The stream gets a slot of another kind instead."""
+    """The stream must return a slot, because another stream needs this kind of slot.
+
+    An idle slot is returned immediately. Else its run is preempted, unless it is not preemptible, and the slot is returned when the run
+    has left. The stream gets a slot of another kind instead.
+    """
 
     at: float
     stream: StreamId
@@ -293,7 +297,10 @@ class SnapshotsGivenUp:
 
 @dataclass(frozen=True, slots=True)
 class DataChanged:
-    """The locations of the given partitions of the stream's data changed. Partitions that are not in `partitions` are unchanged."""
+    """The locations of partitions of the stream's data changed.
+
+    `partitions` has the changed or new ones, each with all its present locations. All other partitions are unchanged.
+    """
 
     at: float
     stream: StreamId
@@ -472,15 +479,17 @@ class PolicyAnswered:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFailed:
-    """The policy raised an error, returned an invalid answer, or exceeded its time for an up-call. Its experiments are paused.
+    """The policy raised an error, returned an invalid answer, or exceeded its time for an up-call.
+
+    The RUNNING experiments of the stream are paused.
 
     Attributes:
         at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         number: Number of the up-call.
         reason: What happened.
-        unheard: Whether the policy exceeded its time. Then a replay skips this up-call, because it is made again with another number
-            when the experiment is resumed.
+        unheard: Whether the policy exceeded its time. If so, the up-call is made again with another number when an experiment of the
+            stream is resumed, and a replay skips the first one.
     """
 
     at: float
@@ -493,7 +502,7 @@ class PolicyFailed:
     def diverged(self) -> bool:
         """Whether the failure is that a replay of the policy gave other decisions than the recorded ones.
 
-        The policy got no up-call then.
+        If so, the policy did not receive the up-call that the failure answers.
         """
         return self.reason.code is ReasonCode.POLICY_DIVERGED
 
@@ -568,13 +577,13 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """A person or client pauses, resumes, stops, closes or keeps an experiment.
+    """A person or client requests a change of the state of an experiment, or that its idle time begins again.
 
     Attributes:
         at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         action: "pause" suspends the runs of the experiment, "resume" continues a paused experiment, "stop" ends the experiment as
-            STOPPED, "close" as COMPLETED. "keep" restarts its idle timer (`Settings.idle`).
+            STOPPED, "close" as COMPLETED. "keep" restarts the timer that ends an experiment without work after `Settings.idle` seconds.
         experiment: Id of the experiment; empty: the first experiment of the stream.
     """
 
@@ -599,7 +608,9 @@ class JobOperated:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """A person pauses a job (`held` is True) or resumes it (`held` is False). A paused job gets no slot, whatever the policy commands.
+    """A person pauses a job (`held` is True) or resumes it (`held` is False).
+
+    The present run of a paused job is suspended at its next boundary. After it the job gets no slot, whatever the policy commands.
 
     If the job has no run, the policy gets a new `AllocateJobs` up-call.
     """

@@ -79,8 +79,9 @@ def answers(stream: Stream, event: StreamEvent) -> bool:
 def late(stream: Stream, event: StreamEvent, at: float) -> StreamEvent:
     """Return an event that was held back, updated for the state after the policy's answer.
 
-    Its time is not before the answer's. In a `NodeBack` event, the runs that the answer placed on slots in `gone` are added to `lost`,
-    and `ship` is determined again.
+    Its time is not before the answer's. A `NodeBack` event also takes account of the answer: processes that the answer placed on slots
+    that the node no longer has (`gone`) are added to the lost ones (`lost`), and the snapshots that the node must be ordered to upload
+    (`ship`) are computed from the present state.
 
     Args:
         stream: The stream, which has handled the answer.

@@ -71,7 +71,8 @@ class Settings:
         jobs: Number of jobs that may be created (>= 0).
         target: Metric value that ends the experiment when a report reaches it; None: no target.
         target_over: Number of a job's last reports (>= 1) whose mean must reach the target.
-        kill_threshold: Metric value: a policy may end a job that stays worse (None: no such value). The core does not use it.
+        kill_threshold: A metric value; a policy may end a job whose reports stay worse than it. None: no such value. The core does not
+            use it.
         max_seconds: Running time in seconds, without pauses, after which the experiment ends; None: no limit.
         max_failures: Maximum number of failed runs per job (>= 0); one more fails the job.
         max_losses: Maximum number of successive lost runs of a job without a new report (>= 0); one more fails the job.
@@ -96,8 +97,8 @@ class Settings:
             are deferred until a job ends, its experiment pauses or ends, or a node drains.
         forks: Whether a snapshot that the policy requested causes an `AllocateJobs` up-call, so that the policy can fork from it.
         forks_newest: Whether, of the snapshots of a job that the policy requested, only the newest is kept for forks.
-        rebuilds: Whether the policy retrains a requested snapshot that is missing. If True, requested snapshots may be deleted when
-            the quota is exceeded.
+        rebuilds: Whether the policy retrains a requested snapshot that is missing. If True, requested snapshots may be deleted when the
+            quota is exceeded.
         evaluates: Whether a job that has trained to the end waits until the policy evaluates and completes it.
         requests: Whether the policy serves client requests. If True, the core creates a job for each request.
         generator_reads: Results that the generator receives: "nothing", "finals" (final results), or "reports" (also reports).
@@ -110,7 +111,8 @@ class Settings:
         scales: Whether the policy chooses the number of slots of each job. If True, its demand already accounts for `concurrency`.
         training: Key under which profiled times are stored. Trainings with equal speed have the same key. Empty: they are not stored.
         keeps_failed: Whether failed jobs keep their snapshots as completed ones do, so that a person can retry them from there.
-        idle: Seconds that the experiment without work waits for requests before it ends (> 0); None: it ends immediately.
+        idle: Seconds (> 0) for which the experiment waits for requests of clients when all its work is done, before it ends; None: it
+            ends immediately.
     """
 
     metric: str

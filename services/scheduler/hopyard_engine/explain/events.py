@@ -99,7 +99,7 @@ class EventContext:
         high_water: Highest position with results of the job that a run message belongs to; 0 for other events.
         ticket_kind: Kind of the question that an `Answered` event belongs to; else empty.
         ticket_job: Id of the job whose prediction an `Answered` event contains; else empty.
-        idle: For a `NodeLost` event, the positions of the jobs that have not ended, by id; else empty.
+        idle: For a `NodeLost` event, the positions of all jobs that have not ended, by job id; for other events empty.
     """
 
     live: dict[str, Run]
@@ -120,9 +120,9 @@ def name_of(stream: Stream, experiment: ExperimentId) -> str:
 
 
 def before_event(stream: Stream | None, event: Event) -> EventContext:
-    """Return the state that the description of `event` needs, before `event` is applied. `stream` is None for the first event.
+    """Return the state that the description of `event` needs, before `event` is applied.
 
-    Then the result has only empty and zero values.
+    `stream` is None before the first event of a stream. Then all values of the result are empty or 0.
     """
     if stream is None:
         return EventContext({}, {}, {}, 0, "", "", 0, "", "", {})
@@ -275,7 +275,10 @@ def of_cluster(
 
 
 def _process(event: PolicyProcess) -> str:
-    """Return a text that a policy process connected, with the number of repeated up-calls if there were any, or disconnected."""
+    """Return a text which says that a policy process connected or disconnected.
+
+    If it connected, the text names the number of up-calls that were repeated to it, unless that is 0.
+    """
     if not event.here:
         return "the process of the policy disconnected"
     again = f", and got {count(event.again, 'up-call')} again" if event.again else ""
@@ -467,7 +470,7 @@ def _report(report: Report, high_water: int, stream: Stream) -> str:
 
 
 def _lost_runs(stream: Stream, before: EventContext, why: str) -> list[EventPart]:
-    """Return a statement for each run that a node event has closed.
+    """Return a statement for each run that was lost by an event about its node, such as `NodeLost`.
 
     Args:
         stream: The stream after the event.

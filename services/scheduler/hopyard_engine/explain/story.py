@@ -74,8 +74,8 @@ class Story:
     def tell(self, event: Event) -> StoryLine:
         """Apply the next event of the stream and return its description. Cluster events are described without being applied.
 
-        An object gets the events of one journal: those of a stream, `StreamCreated` first, or the cluster events. A stream event
-        that is only a repetition is described as ignored.
+        Each `Story` object must get the events of one journal only, in order: those of a stream, which begin with `StreamCreated`, or
+        the cluster events. A stream event that is only a repetition is described as ignored.
         """
         self._number += 1
         kind = type(event).__name__

@@ -126,7 +126,10 @@ class WaitingReasons:
 
     @property
     def _within_the_share(self) -> Reason | None:
-        """The reason why jobs wait if the share has no free slot for a further job; None if it has."""
+        """The reason why jobs wait if runs occupy all slots of the share; None if at least one slot of the share is not occupied.
+
+        The reason says whether the share is 0, was reduced below the number of occupied slots, or is equal to this number.
+        """
         stream, whose, limit = self._stream, self._whose, self._limit
         if stream.share == 0:
             return Reason.of(ReasonCode.WAITS_SHARE_EMPTY, whose=whose, slots=self._usable, limit=limit)
@@ -301,7 +304,10 @@ class WaitingReasons:
 
     @cached_property
     def _impossible(self) -> Reason | None:
-        """The reason why jobs wait if the cluster cannot serve the stream even with all its slots free; None if it can."""
+        """The reason why jobs wait if no job of the stream could start even with all slots free; None if one could.
+
+        Slots may be missing in the cluster or on the nodes that the stream can use, have too little hardware, or be too few for a gang.
+        """
         cluster, tenant = self._cluster, self._cluster.tenants.get(self._stream.id)
         if not self._usable:
             return self._no_slot
@@ -379,7 +385,10 @@ def _seconds(left: float) -> int:
 
 
 def _listed(names: list[str]) -> str:
-    """Return names as text, such as `a`, `a and b`, or `a, b and 3 more`. At most `_NAMED` items are listed."""
+    """Return names as text, such as `a`, `a and b`, or `a, b and 3 more`.
+
+    The text has at most `_NAMED` items, of which "3 more" is one.
+    """
     return _and(names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"])
 
 

@@ -204,12 +204,13 @@ def answer(event: StreamEvent) -> str:
 
 
 def unwanted(node: str, run: RunKey, attempt: int) -> str:
-    """Return a sentence that a run which a node still has is ended there, because the engine has closed it meanwhile.
+    """Return the sentence for a run that a node still has, although the engine has closed it: the run is ended on the node.
 
     Args:
         node: Name of the node, which has opened a session again.
         run: The channel of the run's process.
-        attempt: Number of the job's newest attempt. If it is another than that of the run, the sentence names it.
+        attempt: Number of the job's newest attempt. If the run has another number, the sentence says at which attempt the job is; else
+            it says that the run was given up.
     """
     now = f"the job is at attempt {attempt}" if attempt != run.attempt else "that run was given up"
     return (
@@ -219,7 +220,10 @@ def unwanted(node: str, run: RunKey, attempt: int) -> str:
 
 
 def partition(one: PlacedPartition) -> str:
-    """Return a sentence that names the nodes which have a partition."""
+    """Return a sentence that names the live nodes with a replica of a partition.
+
+    Without such nodes it says that no node has read the partition from its URL yet or, if it has no URL, that no live node has it.
+    """
     if one.places:
         return f"partition {one.name} is on {', '.join(sorted(one.places))}"
     return f"no node has read partition {one.name} yet" if one.url else f"no live node holds partition {one.name}"

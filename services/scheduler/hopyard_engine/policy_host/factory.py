@@ -42,7 +42,9 @@ def need_fit(spec: ExperimentSpec, capabilities: PolicyCapabilities) -> None:
     """Raise an error unless a policy fits the program and the data of its experiment.
 
     Raises:
-        InvalidInput: It does not fit, or its version is invalid. The message names the field.
+        InvalidInput: The program, the data or another field of `spec` is not supported by a policy with these capabilities, `spec` sets
+            `stop.idle` for a policy that serves no client requests, or the version of the policy is not a text of valid length. The
+            message names the field.
     """
     version = capabilities.version
     if not isinstance(version, str) or not 0 < len(version) <= MAX_VERSION:
@@ -75,7 +77,7 @@ def review(
         A warning of the policy for the user; empty: none.
 
     Raises:
-        InvalidInput: The policy refuses the experiment, raises another error, or does not return a text.
+        InvalidInput: The policy refuses the experiment with a ValueError, raises any other error, or does not return a text.
     """
     try:
         said = policy.review(terms_of(settings, space, data))
@@ -89,9 +91,13 @@ def review(
 
 
 def unseen_metric(spec: ExperimentSpec, data: PlacedData | None) -> str:
-    """Return a warning for the user if a data set has no partition to evaluate on; else "".
+    """Return a warning for the user if a data set has only training partitions; else "".
 
-    `data` None: the experiment has no data set.
+    Then no run evaluates, so the training itself must report the metric.
+
+    Args:
+        spec: The specification of the experiment, with the metric that the warning names.
+        data: The data set; None: the experiment has none, and the result is "".
     """
     if data is None or units(data) < len(data.partitions):
         return ""
@@ -117,8 +123,8 @@ def terms_of(settings: Settings, space: Space | None, data: PlacedData | None) -
 def host_of(spec: ExperimentSpec) -> Host:
     """Return a host with a new policy object for an experiment.
 
-    If the policy cannot be created in this process, the host fails each up-call. So the caller can handle the experiment like any
-    other.
+    If the policy runs in another process, is not installed or refuses its parameters, no error is raised: the host then answers each
+    up-call with a failure.
     """
     if spec.policy.remote:
         return MissingPolicy(Reason.of(ReasonCode.POLICY_ELSEWHERE, policy=spec.policy.label))

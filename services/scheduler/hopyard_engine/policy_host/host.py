@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """An answer of a policy as the journal returns it.
+    """An answer of a policy after its conversion to the journal format and back.
 
     Attributes:
-        event: The answer with the values that its record holds.
-        payload: The payload of its record.
+        event: The answer, with the values that a decoded journal record contains.
+        payload: The JSON payload of the journal record.
     """
 
     event: PolicyAnswered

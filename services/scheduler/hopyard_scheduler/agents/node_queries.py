@@ -41,7 +41,8 @@ class Inspections:
             wanted: The paths and URLs; if empty, no query is sent and the result is empty.
 
         Returns:
-            One answer for each query, in the order of the queries.
+            One answer for each query, in the order of the queries. If the node cannot read a path or URL, its answer contains the
+            error.
 
         Raises:
             Unavailable: The node is not connected, or its session ended before the answer.

@@ -28,7 +28,7 @@ class SessionRequests:
     Args:
         runtime: Receives the events that follow from requests.
         sessions: Registers the sessions.
-        garbage: Receives the snapshot inventories of nodes.
+        garbage: Receives the lists of the snapshots on the disks of nodes, to find those that nobody needs.
         predictions: Receives the answers of predictors.
         catalog: Queries a node for its data partitions again when the agent requests it.
         inspections: Receives the answers to path queries.
@@ -93,7 +93,10 @@ class SessionRequests:
         return session
 
     async def read(self, session: Session, requests: AsyncIterator[pb.AgentSessionRequest]) -> None:
-        """Handle all further requests of a session until the agent ends its stream, then close the session.
+        """Handle all further requests of a session until the agent ends its stream.
+
+        The session is closed on return and after each error, such as a broken connection, whose error is passed on. Each request renews
+        the lease of the node.
 
         Raises:
             InvalidInput: A request has an unknown type, or is a second hello (the first request of a session, with

@@ -191,7 +191,7 @@ class Sessions:
         return self._clock() - self._seen[node] if node in self._seen else float("inf")
 
     def expired(self) -> list[str]:
-        """Return the ids of the nodes whose leases have expired, sorted."""
+        """Return the ids of the nodes whose leases have expired, sorted. Their leases remain until `forget` or a renewal."""
         now = self._clock()
         return sorted(node for node in self._leased if now - self._seen[node] > self.lease_seconds)
 

@@ -46,7 +46,7 @@ _Key = tuple[str, str]
 class Catalog:
     """The data sets of the cluster and the state of their replicas.
 
-    Call `load` once, then start `run` as a task.
+    Call `load` once, then start `run` as a task: it queries the nodes periodically until it is cancelled.
 
     Args:
         runtime: The event loop of the scheduler; receives `DataChanged` events.
@@ -198,7 +198,10 @@ class Catalog:
                 del held[key]
 
     async def _whole(self, change: Coroutine[Any, Any, None]) -> None:
-        """Run a change to its end even if the caller is cancelled, so that AppStat and this scheduler have the same data sets."""
+        """Run a change to its end even if the caller is cancelled, so that AppStat and this scheduler have the same data sets.
+
+        An error of the change is raised. A cancelled caller gets CancelledError at once, and the change continues without it.
+        """
         task = asyncio.create_task(change, name="catalog change")
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -218,7 +221,10 @@ class Catalog:
             self.refresh()
 
     def joined(self, node: str) -> None:
-        """Query a node that has opened a session. If its agent was restarted, its earlier answers are discarded first."""
+        """Query a node that has opened a session for its replicas.
+
+        If its agent was restarted, the replicas that the earlier agent process reported are discarded first.
+        """
         session = self._sessions.of(node)
         if session is None:
             return
@@ -344,9 +350,9 @@ class Catalog:
         return [session.node for session in self._sessions.connected() if session.ready]
 
     def _users(self, name: str) -> list[Stream]:
-        """Return the unfinished streams that use the content which is registered under a name.
+        """Return the unfinished streams whose data set has this name and at least one partition (name and hash) of the registered one.
 
-        Streams that use content of an earlier registration with the same name are not included.
+        A stream that only uses partitions of an earlier registration with the same name is not included.
         """
         kept = self._kept.get(name)
         content = {(one.name, one.sha256) for one in kept.data.partitions} if kept is not None else set()

@@ -29,7 +29,7 @@ _HASHES: Final = 1000
 
 
 class Importer:
-    """Imports experiments, one at a time.
+    """Imports experiments. A call waits until earlier calls have ended.
 
     Args:
         runtime: The event loop of the scheduler.
@@ -58,7 +58,7 @@ class Importer:
             its stream has in the store.
 
         Raises:
-            InvalidInput: The journal is invalid or cannot be read by this version.
+            InvalidInput: The journal is invalid or cannot be read by this version, or the idempotency key is empty.
             AlreadyExists: Another experiment has the id.
             Conflict: The experiment was neither paused nor finished at the end of the journal, or its code bundle is
                 not in the store.
@@ -88,6 +88,9 @@ class Importer:
 
         Returns:
             True if this call has written the experiment; False if an earlier call with the same key has.
+
+        Raises:
+            HopyardError: The import is refused, or AppStat failed. Nothing is written then.
         """
         call = self._stub.ImportJournal(timeout=_SECONDS)
         written = False

@@ -230,7 +230,8 @@ class ExperimentCommands:
             spec: The specification of the new experiment, which has a `share` key.
 
         Raises:
-            InvalidInput: The specification differs from the group's in a value that must be equal.
+            InvalidInput: The policy, metric, unit, data set, or the CPUs or GPUs per job differ from those of the group's
+                first experiment.
         """
         for stream in self._runtime.core.streams.values():
             other = self._runtime.program(stream.founder.id).spec
@@ -361,14 +362,14 @@ class ExperimentCommands:
             name: The id of the experiment.
             jobs: The number of additional jobs; 0: none.
             max_iterations: The new maximum position of a job; 0: unchanged.
-            seconds: Additional seconds of its time limit; 0: none.
+            seconds: Additional seconds of its time limit; 0: none. No effect on an experiment without a time limit.
             request: Idempotency key: a repeated call with the same key extends nothing again.
 
         Raises:
-            InvalidInput: Nothing is extended, a value is negative or too large, or the new maximum position is less
-                than the present one.
+            InvalidInput: Nothing is extended, a value is negative or too large, the new maximum position is less than
+                the present one, or the idempotency key is empty.
             NotFound: The experiment does not exist.
-            Conflict: The engine refuses the extension.
+            Conflict: The stream of the experiment was stopped after an error in the engine (quarantine).
         """
         stream, experiment = await self.loaded(name)
         if not request:
@@ -400,7 +401,8 @@ class ExperimentCommands:
         Raises:
             InvalidInput: There is no idempotency key.
             NotFound: The experiment does not exist.
-            Conflict: No job has failed, or the engine refuses one of the jobs. Nothing is retried.
+            Conflict: No job has failed, one of the given jobs cannot start again, the experiment is ending, or its stream
+                was stopped after an error in the engine (quarantine). Nothing is retried.
         """
         stream, experiment = await self.loaded(name)
         if not request:
@@ -416,7 +418,7 @@ class ExperimentCommands:
         return self.look.shown_jobs(stream, [stream.jobs[job] for job in wanted if job in stream.jobs])
 
     async def update(self, name: str, terms: UpdateRequest) -> None:
-        """Change the target, the weight, the slots or the concurrency of an experiment.
+        """Change the target or the weight of an experiment, or its maximum number of slots or of jobs that train at the same time.
 
         Args:
             name: The id of the experiment.
@@ -425,7 +427,7 @@ class ExperimentCommands:
         Raises:
             InvalidInput: A value is invalid, or nothing is changed.
             NotFound: The experiment does not exist.
-            Conflict: The engine refuses the change.
+            Conflict: The stream of the experiment was stopped after an error in the engine (quarantine).
         """
         stream, experiment = await self.loaded(name)
         await self._change(update_of(self._runtime.clock(), stream.id, experiment, terms))
@@ -443,8 +445,8 @@ class ExperimentCommands:
         Raises:
             InvalidInput: Requests are invalid. The message lists all errors; no request is accepted.
             NotFound: The experiment does not exist.
-            Conflict: The policy of the experiment serves no requests, the experiment has ended or is ending, an
-                idempotency key belongs to another request, or the engine refuses a request.
+            Conflict: The policy of the experiment serves no requests, the experiment has ended or is ending, or an
+                idempotency key belongs to another request.
         """
         stream, experiment = await self.loaded(name)
         if not stream.settings.requests:

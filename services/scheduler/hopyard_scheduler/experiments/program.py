@@ -154,8 +154,8 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
         leader: The id of the group.
 
     Raises:
-        InvalidInput: Values that must be equal differ, such as the metric or the unit. The message has both values of
-            each.
+        InvalidInput: The policy (name, command or parameters), the metric (name, mode or `kill_threshold`), the unit, the
+            data set, or the CPUs or GPUs per job differ. The message has both values of each.
     """
     agreed = {
         "policy.name": (spec.policy.name, other.policy.name),

@@ -46,7 +46,7 @@ class ExperimentQueries:
         """Returns a warning about the cluster that is shown with each unfinished experiment; empty: none."""
 
     async def show(self, name: str) -> experiment_pb2.Experiment:
-        """Return an experiment with the reason for its state or for which it waits.
+        """Return an experiment with the reason for its state, or the reason why it waits.
 
         Args:
             name: The id of the experiment.
@@ -152,7 +152,9 @@ class ExperimentQueries:
         )
 
     async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
-        """Yield the present state of an experiment and its jobs, then every change until the experiment ends.
+        """Yield the present state of an experiment and its jobs, then the changed states and new reports until the experiment ends.
+
+        A slow reader gets the newest state of a changed experiment or job instead of each intermediate state.
 
         A reason for waiting may change with other experiments. Such changes are yielded within about two seconds. If
         the experiment has ended, only the present state is yielded.

@@ -276,7 +276,7 @@ def _event_of(record: StoredRecord) -> StreamEvent:
     """Decode the event of a record.
 
     Raises:
-        InvalidInput: The event belongs to the journal of a cluster.
+        InvalidInput: The event concerns the cluster (nodes and slots), not an experiment.
         RecordError: The record cannot be decoded by this version.
     """
     event = event_of(record)

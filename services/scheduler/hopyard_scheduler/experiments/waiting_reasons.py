@@ -68,8 +68,8 @@ class WatcherState:
     def news(self) -> list[experiment_pb2.WatchExperimentResponse]:
         """Return messages for the experiment and its unfinished jobs whose waiting reasons differ from those sent last.
 
-        A call returns at most `MAX_NEWS` jobs. The result is empty if less than `AGAIN_SECONDS` have passed since the
-        last computation, or if the experiment has ended.
+        A call returns at most `MAX_NEWS` jobs, and later calls return the others. The result is empty if less than
+        `AGAIN_SECONDS` have passed since the last computation, or if the experiment has ended.
         """
         now = self._clock()
         if self._experiment.state.ended or 0 <= now - self._news_at < AGAIN_SECONDS:

@@ -43,7 +43,7 @@ class Watchers:
         self._watchers: dict[str, set[Watcher]] = {}
 
     def publish(self, experiments: set[str], jobs: set[tuple[str, str]], reports: list[ReportAccepted]) -> None:
-        """Add the changes of a journalled batch to the watchers of the changed experiments, and wake these watchers.
+        """Add the changes of a journalled batch of events to the watchers of the changed experiments, and wake these watchers.
 
         Args:
             experiments: Ids of changed experiments.

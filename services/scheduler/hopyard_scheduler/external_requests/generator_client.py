@@ -91,7 +91,7 @@ class Generators:
         self._post = post
 
     async def validate(self, experiment: ExperimentId, spec_json: str) -> Literal["nothing", "finals", "reports"]:
-        """Open the generator of a new experiment, so that errors are found before the experiment exists.
+        """Open the generator of a new experiment, so that errors are found before the experiment exists. It stays open.
 
         Args:
             experiment: The id of the experiment.
@@ -190,6 +190,9 @@ class Generators:
             question: The request that follows, which names the experiment.
             calls: The calls, in order.
             spec_json: The specification as JSON, to open a new generator; empty: the generator is open.
+
+        Raises:
+            HopyardError: The generator service refused the calls, or is unavailable.
         """
         for start in range(0, max(len(calls), 1), _AT_ONCE):
             request = hpgen_pb2.OpenGeneratorRequest(

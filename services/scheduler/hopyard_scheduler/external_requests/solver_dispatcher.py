@@ -76,7 +76,8 @@ class Solvers:
     Args:
         background: Runs one task for each request.
         clock: Returns seconds since the Unix epoch.
-        solve: Answers one request, given kind, payload and time limit in seconds, or raises HopyardError.
+        solve: Answers one request, given the solver's name, the problem as JSON data, and the time limit in seconds, or raises
+            HopyardError.
     """
 
     def __init__(self, background: Background, clock: Callable[[], float], solve: Solve = solve_aside) -> None:

@@ -26,7 +26,7 @@ class WorkerProcess:
         process: The process, whose program uses `hopyard._runtime.worker_process`.
         who: The name of the process in error messages.
         log: The file that has its error output.
-        most_bytes: Maximum size of an answer in bytes.
+        most_bytes: Maximum size of an answer in bytes; a larger answer is invalid.
     """
 
     def __init__(self, process: Process, who: str, log: IO[bytes], most_bytes: int) -> None:
@@ -90,13 +90,15 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[WorkerProcess]:
-    """Run `python -m module` while the context is open, then kill its process group. The context value sends it requests.
+    """Run `python -m module` while the context is open, then kill its process group.
+
+    The context value is a `WorkerProcess`, with which requests are sent to the process.
 
     Args:
         module: The module, which must use `hopyard._runtime.worker_process`.
         who: The name of the process in error messages.
         priority: The nice value of the process.
-        most_bytes: Maximum size of an answer in bytes.
+        most_bytes: Maximum size of an answer in bytes; a larger answer is invalid.
     """
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(

@@ -1,1 +1,5 @@
-"""Policies in processes: the connections of the processes, state deltas, and reconstruction of policy state from the journal."""
+"""Policies in processes.
+
+The package has the connections of the processes, the state deltas (changes of a stream's state that are sent to its policy
+process), and the reconstruction of policy state from the journal.
+"""

@@ -56,7 +56,7 @@ class CommandLauncher:
         """Do nothing: the process inherits no sockets."""
 
     async def accept(self, stream: StreamId) -> PolicyConnection:
-        """Wait for the connection of the process and return it.
+        """Wait for the connection of the process and return it. There is no time limit: the caller cancels the wait.
 
         Args:
             stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.

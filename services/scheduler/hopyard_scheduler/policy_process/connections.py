@@ -87,9 +87,9 @@ class PolicyConnection:
             raise ConnectionLost from error
 
     def receive(self) -> asyncio.Future[pb.DriveRequest]:
-        """Return a future of the next message from the process. Only one caller may wait at a time.
+        """Return a future of the next message from the process. It raises `ConnectionLost` when the connection ends.
 
-        The future raises `ConnectionLost` when the connection ends.
+        It must not be called while an earlier future is pending, because the earlier one would then never complete.
         """
         receiver: asyncio.Future[pb.DriveRequest] = asyncio.get_running_loop().create_future()
         if self._received:

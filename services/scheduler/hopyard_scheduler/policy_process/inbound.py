@@ -37,7 +37,7 @@ class InboundPolicy:
         return ""
 
     async def take(self, stream: StreamId) -> PolicyConnection:
-        """Wait until a process of this policy is available, and return its connection.
+        """Wait without a time limit until a process of this policy is available, and return its connection.
 
         Args:
             stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.

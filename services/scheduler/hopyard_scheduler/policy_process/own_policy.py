@@ -83,7 +83,7 @@ class OwnPolicyLauncher:
             self._inherited = None
 
     async def accept(self, stream: StreamId) -> PolicyConnection:
-        """Wait for the first message of the process and return its connection.
+        """Wait for the first message of the process and return its connection. There is no time limit: the caller cancels the wait.
 
         Args:
             stream: Not used: the process serves only one experiment.

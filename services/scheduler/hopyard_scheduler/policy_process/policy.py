@@ -45,7 +45,10 @@ _TOLD_SECONDS: Final = 2.0
 
 
 class ProcessSource(Protocol):
-    """Provides the processes of a policy, one connection at a time."""
+    """Provides the processes of a policy, one connection at a time.
+
+    The caller takes a connection only after the last one has ended or was given back.
+    """
 
     @property
     def absent(self) -> str:
@@ -100,8 +103,8 @@ class RemotePolicy:
         journal: Reads all events of the experiment.
         limits: Time limits.
         then: What a person should do once a process is available again; the text of a failure of the policy ends with it.
-        tell: Called with True and the number of repeated up-calls when a process connects, and with False and 0 when
-            one ends by itself.
+        tell: Called with True and the number of repeated up-calls when a process has connected, and with False and 0
+            when the connected process has ended without an order of the scheduler.
         clock: Returns the Unix time in seconds for the time of an answer.
         own: True if the scheduler starts the process for a Python policy. The error texts of such a process already
             contain the name of the policy.
@@ -166,8 +169,8 @@ class RemotePolicy:
         Args:
             stream: The stream.
             call: The up-call.
-            settled: A lock that is acquired, and released again, before the journal is read. After it, the journal
-                contains the events that led to the up-call.
+            settled: A lock that is acquired, and released again, before the journal is read. Once it was acquired, the
+                journal contains the events that led to the up-call.
 
         Returns:
             The answer, or a failure that pauses the experiment. The failure has `unheard` True if no process answered.
@@ -392,7 +395,10 @@ class RemotePolicy:
 
 
 class _GivenUpError(HopyardError):
-    """Raised when an up-call fails permanently, so that its process is not used any more.
+    """Raised when an up-call fails and is not repeated in a new process.
+
+    No process connected or answered in time, a message was too large or not expected, or the process could not be started.
+    The process is not used any more, and the experiment is paused.
 
     Attributes:
         reason: The reason of the failure.

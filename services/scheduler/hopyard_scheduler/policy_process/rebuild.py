@@ -50,13 +50,14 @@ async def repeat_up_calls(
     Args:
         events: All events of the stream, in order.
         until: The number of the unanswered up-call.
-        changes: Computes the changes of the stream's state that each up-call sends to the process. It must be new.
+        changes: Computes the changes of the stream's state that each up-call sends to the process. It must
+            not have been used before.
         send: Sends an up-call to the process.
         hear: Waits for the next answer of the process. The answers arrive in the order of the up-calls.
 
     Returns:
-        The first difference between a new answer and its recorded answer that has not already paused the experiment;
-        None: there is none.
+        The first difference between a new answer and its recorded answer. If the journal records that this difference
+        has paused the experiment before, it is the first difference after the last such pause. None: there is none.
     """
     core, waiting = Core(), deque[_RepeatedCall]()
     pending: UpCall | None = None

@@ -24,7 +24,7 @@ LIMITS: Final = Limits(answer=60.0, absence=60.0)
 
 
 class BlockingHost:
-    """A policy in a process with the blocking interface of a policy host: `answer` returns the answer to an up-call.
+    """A policy in a process with a blocking interface: `answer` returns the answer to an up-call. A replay uses it as the policy.
 
     A thread calls it while the event loop exchanges messages with the process.
 
@@ -45,7 +45,7 @@ class BlockingHost:
             call: The up-call.
 
         Raises:
-            Unavailable: No process answers.
+            Unavailable: No process connected in time, or none answered. Other failures of the policy are returned.
         """
         asking = self._policy.answer(stream, call, nullcontext())
         found = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
@@ -62,9 +62,9 @@ async def dialled(
     stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     say: Callable[[str], None],
 ) -> AsyncIterator[BlockingHost]:
-    """Serve the policy process of an experiment while the context is open. The context value makes the up-calls on the policy.
+    """Serve the policy process of an experiment while the context is open. The context value passes up-calls to the process.
 
-    If no process connects in time, `BlockingHost.answer` raises Unavailable.
+    If no process connects within `LIMITS.absence` seconds, `BlockingHost.answer` raises Unavailable.
 
     Args:
         stream: The id of the stream.

@@ -69,7 +69,7 @@ class ProcessLauncher(Protocol):
 
     @property
     def ready(self) -> str:
-        """How the process connects, as a participle for the error text "... has not dialled in", such as "dialled in" or "started"."""
+        """What the process does to connect, for the error text "... has not started", such as "started" or "dialled in"."""
 
     async def begin(self, code: Path) -> Invocation:
         """Prepare the start of a process and return how to start it.
@@ -82,7 +82,7 @@ class ProcessLauncher(Protocol):
         """Close the scheduler's copies of what the process inherits. Called after each attempt to start the process."""
 
     async def accept(self, stream: StreamId) -> PolicyConnection:
-        """Wait for the connection of the process and return it.
+        """Wait for the connection of the process and return it. There is no time limit: the caller cancels the wait.
 
         Args:
             stream: The stream that the process is to serve; empty: it is only asked whether it accepts a new experiment.

@@ -90,7 +90,8 @@ class StateDelta:
         Args:
             stream: The stream.
             call: The up-call.
-            again: True if the up-call is repeated to rebuild the state of the policy.
+            again: True if the up-call is repeated to rebuild the state of the policy. The message then has the same mark, so that
+                the process knows it.
         """
         message = pb.UpCall(number=call.number, at=call.at, seed=call.seed, again=again)
         message.changes.extend(self._news(stream))

@@ -62,7 +62,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class PendingUpCall:
-    """An up-call to a policy process whose answer arrives after the batch, and that policy."""
+    """An up-call to a policy process whose answer arrives after the batch.
+
+    Attributes:
+        call: The up-call.
+        policy: The policy to which it is sent.
+    """
 
     call: UpCall
     policy: RemotePolicy
@@ -109,7 +114,8 @@ class Batch:
     def drive(self) -> None:
         """Handle queued events and call built-in policies until no event is left or the batch is full.
 
-        A call blocks for about `MAX_BATCH_SECONDS` at most. It may be repeated to handle events that arrived since.
+        A batch is full with `MAX_BATCH_EVENTS` events or `MAX_BATCH_BYTES` bytes of records. A call blocks for about
+        `MAX_BATCH_SECONDS` at most. It may be repeated to handle events that arrived since.
         """
         while True:
             if self._work:

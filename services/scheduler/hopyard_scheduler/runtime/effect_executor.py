@@ -159,7 +159,7 @@ class EffectExecutor:
         self._solvers.ended(stream)
 
     def stop(self) -> None:
-        """Cancel all timers and refuse further requests to predictors and solvers."""
+        """Cancel all timers. Further requests to predictors and solvers are ignored, without an error."""
         self._predictions.stop()
         self._solvers.stop()
         for handle in self._timers.values():

@@ -130,7 +130,7 @@ class Runtime:
         self._queue.put_nowait(Item(event, outside=False, payload=payload))
 
     async def submit(self, event: Event) -> None:
-        """Queue an event of a client or an agent. Wait while `MAX_EVENTS` of them are queued."""
+        """Queue an event of a client or an agent, and return before it is handled. Wait while `MAX_EVENTS` of them are queued."""
         await self._room.acquire()
         self._queue.put_nowait(Item(event))
 
@@ -201,7 +201,7 @@ class Runtime:
                 asking.cancel()
 
     async def drained(self) -> None:
-        """Wait until all queued events are journalled and their effects carried out."""
+        """Wait until the queue is empty: all events, also those queued meanwhile, are journalled and their effects carried out."""
         await self._queue.join()
 
     async def _gather(self) -> None:
@@ -387,7 +387,7 @@ class Runtime:
     def install(self, stream: Stream, found: RecoveryResult) -> None:
         """Add a stream that was replayed on a core other than the scheduler's. The stream must have no slots.
 
-        Its pending effects are carried out.
+        If it has not ended, its unanswered external requests are sent again and its timers are started.
 
         Args:
             stream: The replayed stream.

@@ -45,7 +45,7 @@ async def unlike_others(
     name: str,
     program: ExperimentProgram,
 ) -> str:
-    """Return why a new experiment shares no training with its group or with earlier experiments of its name.
+    """Return why a new experiment shares no training with its group or with earlier experiments whose specification has the same name.
 
     Args:
         stub: Client of AppStat, from which the code bundles are read.
@@ -75,7 +75,8 @@ def _expected(
 ) -> list[experiment_pb2.Experiment]:
     """Return at most `_LOOKED_AT` experiments to compare a new one with.
 
-    They are the unfinished ones of its group if there are any, else those of the same name and policy.
+    They are the unfinished ones of its group if there are any, else those whose specification has the same name
+    and the same policy.
 
     Args:
         known: All experiments, newest first.
@@ -104,6 +105,9 @@ async def _difference(
         stub: Client of AppStat, from which the code bundles are read.
         program: The program of the new experiment.
         other: The experiment to compare with.
+
+    Raises:
+        HopyardError: A code bundle or the specification of `other` cannot be read.
     """
     theirs = ExperimentProgram(spec_from_json(other.spec_json), other.bundle, program.interpreter)
     mine, its = program.sameness(""), theirs.sameness("")

@@ -88,7 +88,9 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.WatchExperimentRequest,
         context: grpc.aio.ServicerContext[pb.WatchExperimentRequest, pb.WatchExperimentResponse],
     ) -> AsyncIterator[pb.WatchExperimentResponse]:
-        """Stream the present state of an experiment and its jobs, then every change until the experiment ends.
+        """Stream the present state of an experiment and its jobs, then the changed states and new reports until the experiment ends.
+
+        A slow reader gets the newest state of a changed experiment or job instead of each intermediate state.
 
         NotFound: the experiment does not exist.
         """
@@ -157,7 +159,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """Give an experiment, which may have ended, more jobs, positions or time, and return it.
 
         InvalidInput: nothing is extended, or a value is out of its range. NotFound: the experiment does not exist.
-        Conflict: the engine refuses the extension.
+        Conflict: its stream was stopped after an error in the engine (quarantine).
         """
         await self._commands.extend(
             request.experiment, request.jobs, request.max_iterations, request.seconds, request.request_id
@@ -201,8 +203,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """Change the target, weight, slots or concurrency of an experiment and return it.
 
         Fields that are absent from the request stay unchanged; `clear` names fields to remove. InvalidInput: a value is
-        invalid, or nothing is changed. NotFound: the experiment does not exist. Conflict: the engine refuses the
-        change.
+        invalid, or nothing is changed. NotFound: the experiment does not exist. Conflict: its stream was stopped
+        after an error in the engine (quarantine).
         """
         terms = UpdateRequest(
             target=request.target if request.HasField("target") else None,
@@ -247,7 +249,9 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> pb.CollectGarbageResponse:
         """Delete blobs and files that no experiment needs, in the store and on connected nodes; with `dry_run`, only list them.
 
-        InvalidInput: the minimum age is negative or not finite. Unavailable: AppStat is unavailable.
+        What was written or requested less than `older_than_seconds` ago stays.
+
+        InvalidInput: `older_than_seconds` is negative or not finite. Unavailable: AppStat is unavailable.
         """
         older_than = request.older_than_seconds if request.HasField("older_than_seconds") else DEFAULT_SECONDS
         if not 0 <= older_than < math.inf:

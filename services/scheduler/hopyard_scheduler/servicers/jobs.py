@@ -23,7 +23,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
     """Implements the gRPC service JobManagerService.
 
     The operations that change a job return its new state. They raise NotFound if the experiment or the job does not
-    exist, and Conflict if the experiment has ended or the engine refuses the operation.
+    exist, and Conflict if the experiment has ended or the present state of the job does not permit the operation.
 
     Args:
         runtime: Handles the resulting events.
@@ -57,7 +57,8 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         """Start an idle job on the given slots, from its newest snapshot or from the beginning, and return it.
 
         The run ends at the position `until` of the request; 0: the experiment's maximum. NotFound: unknown experiment
-        or job. Conflict: the experiment has ended, or the engine refuses the start.
+        or job. Conflict: the experiment is not RUNNING or trains its maximum number of jobs (`concurrency`); the job is not
+        idle, was paused by a person, or must wait after failures; or a slot or `until` cannot be used.
         """
         start = StartJob(request.job, tuple(request.slots), request.until or None)
         return pb.StartJobResponse(job=await self._act(request.experiment, request.job, start))
@@ -84,7 +85,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
     ) -> pb.SuspendJobResponse:
         """Suspend a running job at its next boundary and return it. The policy may start it again.
 
-        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the job has no run.
         """
         return pb.SuspendJobResponse(job=await self._act(request.experiment, request.job, SuspendJob(request.job)))
 
@@ -95,7 +96,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
     ) -> pb.TerminateJobResponse:
         """Terminate a job and return it; a running job ends at its next boundary.
 
-        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        NotFound: unknown experiment or job. Conflict: the experiment has ended.
         """
         return pb.TerminateJobResponse(job=await self._act(request.experiment, request.job, TerminateJob(request.job)))
 
@@ -107,7 +108,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         """Put a job into the state HELD, in which the policy cannot start it, and return it.
 
         A running job is first suspended at its next boundary. NotFound: unknown experiment or job. Conflict: the
-        experiment has ended, or the engine refuses the operation.
+        experiment or the job has ended, or the experiment is ending.
         """
         return pb.PauseJobResponse(job=await self._hold(request.experiment, request.job, True))
 
@@ -118,7 +119,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
     ) -> pb.UnpauseJobResponse:
         """Release a HELD job, so that the policy can start it again, and return it.
 
-        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        NotFound: unknown experiment or job. Conflict: the experiment or the job has ended, or the experiment is ending.
         """
         return pb.UnpauseJobResponse(job=await self._hold(request.experiment, request.job, False))
 
@@ -129,7 +130,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
     ) -> pb.LabelJobResponse:
         """Set the priority of a job and return it. Idle jobs with a higher priority come first in the queue.
 
-        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the engine refuses the operation.
+        NotFound: unknown experiment or job. Conflict: the experiment has ended, or the priority is NaN.
         """
         label = LabelJob(request.job, request.priority)
         return pb.LabelJobResponse(job=await self._act(request.experiment, request.job, label))

@@ -71,7 +71,10 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.ReleaseMachineRequest,
         context: grpc.aio.ServicerContext[pb.ReleaseMachineRequest, pb.ReleaseMachineResponse],
     ) -> pb.ReleaseMachineResponse:
-        """Release a reserved slot. NotFound: the slot does not exist. Conflict: a job runs on it."""
+        """Release a reserved slot. No effect on an idle slot that is not reserved.
+
+        NotFound: the slot does not exist. Conflict: a job runs on it.
+        """
         await self._slots.release(request.slot)
         return pb.ReleaseMachineResponse()
 

@@ -60,7 +60,7 @@ class Kept:
         count: The number of snapshots.
         size: Their size in bytes.
         seconds: The training time in seconds that would produce them again.
-        given_up: True if this garbage collection deletes some of them.
+        given_up: True if this garbage collection deletes some of them or, in a dry run, would delete some.
     """
 
     count: int = 0
@@ -173,7 +173,8 @@ class SnapshotNeeds:
 
         Args:
             owner: The id of a stream that `read` has read or that is in the core, or `BUNDLE_OWNER` for code bundles.
-                The empty owner needs every blob.
+                The
+                empty text is the owner of blobs that were stored without a named owner; it needs every blob.
             sha256: The hash of the blob.
         """
         if owner == BUNDLE_OWNER:
@@ -341,7 +342,8 @@ class GarbageCollector:
             report: Receives their number, size and training time.
             needs: States which owner keeps which blob only for reuse.
             blobs: The blobs, with their owners.
-            older_than: Only blobs that were not written or requested in the last `older_than` seconds are deleted.
+            older_than: The collection deletes only blobs that were not written or requested in the last `older_than`
+                seconds; it determines `Kept.given_up`. This method deletes nothing.
         """
         for blob in blobs:
             for owner in blob.owners:
@@ -447,7 +449,7 @@ class GarbageCollector:
 def _prices(jobs: Iterable[experiment_pb2.Job]) -> dict[str, float]:
     """Return, by hash, the seconds of training to reproduce each snapshot that the jobs keep only for reuse.
 
-    A hash that one of the jobs also needs for another purpose is omitted.
+    A snapshot that one of the jobs needs for itself too is omitted.
     """
     found: dict[str, float] = {}
     own = set[str]()

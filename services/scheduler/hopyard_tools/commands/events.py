@@ -53,7 +53,7 @@ async def tell(
         follow: Print new events as they arrive, until the experiment ends.
         server: Address of a running cluster's scheduler; None: the cluster is found by `data`.
         data: Data folder of a cluster; None: the default folder.
-        json: Print one JSON document instead of lines.
+        json: Print one JSON document instead of lines; with `follow`, when the experiment has ended.
 
     Raises:
         NotFound: The experiment or the job does not exist.

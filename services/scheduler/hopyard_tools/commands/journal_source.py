@@ -80,9 +80,11 @@ class JournalSource:
         """Yield all events of the stream, each with its number, and wait for new events when all were yielded.
 
         Args:
-            over: Called when all present events were yielded; returns True to end the iteration. It also ends if no cluster runs.
+            over: Called whenever all present events were yielded; returns True to end the iteration. It also ends if no
+                cluster runs.
 
         Raises:
+            RecordError: This version cannot read a record.
             Unavailable: AppStat was unavailable for longer than `PATIENCE_SECONDS`.
         """
         first = 1

@@ -19,8 +19,9 @@ class PartitionVisits:
 
     Attributes:
         told: The visits by id of the experiment.
-        moved: Tuples (time, bytes from node to node, bytes from the store, bytes to the store): totals of the snapshots
-            that were transferred for the whole stream, at each time at which one of them grew.
+        moved: Tuples (time, bytes from node to node, bytes from the store, bytes to the store). The numbers of bytes are
+            totals of all snapshot transfers of the stream until that time. There is one tuple for each event that changed
+            a total.
         held: The size in bytes and the nodes of each partition by its name.
     """
 

@@ -313,7 +313,7 @@ class _NoBar:
 
 @contextmanager
 def _bar(total: int, quiet: bool) -> Iterator[_Bar]:
-    """Show a progress bar on stderr while the context is open, if stderr is a terminal and the journal is long.
+    """Show a progress bar on stderr while the context is open, if stderr is a terminal and the journal has `_LONG` events or more.
 
     The context value receives the number of replayed events. It does nothing if no bar is shown.
 

@@ -147,7 +147,7 @@ def chosen(name: str, recorded: Recorded, jobs: Collection[str], every: int) -> 
 
 
 def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked: int | None) -> int:
-    """Return the number of slots of the temporary cluster that repeats the training. Most runs use one slot.
+    """Return the number of slots of the temporary cluster that repeats the training. A run uses one slot for each rank.
 
     Args:
         program: The program of the experiment.

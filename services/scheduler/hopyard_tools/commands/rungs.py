@@ -54,7 +54,7 @@ def command(
 async def show(
     given: str | None, limit: Until | None, jobs: bool, server: str | None, data: Path | None, json: bool
 ) -> None:
-    """Perform the command: print the rungs of an experiment's policy.
+    """Perform the command: print the rungs of an experiment's policy, or a message if the policy has none.
 
     Args:
         given: The experiment's id or name; None: the newest experiment.

@@ -212,7 +212,10 @@ def _table(result: Result) -> Any:
 
 
 def _span(seconds: float) -> str:
-    """Return a duration in virtual seconds as text. Below a minute it has three digits, because policies may differ by little."""
+    """Return a duration in virtual seconds as text.
+
+    Below a minute it has three significant digits, because policies may differ by little.
+    """
     from hopyard._common.formatting import duration
 
     return f"{seconds:.3g}s" if seconds < 59.95 else duration(seconds)

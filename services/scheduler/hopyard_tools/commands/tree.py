@@ -91,7 +91,8 @@ async def show(
         json: Print one JSON document instead of text.
 
     Returns:
-        True if the policy has a stage tree.
+        True if the policy has a stage tree. False: a message was printed that it has none (with `json`: the document
+        states it).
 
     Raises:
         NotFound: The experiment, the job or the cluster does not exist.

@@ -106,7 +106,7 @@ def _ends(runs: Sequence[RecordedRun], jobs: Collection[str] | None) -> dict[Rec
     """Return the runs to repeat, each with the position up to which it must be repeated.
 
     The position is the higher one of two: the highest position from which a repeated run started with a snapshot of
-    this run, and, for the given jobs, the last position that the job did not train again in a later run.
+    this run, and, for the given jobs, the position up to which no later run of the job repeated the training of this run.
 
     Args:
         runs: All recorded runs, in the order of their starts.

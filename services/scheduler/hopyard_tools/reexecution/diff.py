@@ -26,8 +26,8 @@ class OutcomeDifference:
         part: The data partition, if the evaluation was divided into one run for each partition; empty: the whole
             evaluation, or a training report.
         what: The name of a metric, or "snapshot", or "its report" if the repeated training has no such report.
-        recorded: The recorded value, as text.
-        found: The value of the repeated training, as text.
+        recorded: The recorded value, as text; for "its report" the text "there".
+        found: The value of the repeated training, as text; for "its report" the text "not there" with the state of the job.
     """
 
     event: int

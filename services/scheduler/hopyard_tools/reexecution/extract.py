@@ -61,7 +61,7 @@ class RecordedRun:
         hyperparameters: The configuration.
         inputs: The input (data partition) of each rank; an empty text: the rank has none.
         parts: For an evaluation of one data partition: the number of partitions that are evaluated in total; 0:
-            unknown, or another run.
+            unknown, or the run is no such evaluation.
         reports: Its reports by position and data partition (empty: a training report, or an evaluation that is not
             divided by partitions).
         foreign: True if it started from a snapshot of an earlier experiment.

@@ -20,13 +20,13 @@ class PlannedRun:
     """A run that the policy must make.
 
     Attributes:
-        order: Sort key: runs are started in ascending order where possible.
+        order: Sort key: of the runs that can start, the one with the lowest key is started first.
         start: The position from which it starts.
         end: The position at which it ends; equal to `start` for an evaluation.
         saves: Positions between start and end at which it saves a snapshot.
         inputs: The input (data partition) of each rank; an empty text: the rank has none.
         parts: For an evaluation of one data partition: the number of partitions that are evaluated in total; 0: unknown,
-            or another run.
+            or the run is no such evaluation.
     """
 
     order: int
@@ -49,7 +49,7 @@ class ChainProgress:
     Attributes:
         job: The id of the job that repeats the chain; empty: not created yet.
         evaluating: The running evaluation; None: none.
-        trained: True if the training is complete, even if the program did not save its end.
+        trained: True if the training is complete, even if the program saved no snapshot at its last position.
     """
 
     def __init__(self, number: int, plain: Mapping[str, Any]) -> None:

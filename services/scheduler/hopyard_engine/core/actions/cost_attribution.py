@@ -37,8 +37,9 @@ def bill(stream: Stream, command: BillRun) -> None:
 def reported(stream: Stream, run: Run, reports: Sequence[Report], at: float) -> None:
     """Bill the slot time of a run since its last bill.
 
-    The time is divided between the new reports in proportion to their training times. Each part is billed to the experiments that need
-    the run at least up to the position of its report (`bill`), in equal shares.
+    The time is divided between the new reports in proportion to their training times. Each part is billed, in equal shares, to the
+    experiments that have not ended and that the policy named in `BillRun` as needing the run at least up to the position of the report.
+    Without such experiments it is billed to the experiment of the job.
 
     Args:
         stream: The stream of the run.

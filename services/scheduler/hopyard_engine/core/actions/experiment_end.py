@@ -64,14 +64,18 @@ def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -
 
 
 def end_by_policy(stream: Stream, command: EndExperiment, at: float) -> None:
-    """End the experiment that the policy names, else that of the winner it names, else all experiments of the stream.
+    """End the experiments that a command of the policy selects.
+
+    These are the experiment that the command names, else the experiment of the winner that it names, else all experiments of the stream
+    that are neither ENDING nor ended.
 
     The final state is COMPLETED. The winner is the job that the policy declares the result: it is saved, not terminated. `at` is
     the time of the event in seconds since the Unix epoch.
 
     Raises:
-        RefusedError: The reason is empty, the winner is unknown or cannot win (`_not_won`), the named experiment is unknown, ENDING
-            or ended, or no experiment is named and all are ENDING or ended.
+        RefusedError: The reason is empty, the winner is no job of the stream, has no results, is or will be TERMINATED, is FAILED, or
+            belongs to another experiment than the named one, the named experiment is unknown, ENDING or ended, or no experiment is
+            named and all are ENDING or ended.
     """
     if not command.reason.strip():
         raise command_checks.RefusedError(Reason(ReasonCode.END_REASON_MISSING))
@@ -111,10 +115,10 @@ def _not_won(winner: Job, experiment: ExperimentId) -> Reason | None:
 
 
 def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
-    """End an experiment whose `max_seconds` have passed. Its jobs can continue if the experiment gets more time.
+    """End an experiment whose `max_seconds` have passed. The final state is COMPLETED.
 
-    Its runs are suspended, and killed if they do not end within `kill_after` seconds. `at` is the time of the event in seconds since
-    the Unix epoch.
+    Its idle jobs stay idle and can continue if the experiment gets more time. Its runs are suspended at their next boundary, and killed
+    if they do not end within `kill_after` seconds. `at` is the time of the event in seconds since the Unix epoch.
     """
     reason = Reason.of(ReasonCode.TIME_OVER, seconds=experiment.settings.max_seconds)
     experiment.out_of_time = True

@@ -68,8 +68,8 @@ def reopen(stream: Stream, experiment: Experiment) -> None:
 def revive(stream: Stream) -> None:
     """Make a stream whose experiments had all ended active again.
 
-    Its demand becomes "as many slots as possible" until the policy states it again. The timers that the stream retained at its end are
-    set again, and slots are requested.
+    Its demand becomes "as many slots as possible" until the policy states it again. The timers that are recorded in `Stream.timers` are
+    set again, each with its recorded time, and slots are requested.
     """
     stream.demand = stream.claimed = None
     stream.gang = stream.claimed_gang = 1

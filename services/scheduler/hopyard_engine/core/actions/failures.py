@@ -20,9 +20,9 @@ MISSES = 6
 
 
 def back_off(stream: Stream, job: Job, at: float) -> None:
-    """Delay the next attempt of an idle job, with exponential backoff, if it had two or more losses or failures without progress.
+    """Delay the next start of an idle job if two or more of its runs were lost or failed since its last new report; else do nothing.
 
-    Else it does nothing. `at` is the time of the event in seconds since the Unix epoch.
+    The delay grows exponentially with their number. `at` is the time of the event in seconds since the Unix epoch.
     """
     if job.setbacks > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
@@ -63,10 +63,11 @@ def missed(stream: Stream, source: SnapshotId, node: str) -> None:
 
 
 def rewind_all(stream: Stream, lost: list[SnapshotEntry]) -> None:
-    """Delete the contents of lost snapshots that no other snapshot has, and rewind the idle jobs that would have resumed from them.
+    """Delete the data of lost snapshots, and rewind the idle jobs that would have resumed from these snapshots.
 
-    These are the jobs whose snapshots were lost, and the forks of these jobs. A rewound job gets the position of the newest remaining
-    snapshot that it can resume from.
+    The remaining data of a lost snapshot is deleted from the store and from the nodes, unless another snapshot has the same hash. The
+    rewound jobs are those whose snapshots were lost, and the forks of these jobs. A rewound job gets the position of the newest
+    remaining snapshot that it can resume from.
 
     Args:
         stream: The stream.

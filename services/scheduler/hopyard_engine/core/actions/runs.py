@@ -134,9 +134,10 @@ def _own(stream: Stream, job: Job, source: SnapshotId) -> tuple[SnapshotId, dict
 
 
 def _continues(stream: Stream, job: Job, source: tuple[str, int]) -> bool:
-    """Return whether a job already has the same results as another job up to the position of the other job's snapshot.
+    """Return whether a job has reports up to the position of another job's snapshot, with the same metrics as the other job.
 
-    Then it need not refer to the other job. `source` is the snapshot, as (id of the other job, position).
+    Then a start from this snapshot need not record the other job as the origin of the results. `source` is the snapshot, as (id of the
+    other job, position).
     """
     return job.high_water >= source[1] and prefix_join.agree(stream, job, stream.jobs[source[0]], source[1])
 
@@ -166,7 +167,8 @@ def _gang(stream: Stream, job: Job, command: StartJob) -> list[GrantedSlot]:
 def _places(stream: Stream, command: StartJob, slots: list[GrantedSlot]) -> dict[str, Place]:
     """Return the location of the partition that the run's process on each slot reads, by slot id.
 
-    Slots without an input in the command are left out. The result is empty if the data is not partitioned; then inputs are paths.
+    An input is what a process reads: the name of a partition, or a path if the data is not partitioned. Slots for which the command has
+    no input are left out. The result is empty if the data is not partitioned.
 
     Raises:
         RefusedError: An input is for a slot that the command does not name, or the slot's node cannot read the partition.
@@ -286,7 +288,9 @@ def kill(stream: Stream, timer: KillTimer) -> None:
 
 
 def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: Decision) -> None:
-    """Apply the policy's decision at a boundary, after the commands of the same answer. Does nothing if the run is ending or has ended.
+    """Apply the policy's decision at a boundary. Does nothing if the run is ending or has ended.
+
+    The caller must have carried out the commands in the same answer of the policy before.
 
     Args:
         stream: The stream of the run.
@@ -296,7 +300,7 @@ def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: De
         decision: The decision.
 
     Raises:
-        RefusedError: The decision is PARK before `until`.
+        RefusedError: The decision is PARK, and the run has not reached its `until`.
     """
     if stream.live.get(run.job) is not run or run.ending is not None or run.ended is not None:
         return
@@ -315,9 +319,10 @@ def decide(stream: Stream, run: Run, position: int, at_until: bool, decision: De
 
 
 def complete(stream: Stream, run: Run, position: int) -> None:
-    """Let a run that waits at its `until`, the given position, save a snapshot and end, without a decision.
+    """Let a run that waits at its `until`, the given position, save a snapshot and end.
 
-    The run gets the decision CONTINUE. A run that ends at its `until` without a decision (`Run.completes`) gets it too.
+    The run gets the command CONTINUE, which it obeys by ending, because it has reached its `until`. This function also serves runs that
+    end at their `until` without a decision of the policy (`Run.completes`).
     """
     run.ending = RunEndReason.UNTIL
     job = stream.jobs[run.job]

@@ -16,7 +16,8 @@ def at(stream: Stream, job: Job, position: int, value: float) -> float | None:
     """Return the value or mean with which a new report reaches the target, or None if the report does not reach it.
 
     The report is compared with the target by its value if the setting `target_over` is 1, else by the mean of the job's last
-    `target_over` values. A value that is not finite reaches no target, nor does a mean that includes one.
+    `target_over` values, the new one included. With fewer values the target is not reached. A value that is not finite reaches no
+    target, nor does a mean that includes one.
 
     Args:
         stream: The stream of the job.

@@ -200,9 +200,11 @@ class ClusterState:
         self._changed = True
 
     def restore(self, event: ClusterEvent) -> None:
-        """Apply a journalled event again, to restore drains, incarnations, the store quota and deletions.
+        """Apply an event of the cluster journal again in a recovery.
 
-        The rest of the state is rebuilt from the streams (`enter`, `adopt`) and from the announcements of agents.
+        It restores drains, incarnations, the store quota and the deletions of streams. The rest of the state is not in this journal.
+        Tenants and granted slots are rebuilt from the streams, with `enter` and `adopt`, and nodes and slots from the announcements of
+        agents.
         """
         match event:
             case NodeDrained():
@@ -297,7 +299,7 @@ class ClusterState:
         self._changed = True
 
     def touch(self) -> None:
-        """Make a new division of the slots due."""
+        """Mark the division of the slots between the tenants as outdated, so that `unbalanced` is True until the next `rebalance`."""
         self._changed = True
 
     @property

@@ -1,7 +1,8 @@
 """Division of slots of different kinds, and of slots that are needed in gangs.
 
-If all slots serve all streams and no stream needs gangs, this is `fair_share.water_fill`. Otherwise slots are also given one gang at a
-time to the claim with the lowest level, which is its number of slots per weight including the next gang, but
+The request of a stream is its claim. If all slots serve all streams and no stream needs gangs, the division is that of
+`fair_share.water_fill`. Otherwise one gang of slots at a time is given to the claim with the lowest level, which is its number of slots
+per weight including the next gang. In contrast to `water_fill`, slots are given
 
 - in whole gangs: a stream whose jobs need two slots at once gets 0, 2, 4, ... slots, since it could not use a single one. So two
   streams cannot wait forever for slots that are granted to the other stream;

@@ -172,7 +172,9 @@ def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -
 
 
 def request(stream: Stream, event: Requested) -> Job:
-    """Create the job that a client requests, and return it.
+    """Create the job that a client requests, and return it. The requested position is its maximum position.
+
+    A repeated request must not be passed: the caller has recognized it by its ticket.
 
     Raises:
         RefusedError: The experiment is unknown, ENDING or ended.
@@ -261,7 +263,7 @@ def _answer(stream: Stream, command: AnswerJob) -> None:
 def _complete_with_its_own(stream: Stream, job: Job, command: AnswerJob) -> bool:
     """Complete a job that has trained to its end and waits until its policy has evaluated it.
 
-    The command must have `completes` set and name the position of the job.
+    The command must order the completion of the job (`AnswerJob.completes`) and name the position that the job has reached.
 
     Returns:
         Whether the job was completed. False if the job does not wait for its evaluation, or the command does not meet this condition.
@@ -327,7 +329,10 @@ def _rate(stream: Stream, job: Job) -> None:
 
 
 def terminate(stream: Stream, job: Job, why: Reason) -> None:
-    """End a job: at the next boundary if it has a run, else immediately. `why` is the reason of a job without a run.
+    """End a job: at the next boundary if it has a run, else immediately.
+
+    `why` is recorded as the reason of the state TERMINATED if the job has no run; a job with a run gets the reason from the end of the
+    run.
 
     If the job has already ended, its snapshots are no longer kept for other experiments of the group.
     """
@@ -344,6 +349,9 @@ def terminate(stream: Stream, job: Job, why: Reason) -> None:
 
 def hold(stream: Stream, name: str, held: bool) -> None:
     """Pause or resume a job for a person. A repeated command has no effect.
+
+    An idle job becomes HELD when it is paused. If a paused job has a run, the run is suspended at its next boundary, and the job
+    becomes HELD when the run has ended. A resumed job becomes SUSPENDED if it has a snapshot, else PENDING.
 
     Args:
         stream: The stream.

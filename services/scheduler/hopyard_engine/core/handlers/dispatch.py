@@ -137,7 +137,11 @@ def _resets_answer_count(stream: Stream, event: StreamEvent) -> bool:
 
 
 def _changes_state(stream: Stream, event: StreamEvent) -> bool:
-    """Return whether the event must be handled. False: it repeats an earlier one, is outdated, or changes nothing."""
+    """Return whether the event must be handled. False: it repeats an earlier one, is outdated, or changes nothing.
+
+    Repetitions are recognized by the sequence number of a message, the number of an up-call or upload order, the ticket, or the request
+    id.
+    """
     match event:
         case RunMessage():
             return run_messages.is_next(stream, event)

@@ -150,7 +150,9 @@ def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> No
 
 
 def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> None:
-    """Start the idle timer of an experiment that has no work, unless it is already set; cancel it when there is work.
+    """Start the idle timer of a RUNNING experiment that has no work left (`_nothing_left`), unless it is already set; else cancel it.
+
+    The idle timer ends the experiment when it elapses.
 
     Args:
         stream: The stream of the experiment.
@@ -202,7 +204,10 @@ def _verdict(stream: Stream, experiment: Experiment) -> tuple[ExperimentState, R
 
 
 def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
-    """Return whether an experiment has no work left: nothing is pending, and all jobs have ended or the policy uses no more slots.
+    """Return whether an experiment has no work left: nothing is pending, and no job can or will be started.
+
+    No job will be started if all jobs have ended and no more can be created, if the policy stated a demand of 0 slots, or if it started
+    nothing when it was last offered idle slots.
 
     Pending are up-calls and questions without an answer, and, unless all jobs have ended and no more can be created, also runs, HELD
     jobs, timers of the policy, backoffs, and slots or data that the stream waits for.
@@ -231,8 +236,10 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
 def answered_allocation(stream: Stream, accepted: list[Command]) -> None:
     """Record whether the policy started nothing in its answer to an `AllocateJobs` up-call.
 
-    `accepted` are the accepted commands of the answer. The policy started nothing if it only labelled jobs or reserved or released
-    slots. If slots were idle then, its experiments may have no work left (`_nothing_left`).
+    The result is recorded in `PolicyConversation.at_rest`. It is True if the policy issued no command except to label jobs or to
+    reserve or release slots. `_nothing_left` uses it: a policy that leaves idle slots unused may have no more work.
+
+    `accepted` are the accepted commands of the answer.
     """
     stream.conversation.at_rest = all(isinstance(command, LabelJob | ReserveSlot | ReleaseSlot) for command in accepted)
 

@@ -37,7 +37,9 @@ def set_share(stream: Stream, event: ShareSet) -> None:
 
 
 def preempt(stream: Stream) -> None:
-    """Preempt as many runs as needed to free the slots above the share, those of the lowest priority first (`Stream.precedence`).
+    """Preempt as many runs as needed to free the slots above the share, those of jobs with the lowest priority first.
+
+    At equal priority, the runs that would lose the least training come first, then those of the newest jobs.
 
     Runs that are not preemptible continue until they end. `lifecycle.advance` calls this after each event from the deadline until the
     stream is within its share, because the set of preemptible runs may change.
@@ -56,5 +58,8 @@ def preempt(stream: Stream) -> None:
 
 
 def _counted(stream: Stream, run: Run) -> int:
-    """Return the number of a run's slots that are counted against the share: those that do not drain."""
+    """Return the number of a run's slots that are counted against the share.
+
+    Slots in `Stream.draining`, which are returned when the run has left, are not counted.
+    """
     return sum(slot not in stream.draining for slot in run.slots)

@@ -187,7 +187,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
 
 
 def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
-    """Emit the time that the report of a profile run contains, to be stored for later experiments.
+    """Emit the time that the report of a profiling run contains, to be stored for later experiments.
 
     Does nothing unless the report has a positive finite time, all slots of the run are on the same known kind of host, and the
     experiment has a key to store times under (`Settings.training`).
@@ -240,7 +240,11 @@ def _amended(stream: Stream, job: Job, run: Run, body: Amended) -> None:
 
 
 def taken(stream: Stream, job: Job, snapshot: SnapshotInfo, node: str, attempt: int) -> None:
-    """Record that an attempt of a job took a snapshot on a node, and order its upload if it is due (`deferred_uploads`)."""
+    """Record that an attempt of a job took a snapshot on a node, and order its upload if that is due.
+
+    An order is due if uploads are deferred and the position is a multiple of `Settings.ship_every`, or the node drains. Without
+    deferral the run uploads the snapshot itself.
+    """
     by_order = job.terms.ship_every != 1
     stream.drop(stream.snapshots.taken(job.id, snapshot, node, attempt, deferred=by_order))
     if by_order:
@@ -352,7 +356,11 @@ def _others_leave(stream: Stream, job: Job, run: Run) -> None:
 
 
 def _may_leave(run: Run, reason: RunEndReason) -> bool:
-    """Return whether a rank other than 0 of `run` may leave its slot for `reason`. If not, its end makes the run LOST."""
+    """Return whether a rank other than 0 of `run` may leave its slot for `reason`. If not, its end makes the run LOST.
+
+    It may if the end of the run was requested, if the program has nothing more to train, if the run does not train, or if it has
+    reached an `until` at which it ends without a decision.
+    """
     by_itself = run.completes and reason is RunEndReason.UNTIL  # Rank 0's last report may follow.
     return by_itself or run.ending is not None or run.finished or run.mode is not RunMode.TRAIN
 
@@ -360,8 +368,9 @@ def _may_leave(run: Run, reason: RunEndReason) -> bool:
 def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     """Close a run whose processes have all left their slots.
 
-    The job gets its next state, according to how the run ended. The policy gets a `RunEnd` up-call. `at` is the time of the event in
-    seconds since the Unix epoch.
+    The job becomes COMPLETED if it has trained to its end and needs no evaluation by the policy, TERMINATED if this was requested,
+    FAILED if it had too many failures or losses or its program can run nowhere, and idle otherwise. The policy gets a `RunEnd` up-call.
+    `at` is the time of the event in seconds since the Unix epoch.
     """
     ended = run.ended
     assert ended is not None
@@ -423,8 +432,8 @@ def end_reason(run: Run, ended: Ended) -> RunEndReason:
 def _reached(stream: Stream, job: Job, run: Run, position: int) -> tuple[JobState, Reason]:
     """Return the next state of a job whose run ended at `until`, which is `position`, and the reason of this state.
 
-    The job is SUSPENDED. But a job whose runs repeatedly leave no snapshot at their `until` would train the same positions forever,
-    so it is FAILED.
+    The job is SUSPENDED. But a job whose training runs leave no snapshot at their `until` would train the same positions forever. So it
+    is FAILED after more than `Settings.max_failures` + 1 such runs since its last new report.
     """
     source = stream.source_of(job)
     if run.mode is RunMode.TRAIN and (source is None or source[1] < position):

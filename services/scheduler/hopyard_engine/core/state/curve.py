@@ -86,8 +86,9 @@ class LearningCurve:
     def evaluated(self, position: int, model: str) -> None:
         """Drop the parts of an incomplete evaluation at `position` if they evaluate another snapshot than that with the hash `model`.
 
-        To be called before a part that evaluates `model` is added. A job that went back to an older snapshot and trained again can
-        have another model at the same position. Without an entry at `position` nothing changes.
+        To be called before a part that evaluates `model` is added. If a job resumed from an older snapshot and trained the same
+        positions again, its new snapshot at a position can have another hash than the one that was evaluated before. Without an entry
+        at `position` nothing changes.
         """
         point = self.points.get(position)
         if point is not None and not point.complete and point.model != model:

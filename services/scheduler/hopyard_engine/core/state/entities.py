@@ -66,7 +66,7 @@ class Run:
         amends: Unanswered amendments by ticket, each as (new `until`, additional positions to save). A None `until` is unchanged.
         accounted: Time up to which its slot time is billed, in seconds since the Unix epoch.
         wanted: Experiments to which its slot time is billed, each up to a position; empty: only its own experiment.
-        story: Its last state changes, oldest first, for messages.
+        story: Its last state changes, oldest first, for error messages.
     """
 
     job: str
@@ -130,8 +130,8 @@ class Job:
         prefix: The entries of that other curve up to the position in `origin`, copied when `origin` was set.
         fork_pin: The origin's snapshot that a fork starts from, pinned until the fork has a snapshot in the store; else None.
         forked: Whether the job resumes from its origin's snapshot while it has no snapshot itself.
-        copied: Whether a fork command created it. Then the results up to the position in `origin` were trained with the
-            configuration of the job in `origin`.
+        copied: Whether a fork command created it. Then the results up to the position in `origin` were trained with the configuration
+            of the job in `origin`.
         generated: Whether the generator proposed its configuration.
         priority: Priority among idle jobs, higher first; None is the same as 0.
         attempt: Number of runs so far.
@@ -148,12 +148,12 @@ class Job:
             the same search plan.
         limit: Maximum position of this job; None: the maximum of its experiment.
         failures: Number of runs that failed in user code.
-        losses: Number of lost runs since the last progress.
+        losses: Number of lost runs since the last new report.
         suspends: Number of suspended and preempted runs.
         seconds: Training time of its reports in seconds.
         best: (value, position) of its best finite report; None: there is none.
         reason: The reason of its state; None: none was recorded yet.
-        story: Its last state changes, oldest first, for messages.
+        story: Its last state changes, oldest first, for error messages.
     """
 
     id: str
@@ -208,7 +208,10 @@ class Job:
 
     @property
     def max_position(self) -> int:
-        """The position at which the job is complete."""
+        """The position at which the job is complete: its own limit if it has one, else the maximum position of its experiment.
+
+        The value is `ENDLESS` or above if there is no maximum.
+        """
         return self.terms.max_position if self.limit is None else self.limit
 
     @property
@@ -221,7 +224,10 @@ class Job:
 
     @property
     def shared(self) -> int:
-        """The position up to which the job has results of another job, if that is beyond the job's own training; else 0."""
+        """The highest position with results of another job, if the job itself has not trained so far; else 0.
+
+        It is above 0 only for a job that never ran, or whose newest results were recorded by reference to another job.
+        """
         by_others = not self.attempt or self.answered
         return self.high_water if by_others and self.high_water > self.position else 0
 

@@ -60,7 +60,7 @@ class Experiment:
         generated: Number of jobs created by its generator or with given hyperparameters.
         exhausted: Whether its generator has no more proposals.
         generator_calls: Recorded calls on its generator, in order.
-        told_generator: Number of recorded calls that the generator is known to have received.
+        told_generator: Number of calls in `generator_calls`, from the first, that the generator is known to have received.
         winner: Id of the job that ended it, by reaching the target or by decision of the policy; empty: none.
         best: (job id, position, value) of its best finite report; None: there is none.
         wound_up: Whether it is ENDING and its remaining jobs were ended or completed after its last run.
@@ -73,7 +73,7 @@ class Experiment:
         slot_seconds: Time billed to it in slot-seconds, up to the last report of each run.
         requested: Id of the job created for each client request, by the request's ticket; empty: no job was created, and the policy
             handles the request.
-        story: Its last state changes, oldest first, for messages.
+        story: Its last state changes, oldest first, for error messages.
     """
 
     id: ExperimentId
@@ -110,7 +110,10 @@ class Experiment:
 
     @property
     def jobs_left(self) -> int:
-        """The number of jobs that may still be created with a proposal of the generator or with given hyperparameters."""
+        """The number of jobs that may still be created with a proposal of the generator or with given hyperparameters.
+
+        0 if the generator has no more proposals. Without a limit on jobs it is about `ENDLESS`.
+        """
         return 0 if self.exhausted else max(self.settings.jobs - self.generated, 0)
 
     @property

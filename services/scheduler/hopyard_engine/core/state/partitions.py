@@ -20,8 +20,8 @@ class Place:
     """The location from which a run reads its partition.
 
     Attributes:
-        place: A path on the run's node, or a URL.
-        sha256: Expected hash of the contents.
+        place: A path on the run's node, or a URL, from which the partition is read.
+        sha256: Expected SHA-256 of the data of the partition.
         size: Expected size in bytes.
     """
 

@@ -73,11 +73,12 @@ class PolicyConversation:
         number: The number of the newest up-call; 0: none yet.
         verdicts: Refusals since the newest up-call, delivered with the next one.
         sent_verdicts: Refusals delivered with the newest up-call.
-        allocation_due: Whether an `AllocateJobs` up-call must be made, because something may be allocated that could not be before.
-        demand_outdated: Whether jobs became available after the policy stated its demand, so that the demand may be too low.
+        allocation_due: Whether an `AllocateJobs` up-call must be made, because a slot, job, limit or snapshot changed, so that the
+            policy may be able to start more.
+        demand_outdated: Whether the policy must state its demand again, because there may be more to start than when it stated it.
         at_rest: Whether the policy started nothing in its answer to the last `AllocateJobs` up-call.
-        answers: Number of answers since the last event that the policy did not cause. Negative while answers to queued up-calls are
-            not counted (`rest`).
+        answers: Number of answers since the last event that the policy did not cause. Negative while answers to queued up-calls are not
+            counted (`rest`).
         rested_at: Time of the last event that the policy did not cause.
         refusal: The newest refusal since that event; None: none.
     """
@@ -110,7 +111,7 @@ class PolicyConversation:
         self.at_rest = False
 
     def wake(self) -> None:
-        """Mark an `AllocateJobs` up-call as due."""
+        """Mark an `AllocateJobs` up-call as due. It is made when no other up-call is in flight or queued."""
         self.allocation_due = True
         self.at_rest = False
 
@@ -167,8 +168,8 @@ class PolicyConversation:
     def give_up(self) -> None:
         """Stop waiting for the policy, which exceeded its time.
 
-        When `listen` allows up-calls again, the unanswered up-call is made again before the queued ones. Only `AllocateJobs` is made
-        after them.
+        When `listen` allows up-calls again, the unanswered up-call is made again before the queued ones. But if it is `AllocateJobs`,
+        it is made after the queued ones. The refusals that were delivered with it are delivered again.
         """
         assert self.in_flight is not None
         self._enter(ConversationState.SILENT, "given up")
@@ -190,12 +191,12 @@ class PolicyConversation:
         self.verdicts.append(verdict)
 
     def rest(self, at: float, calls_of_an_event: int) -> None:
-        """Reset the count of answers, because something happened that the policy did not cause.
+        """Reset the count of the policy's answers (`answers`), because something happened that the policy did not cause.
 
         Args:
             at: Time of the event in seconds since the Unix epoch.
-            calls_of_an_event: Number of up-calls that one event normally causes. If more are queued, the answers to the excess are not
-                counted.
+            calls_of_an_event: Number of up-calls that one event normally causes. If more are queued, the policy did not cause the
+                excess, so the answers to it are not counted.
         """
         self.answers, self.refusal = -max(len(self.calls) - calls_of_an_event, 0), None
         self.rested_at = at

@@ -80,7 +80,9 @@ class SnapshotEntry:
 
 @dataclass(slots=True)
 class Dropped:
-    """Snapshot contents that no `SnapshotEntry` refers to any more, to be deleted.
+    """Contents (saved data) of a snapshot to which no `SnapshotEntry` refers any more.
+
+    The caller must delete them from the store and from the nodes.
 
     They may be in the store even if no upload was reported, because the agent may have failed after the upload.
 

@@ -11,8 +11,8 @@ A snapshot is kept while it is pinned (a run loads it, or a forked job starts fr
 `actions.snapshots.eviction` selects the snapshots to delete when they exceed the quota. Snapshots of earlier experiments are *lent*:
 they belong to no job, but jobs may start from them (`actions.earlier_results`), so the store keeps them for this experiment too.
 
-Two snapshots can have the same contents (the same hash). The contents are deleted when the last entry with them is gone and they are
-not lent. `SnapshotBook.released` returns contents that can be deleted.
+Contents are the saved data of a snapshot, identified by its hash. Two snapshots can have the same contents. These are deleted when the
+last entry with them is gone and they are not lent. `SnapshotBook.released` returns contents that can be deleted.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ class SnapshotBook:
         return list(self._deferred)
 
     def wanted(self, belongs: Callable[[str], bool]) -> list[SnapshotId]:
-        """Return the deferred snapshots to upload so that the jobs for whose id `belongs` returns True survive the loss of their nodes.
+        """Return the deferred snapshots that must be uploaded so that some jobs can resume after the loss of nodes.
 
-        Snapshots that are kept only as a fallback until a newer one is stored (`reserve`) are left out.
+        These are the snapshots, with a copy on a node, of the jobs for whose id `belongs` returns True. Left out is the fallback that a
+        job keeps only until its newest snapshot is stored or on several nodes (`reserve`).
         """
         return [
             (job, position)
@@ -139,7 +140,7 @@ class SnapshotBook:
     def least(self, job: str) -> bool:
         """Return whether a job has no snapshot, or exactly one, which is available.
 
-        If such a job needs its snapshots, there is nothing to drop.
+        `collect` then has nothing to drop while the job retains snapshots, because the newest available one is always retained.
         """
         by_position = self._entries.get(job)
         return not by_position or (len(by_position) == 1 and next(iter(by_position.values())).available)
@@ -197,7 +198,8 @@ class SnapshotBook:
         """Register another job's snapshot as a snapshot of `job` too, unless `job` has an available one at that position.
 
         Returns:
-            The new entry if its upload must be ordered, because it is neither in the store nor deferred; else None.
+            The new entry if the caller must order its upload, because the snapshot is not in the store and its upload is not deferred.
+            None if no order is needed, or nothing was registered.
         """
         known = self.get(job, source.info.position)
         if known is not None and known.available:
@@ -283,8 +285,8 @@ class SnapshotBook:
     def keeps(self, node: str, sha256: str) -> bool:
         """Return whether `node` must keep its copy of the contents with this hash until this stream has them in the store.
 
-        This is true if a run of this stream saved or loaded the copy there. A copy that the node has only for another stream can be
-        used while it exists.
+        This is true if a run of this stream saved or loaded the copy there. False if the node has a copy only for another stream: runs
+        of this stream can load that copy, but this stream does not prevent its deletion.
         """
         return node in self._own.get(sha256, ())
 
@@ -323,7 +325,8 @@ class SnapshotBook:
         Args:
             node: The node.
             disk: Hashes of the snapshots on its disk.
-            shipping: Returns whether the node still has the channel of a job's attempt, given the job id and the attempt number.
+            shipping: Returns whether the node still has the process of a job's attempt, given the job id and the attempt number. A
+                snapshot counts as being uploaded only while the process that uploads it exists, or another node uploads it.
         """
         return [
             (e.job, e.info.position)
@@ -335,7 +338,7 @@ class SnapshotBook:
         ]
 
     def left(self, node: str) -> list[SnapshotId]:
-        """Return the snapshots on `node` that are uploaded only by order, are not in the store, and whose uploader is gone."""
+        """Return the snapshots on `node` that are uploaded only by order, are neither stored nor DEFERRED, and that nobody uploads."""
         return [
             (e.job, e.info.position)
             for e in self.entries()
@@ -527,10 +530,11 @@ class SnapshotBook:
 
         Args:
             job: Id of the job.
-            keep: Whether the job retains snapshots. False once it has ended without a result.
+            keep: Whether the job retains its newest, best and fallback snapshots. If False, only pinned ones and those in `asked`
+                remain.
             value: Returns the job's metric at a position, where higher is better; None: it has none there.
             how_many: Number of snapshots that the job retains.
-            asked: Positions that the policy may still fork from.
+            asked: Positions of snapshots that the policy requested and may still fork from; they remain.
 
         Returns:
             The contents that can be deleted.
@@ -548,7 +552,10 @@ class SnapshotBook:
     def retained(self, job: str, value: Callable[[int], float | None], how_many: Keep) -> set[int]:
         """Return the positions of the snapshots that a job retains without requests of its policy.
 
-        The arguments are those of `collect`.
+        Args:
+            job: Id of the job.
+            value: Returns the job's metric at a position, where higher is better; None: it has none there.
+            how_many: Number of newest and best snapshots to retain.
         """
         return retained(self._entries.get(job, {}), value, how_many)
 

@@ -87,11 +87,11 @@ class Stream:
         gave_up: Whether snapshots were deleted because of the store quota.
         share: Number of slots that the stream may use.
         demand: Number of slots that the policy can use; None: as many as possible.
-        claimed: The `claim` last sent to the cluster state.
-        gang: The policy's demand is a multiple of so many slots.
-        claimed_gang: The `gang` last sent to the cluster state.
+        claimed: Value of the property `claim` that was last sent to the cluster state.
+        gang: Number of slots (>= 1) that the policy takes at once; its demand is a multiple of this number.
+        claimed_gang: Value of `gang` that was last sent to the cluster state.
         nodes: Names of the nodes with usable slots; empty: all nodes.
-        claimed_nodes: The `nodes` last sent to the cluster state.
+        claimed_nodes: Value of `nodes` that was last sent to the cluster state.
         overdue: Whether the deadline for returning slots above the share has passed.
         ordinals: Number of jobs created so far.
         conversation: The conversation with the policy.
@@ -99,7 +99,7 @@ class Stream:
         timers: Time at which each set timer elapses, in seconds since the Unix epoch, by ticket (see the module `timers`).
         requests: Ids of the applied `Updated` and `Imported` events.
         quarantined: Whether the stream was stopped after an error in the engine.
-        terms_sent: The `terms` last sent to the cluster state.
+        terms_sent: Value of the property `terms` that was last sent to the cluster state.
         effects: Effects of the current event.
     """
 
@@ -187,7 +187,11 @@ class Stream:
 
     @property
     def concurrency(self) -> int | None:
-        """The maximum number of jobs of all experiments that train at the same time; None: no limit."""
+        """The maximum number of jobs of the stream that train at the same time; None: no limit.
+
+        It is the sum of the limits of the RUNNING experiments, or of all experiments if none is RUNNING. It is None if any of these has
+        no limit.
+        """
         return _sum([m.settings.concurrency for m in self.running or self.experiments.values()])
 
     @property
@@ -206,7 +210,10 @@ class Stream:
 
     @property
     def snapshot_quota(self) -> int | None:
-        """The maximum size in bytes of the snapshots of all experiments, the sum of their quotas; None: no limit."""
+        """The maximum size in bytes of the snapshots of all experiments, the sum of their quotas.
+
+        None: no limit, because at least one experiment has no quota.
+        """
         return _sum([m.settings.snapshot_quota for m in self.experiments.values()])
 
     @property
@@ -216,12 +223,18 @@ class Stream:
 
     @property
     def jobs_left(self) -> int:
-        """The number of jobs that RUNNING experiments may still create with a proposal of a generator or with given hyperparameters."""
+        """The number of jobs that RUNNING experiments may still create with a proposal of a generator or with given hyperparameters.
+
+        It is the sum over these experiments of `Experiment.jobs_left`, which is about `ENDLESS` for one without a limit on jobs.
+        """
         return sum([m.jobs_left for m in self.experiments.values() if m.running])
 
     @property
     def best(self) -> tuple[str, int, float] | None:
-        """(job id, position, value) of the best finite report of all experiments; None: there is none."""
+        """(job id, position, value) of the best finite report of all experiments; None: there is none.
+
+        It is the highest value in mode "max", the lowest in mode "min". Of equal values, that of the earliest experiment is returned.
+        """
         found = [m.best for m in self.experiments.values() if m.best is not None]
         return max(found, key=lambda best: self.sign(best[2]), default=None)
 
@@ -229,7 +242,7 @@ class Stream:
     def claim(self) -> int | None:
         """The number of slots that the stream requests from the cluster; None: as many as possible.
 
-        It is 0 unless the stream is RUNNING.
+        It is the demand that the policy stated while an experiment of the stream is RUNNING, else 0.
         """
         return self.demand if self.state is ExperimentState.RUNNING else 0
 
@@ -330,7 +343,7 @@ class Stream:
         self.conversation.queue(call, run)
 
     def wake(self) -> None:
-        """Mark an `AllocateJobs` up-call as due, because something may be allocated that could not be before."""
+        """Mark an `AllocateJobs` up-call as due, because a slot, job, limit or snapshot changed."""
         self.conversation.wake()
 
     def ask(
@@ -502,8 +515,8 @@ class Stream:
     def _spared(self, job: Job) -> set[int]:
         """Return the positions of the snapshots that a job keeps in addition to those that its settings retain.
 
-        These are the requested positions that the policy may still fork from and, for a completed job with `Settings.lasting`, all
-        requested positions.
+        These are the requested positions that the policy may still fork from and, for a COMPLETED job, all requested positions if the
+        experiment keeps them for later experiments (`Settings.lasting`).
         """
         lasting = job.asked if job.terms.lasting and job.state is JobState.COMPLETED else set()
         return self.asked(job) | lasting
@@ -594,7 +607,10 @@ class Stream:
         self.draining.discard(slot)
 
     def shed(self) -> None:
-        """Return idle slots to the cluster: draining ones, those on nodes that the policy cannot use, and those above the share."""
+        """Return idle slots to the cluster: draining ones, those on nodes that the policy cannot use, and those above the share.
+
+        A slot is above the share while more slots are granted than the share. Of these, slots that are not reserved are returned first.
+        """
         if len(self.slots) == self.busy:
             return
         useless = {m.id for m in self.slots.values() if self.nodes and m.node not in self.nodes and not m.reserved}
@@ -613,8 +629,8 @@ class Stream:
     def next_call(self, at: float) -> None:
         """Make the next up-call, unless one is in flight: first the queued ones, then a due `AllocateJobs`.
 
-        `AllocateJobs` is made only if it can have a result: the policy may place a job, or it must get refusals or state its demand
-        again. `at` is the current time in seconds since the Unix epoch.
+        `AllocateJobs` is made only while an experiment is RUNNING, and only if a slot within the share is free, the policy must state
+        its demand again, or refusals would otherwise not be delivered. `at` is the current time in seconds since the Unix epoch.
         """
         conversation = self.conversation
         if conversation.state is not ConversationState.IDLE or self.state.ended:

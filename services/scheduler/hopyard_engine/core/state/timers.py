@@ -43,7 +43,7 @@ class EndTimer:
 
 @dataclass(frozen=True, slots=True)
 class IdleTimer:
-    """Key of the timer that ends `experiment` when it had no work for its idle time (`Settings.idle`)."""
+    """Key of the timer that ends `experiment` as COMPLETED when it had nothing to do for `Settings.idle` seconds."""
 
     experiment: ExperimentId
 
@@ -83,7 +83,7 @@ class ShareTimer:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTimer:
-    """Key of a timer that the policy has set. The policy chose `name`."""
+    """Key of a timer that the policy has set. The policy chose `name`, and a timer with the same name in the stream is replaced."""
 
     name: str
 

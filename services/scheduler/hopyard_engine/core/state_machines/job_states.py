@@ -1,7 +1,7 @@
 """The states of a job: the transition table, and the function that applies it.
 
-A waiting job is SUSPENDED if it has a snapshot of its own to resume from, else PENDING. After the loss of a run it is in either
-state, depending on the snapshots that remain.
+A job that waits for a slot is SUSPENDED if it has a snapshot of its own to resume from, that is, not only that of another job, else
+PENDING. After the loss of a run it is in either state, depending on the snapshots that remain.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ class PredictionDispatcher:
 
         Raises:
             InvalidInput: The predictor is unknown or cannot be created.
-            Unavailable: No node was connected within the time limit, or the job no longer exists.
+            Unavailable: No node was connected for `node_seconds` seconds (see the class), or the job no longer exists.
         """
         stream, job = self._found(question.asked)
         spec = self._program(job.experiment.id).spec

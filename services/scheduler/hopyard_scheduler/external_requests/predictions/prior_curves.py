@@ -80,9 +80,9 @@ class PriorCurves:
     async def curves(self, experiment: str, spec: ExperimentSpec, before: float) -> str:
         """Return the curves of earlier experiments that match an experiment, as a JSON list.
 
-        Experiments match if their metric, mode, unit of positions, and the names and kinds of their hyperparameters are
-        equal. If the curves cannot be read, the list is empty, a warning is logged once, and later calls retry with
-        backoff.
+        Experiments match if their metric, mode and unit of positions are equal, and their hyperparameters have the same
+        names, kinds of domains and constant values. If the curves cannot be read, the list is empty, a warning is logged
+        once, and later calls retry with backoff.
 
         Args:
             experiment: The id of the experiment.
@@ -151,7 +151,8 @@ class PriorCurves:
 
         Args:
             experiment: The experiment.
-            most: Number of reports after which reading stops. It may be exceeded by one page.
+            most: Number of reports after which reading stops. AppStat returns reports in
+                pages of `_PAGE`, so up to one page more is read.
         """
         recorder, reports = Recorder(), 0
         request = appstat_pb2.QueryStatisticsRequest(experiment=experiment.id, page_size=_PAGE)
@@ -186,7 +187,10 @@ def _is_like(spec_json: str, key: tuple[Any, ...]) -> bool:
 
 
 def _key(spec: ExperimentSpec) -> tuple[Any, ...]:
-    """Return the values in which two experiments must be equal, so that the curves of one can serve predictions for the other."""
+    """Return the values in which two experiments must be equal, so that the curves of one can serve predictions for the other.
+
+    These are the metric, the mode, the unit of positions and, for each hyperparameter, the constant value or the kind of domain.
+    """
     space = {
         name: spec.space[name].to_data() if spec.space[name].kind == "constant" else spec.space[name].kind
         for name in spec.space

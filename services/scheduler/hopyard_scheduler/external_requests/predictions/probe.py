@@ -53,7 +53,8 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
 class Predictors:
     """Determines and caches what the predictors of experiments read.
 
-    After a failure to create a predictor, the attempt is repeated only after a pause, which doubles with each failure.
+    After a failure to create a predictor, this predictor (name and parameters) is tried again only after a pause, which
+    doubles with each consecutive failure. Other predictors are not affected.
 
     Args:
         seconds: Time limit in seconds to create a predictor.

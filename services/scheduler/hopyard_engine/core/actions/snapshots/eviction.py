@@ -20,7 +20,8 @@ Within each of these groups the jobs with the worst results come first, and with
 missing snapshots, the order is different: lowest recompute cost first (`recompute_cost`), and at equal cost the oldest. In this order
 too, those of group 5 come last.
 
-Equal contents use space once. They are dropped together, when none of the snapshots with these contents is needed.
+To drop a snapshot is to delete its contents (its saved data, identified by a hash) from the store and from the nodes. Snapshots with
+equal contents use space once. They are dropped together, when none of them is needed.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ _TOLD_AGAIN = 1.1
 
 
 def keep_within(stream: Stream) -> None:
-    """Drop snapshots that are not needed, the least valuable first, until the rest fits the quota.
+    """Drop snapshots that are not needed, the least valuable first, until the rest fits the stream's `snapshot_quota`.
 
-    To be called at the end of an event in which snapshots changed (`Stream.snapshots_changed`), because only then it is known which
-    are needed.
+    To drop a snapshot is to delete its data from the store and from the nodes. Without a quota nothing is dropped. To be called at the
+    end of an event in which snapshots changed (`Stream.snapshots_changed`), because pins and requests may change until then.
     """
     limit = stream.snapshot_quota
     if limit is None:
@@ -70,7 +71,11 @@ def keep_within(stream: Stream) -> None:
 
 
 def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
-    """Return whether the snapshot `entry` of `job` must not be dropped, even if the snapshots exceed the quota (see the module)."""
+    """Return whether the snapshot `entry` of `job` must not be dropped, even if the snapshots exceed the quota.
+
+    This is true if it is pinned, if a job that has not ended may resume from it, if the policy requested it, may still fork from it and
+    does not retrain missing snapshots, or if it is the result of the experiment.
+    """
     position = entry.info.position
     return bool(
         entry.pins
@@ -82,6 +87,8 @@ def needed(stream: Stream, job: Job, entry: SnapshotEntry) -> bool:
 
 class EvictableContents(NamedTuple):
     """Snapshot contents that may be dropped, because none of the snapshots with these contents is needed.
+
+    Contents are the saved data of a snapshot, identified by its hash. Several snapshots may have the same contents.
 
     Attributes:
         sha256: Hash of the contents.
@@ -102,7 +109,10 @@ class EvictableContents(NamedTuple):
 
 
 def spare(stream: Stream) -> list[EvictableContents]:
-    """Return all contents that may be dropped, in no particular order."""
+    """Return the contents of the stream's snapshots that may be dropped, in no particular order.
+
+    Snapshots with equal contents are one element of the result. It does not depend on the quota.
+    """
     found: dict[str, list[SnapshotEntry]] = {}
     kept: set[str] = set()
     for entry in stream.snapshots.entries():
@@ -191,7 +201,8 @@ def _result(stream: Stream, job: Job) -> int | None:
 def _tell(stream: Stream, limit: int) -> None:
     """Update `stream.quota_excess`, the number of bytes by which the snapshots exceed the quota.
 
-    Emit a notice when this number has grown by the factor `_TOLD_AGAIN` since the last notice.
+    The rows of the stream's experiments are written again if the number changed. A notice is emitted when the number exceeds
+    `_TOLD_AGAIN` times the number in the last notice; the first excess is always noticed.
 
     Args:
         stream: The stream.

@@ -32,7 +32,10 @@ def seconds_again(stream: Stream, entry: SnapshotEntry) -> float:
 
 
 def again(stream: Stream, entry: SnapshotEntry) -> RecomputeCost:
-    """Return the cost to recreate the snapshot `entry` after all snapshots with its contents are deleted."""
+    """Return the cost to recreate the snapshot `entry` after the deletion of its saved data.
+
+    All snapshots with the same hash lose their data then, so none of them is the base of the cost.
+    """
     base = _before(stream, entry)
     start = base.info.position if base is not None else 0
     points = stream.back(stream.jobs[entry.job], entry.info.position)

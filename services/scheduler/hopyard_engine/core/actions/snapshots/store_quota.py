@@ -43,6 +43,8 @@ class EvictionRank(enum.IntEnum):
 class StoredContents:
     """Snapshot contents that a stream has in the store or is uploading.
 
+    Contents are the saved data of a snapshot, identified by its hash. Several snapshots may have the same contents.
+
     Attributes:
         sha256: Hash of the contents.
         size: Size in bytes.
@@ -129,10 +131,10 @@ def _contents_of(stream: Stream, job: Job, entry: SnapshotEntry) -> StoredConten
 
 @dataclass(slots=True)
 class Contents:
-    """Contents in the store with all their owners, for the choice of what to delete.
+    """The saved data of one or more snapshots in the store, with all its owners, for the choice of what to delete.
 
     Attributes:
-        sha256: Hash of the contents.
+        sha256: Hash of the data, which identifies it.
         size: Size in bytes.
         rank: Rank in the order of eviction.
         seconds: Recompute cost: seconds of training (>= 0) from the nearest snapshot before them on their path; 0 if needed.

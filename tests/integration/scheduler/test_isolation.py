@@ -54,6 +54,6 @@ async def test_a_mistake_in_the_core_fails_one_experiment_and_no_other(
     first = await client.create(experiment(tmp_path / "e"))
     failed = await client.wait(first.id, timeout=HANG_SECONDS)
     assert failed.state is ExperimentState.FAILED
-    assert "mistake in Hopyard's core on PolicyAnswered: KeyError" in failed.reason
+    assert "error in Hopyard's engine on PolicyAnswered: KeyError" in failed.reason
     second = await client.create(experiment(tmp_path / "e"))
     assert (await client.wait(second.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED

@@ -37,7 +37,8 @@ class PopPolicy(BoundaryPolicy):
     (section 9): the best value so far, improved by `step`. p is the probability that a single report reaches the
     target. With `metric.target_over`, where the mean of several reports must reach it, p is an overestimate.
 
-    Subclasses may override the target (`aim`), the termination rule (`is_poor`) and the `outlook`.
+    Subclasses may override `aim` (returns the target), `is_poor` (returns whether a job at a boundary is terminated) and `outlook`
+    (returns p and ERT of a job, given its prediction).
 
     Args:
         evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1; None: a fifteenth of the

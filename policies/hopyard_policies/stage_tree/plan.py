@@ -59,11 +59,14 @@ Nodes = dict[int, StageNode]
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
-    """A configuration, trained up to `limit`. A forked trial trains as its parent up to the position of the fork.
+    """A trial: its configuration, and the position up to which it trains (`limit`).
+
+    A forked trial trains with the configurations of its parent up to the position of the fork, then with its own.
 
     Attributes:
         id: The id of its job.
-        pieces: (end position, configuration that is trained up to it), ascending; the last piece ends at `limit`.
+        pieces: (end position, configuration that is trained up to it), by ascending position. The first piece begins at 0, each other
+            one at the end of the piece before. A trial that is not forked has one piece.
         family: Trials of different families never share training, such as those of experiments that train differently.
     """
 
@@ -78,7 +81,7 @@ class PlannedTrial:
 
     @property
     def begins(self) -> int:
-        """The position from which the trial's own job can train it; the part before was trained with another configuration."""
+        """The position of the trial's last fork, from which its own configuration is trained; 0: it is not forked."""
         return self.pieces[-2][0] if len(self.pieces) > 1 else 0
 
     def longer(self, job: str, limit: int) -> PlannedTrial:
@@ -90,7 +93,7 @@ class PlannedTrial:
 
         Args:
             job: The id of the new trial's job.
-            position: The position of the fork; up to it the trial trains as this one.
+            position: The position of the fork, at most this trial's `limit`; up to it the new trial trains as this one.
             hyperparameters: The configuration that is trained after the fork.
             limit: The position at which the new trial is complete.
         """

@@ -12,9 +12,9 @@ _MEMBERSHIP: Final = Path("/proc/self/cgroup")
 
 
 def available_cpus(root: Path = CGROUPS, membership: Path = _MEMBERSHIP) -> int:
-    """Return the number of CPUs that this process may use, >= 1.
+    """Return the number of CPUs that this process may use, >= 1: the size of its CPU set or its CPU quota, whichever is smaller.
 
-    A quota of 2.5 CPUs counts as 2.
+    The quota is rounded down: 2.5 CPUs count as 2. A quota below 1 counts as 1.
 
     Args:
         root: The folder where control groups are mounted.

@@ -1,7 +1,7 @@
 """What the node agent, the process of a run and the experiment file share about the log of a job.
 
-The process of a program in log mode reads metrics from the log. It records how far it has read, because the agent cuts out only what
-was read.
+The runner of a log program reads metrics from the log. It writes the offset up to which it has read to a file, because the node agent,
+which removes parts of a log above its limit, removes only parts before this offset.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class LogQuery:
     """A question to a node about the logs of experiments. An experiment is identified by the id of its group.
 
     Attributes:
-        measure: Experiments whose logs are measured.
-        delete: Experiments whose logs are measured and deleted.
+        measure: Experiments whose logs the node counts: their number and bytes.
+        delete: Experiments whose logs the node counts and then deletes.
     """
 
     measure: tuple[str, ...] = ()
@@ -83,7 +83,9 @@ def _texts(found: Any) -> tuple[str, ...]:
 
 
 class LogPosition:
-    """Writes the offset up to which a log was read to a file, at most once for each 16 KiB.
+    """Writes the offset up to which a log was read to a file, at most once for each 16 KiB of the log.
+
+    The offset in the file may therefore be too low by less than this, never too high.
 
     Args:
         file: The file, in a folder that exists.
@@ -99,7 +101,7 @@ class LogPosition:
         self._write(start)
 
     def advance(self, offset: int) -> None:
-        """Record that the log was read up to `offset`.
+        """Write `offset`, up to which the log was read, if it is at least `_STEP_BYTES` above the last written one.
 
         Raises:
             OSError: The file cannot be written.
@@ -119,5 +121,6 @@ def position_of(file: Path) -> int:
 
     Raises:
         OSError: The file does not exist, or cannot be read.
+        ValueError: The file contains no number.
     """
     return int(file.read_text(encoding="ascii"))

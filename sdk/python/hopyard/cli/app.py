@@ -96,7 +96,10 @@ def build(arguments: list[str]) -> Callable[..., Any]:
 
 
 def _add_alone(app: typer.Typer, wanted: str) -> bool:
-    """Add only the command `wanted`, and return whether it exists: importing all commands takes longer than many of them."""
+    """Add only the command `wanted` to `app`, and return whether it exists; if not, nothing is added.
+
+    This saves time: importing the modules of all commands takes longer than many commands run.
+    """
     for module, names in MODULES.items():
         if wanted in names:
             import_module(f"hopyard.cli.commands.{module}").register(app)
@@ -108,7 +111,10 @@ def _add_alone(app: typer.Typer, wanted: str) -> bool:
 
 
 def _add_services(app: typer.Typer) -> None:
-    """Add the services and the commands of other distributions, with their descriptions."""
+    """Add the commands that run a service (such as `scheduler`), and those that other installed distributions provide.
+
+    A command of another distribution is left out if its name is taken.
+    """
     from importlib.metadata import entry_points
 
     from hopyard._common.plugins import COMMANDS

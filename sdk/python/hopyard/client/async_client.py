@@ -290,12 +290,13 @@ class AsyncClient(ClientSearches, ClientQueries):
 
         Args:
             experiments: The experiments or their ids. Of a group, all members must be named.
-            force: Also delete paused experiments.
-            dry_run: Only return what would be deleted.
+            force: Also delete paused experiments, which are stopped first.
+            dry_run: Change nothing; return what would be deleted. The same errors are raised.
 
         Raises:
             NotFound: There is no such experiment.
-            Conflict: An experiment has not ended, or a member of its group is not named. Nothing is deleted.
+            Conflict: An experiment has not ended (with `force`: nor is it paused), or a member of its group is not named. Nothing is
+                deleted.
             InvalidInput: No experiment is named.
         """
         connection = await self._connection()

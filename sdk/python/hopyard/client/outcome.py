@@ -44,7 +44,9 @@ STARTS_OVER: Final = (
 
 
 def incomplete_search_note(experiment: Experiment, jobs: Sequence[Job]) -> str:
-    """Return a remark if a search completed before any job reached `max_iterations`; empty otherwise, also without this limit.
+    """Return a remark if a search completed before any job reached `stop.max_iterations`.
+
+    The remark is empty in all other cases, such as if the experiment has no `stop.max_iterations`.
 
     Args:
         experiment: The ended experiment.
@@ -97,10 +99,12 @@ def metric_trouble(name: str, seen: Mapping[str, bool]) -> str:
 
 
 async def metric_error(client: ClientQueries, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
-    """Return an error message if the metric of an experiment was never reported. Empty: it was, or no job has trained.
+    """Return an error message if no report of an experiment has a finite value of its metric.
+
+    Empty: a report has one; or there are no reports and no job is COMPLETED.
 
     Args:
-        client: Queries the reports, if there is no best value.
+        client: Queries the reports, if the experiment has no best value.
         experiment: The experiment in its current state.
         jobs: The jobs of the experiment; None: they are queried.
     """
@@ -118,7 +122,8 @@ async def metric_error(client: ClientQueries, experiment: Experiment, jobs: Sequ
 async def ended_error(client: ClientQueries, experiment: Experiment, jobs: Sequence[Job] | None = None) -> str:
     """Return the error message with which a command for an ended experiment must fail. Empty: the experiment succeeded.
 
-    A command must fail if all jobs failed, the experiment is FAILED, or jobs trained but never reported the experiment's metric.
+    A command must fail if all jobs failed, the experiment is FAILED, or jobs trained but no report
+    has a finite value of the experiment's metric.
 
     Args:
         client: Queries jobs and reports.
@@ -159,8 +164,8 @@ def lost_progress(job: Job) -> bool:
 def is_asked(experiment: Experiment) -> bool:
     """Return whether an experiment waits for an answer of its policy, but for less than two seconds so far.
 
-    Commands do not show such a short wait. The arguments of the reason tell it from a long one: only those of a long wait contain its
-    duration.
+    Commands do not show such a short wait. They recognize it by the arguments of the experiment's reason, which contain the duration of
+    a longer wait only.
     """
     return experiment.reason_code is ReasonCode.WAITS_FOR_POLICY and not experiment.reason_args
 

@@ -120,11 +120,13 @@ class ClientQueries:
         """Create a client that reads the directory `data` of a cluster that does not run, without starting it.
 
         Nothing is changed. Experiments that ran when their cluster ended are INTERRUPTED. Calls that need a cluster, such as `watch`
-        and all that change something, raise `Conflict`.
+        and all that change something, raise `Conflict`. The directory is opened when the client is first used, which raises `Conflict`
+        if the data are of another version of Hopyard, `DataLoss` if the database is damaged, and `Unavailable` if it cannot be opened.
 
         Args:
             data: The data directory. If a cluster starts in it meanwhile, the client still reads committed data.
-            options: The options with which the command line finds the directory, with a leading blank, for the commands in messages.
+            options: The options with which the command line finds the directory, with a leading blank, for the commands in messages;
+                empty: none needed.
         """
 
         def opened() -> Connection:
@@ -477,7 +479,10 @@ class ClientQueries:
 
 
 async def appstat_of(client: ClientQueries) -> AppStatServiceAsyncStub:
-    """Return the stub of AppStat in a client's cluster, for tools that read the journal and blobs."""
+    """Return the stub of AppStat in a client's cluster, or of the stored data (see `ClientQueries.stored`).
+
+    It is for tools that read the journal and blobs.
+    """
     return await (await client._connection()).appstat()
 
 

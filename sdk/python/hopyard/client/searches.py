@@ -41,7 +41,7 @@ class ClientSearches:
             function: The objective function, defined with `def`. It is called with a `hopyard.Trial`.
             space: The hyperparameters: a `hopyard.space.Space`, or its written form as in an experiment file.
             metric: Name of the metric, or a mapping with `name`, `mode`, `target`; the value that the function returns has this name.
-            mode: Whether larger ("max") or smaller ("min") values are better; None: `metric` says it.
+            mode: Whether larger ("max") or smaller ("min") values are better; None: the `mode` in the mapping `metric`.
             jobs: Maximum number of jobs; None: until the time is over, or the generator has no further configuration.
             max_iterations: The position at which a job is complete; None: when the function returns.
             max_time: Time that the search may run, in seconds or as "15m"; None: no limit.

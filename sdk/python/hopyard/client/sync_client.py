@@ -93,7 +93,11 @@ class Client:
 
     @classmethod
     def stored(cls, data: str | Path = DEFAULT_DATA, *, options: str = "") -> Self:
-        """Create a client that reads the directory `data` of a cluster that does not run; see `AsyncClient.stored`."""
+        """Create a client that reads the directory `data` of a cluster that does not run, without starting it.
+
+        Calls that need a cluster raise `Conflict`. `options` are the options with which the command line finds the directory, with a
+        leading blank, for the commands in messages. See `AsyncClient.stored`.
+        """
         client = cls()
         client._client = AsyncClient.stored(data, options=options)
         return client
@@ -213,7 +217,7 @@ class Client:
             function: The objective function, defined with `def`.
             space: The hyperparameters: a `hopyard.space.Space`, or its written form as in an experiment file.
             metric: Name of the metric, or a mapping with `name`, `mode`, `target`; the value that the function returns has this name.
-            mode: Whether larger ("max") or smaller ("min") values are better; None: `metric` says it.
+            mode: Whether larger ("max") or smaller ("min") values are better; None: the `mode` in the mapping `metric`.
             jobs: Maximum number of jobs; None: until the time is over, or the generator has no further configuration.
             max_iterations: The position at which a job is complete; None: when the function returns.
             max_time: Time that the search may run, in seconds or as "15m"; None: no limit.
@@ -301,13 +305,21 @@ class Client:
         )
 
     def retry(self, experiment: str | Experiment, jobs: Sequence[str] = ()) -> tuple[Experiment, list[Job]]:
-        """Let failed jobs start again. An ended experiment continues; see `AsyncClient.retry`."""
+        """Let failed jobs (`jobs` empty: all) start again. An ended experiment continues.
+
+        Return the experiment and these jobs. If no job has failed, or a named job has not failed or cannot start again, `Conflict` is
+        raised and nothing is retried. See `AsyncClient.retry`.
+        """
         return self._loop.run(self._client.retry(experiment, jobs))
 
     def delete(
         self, experiments: Sequence[str | Experiment], *, force: bool = False, dry_run: bool = False
     ) -> list[ExperimentStorage]:
-        """Delete experiments that have ended, with everything that only they use; see `AsyncClient.delete`."""
+        """Delete experiments that have ended, with everything that only they use. Return what was deleted.
+
+        With `force`, paused experiments are stopped and deleted, too. With `dry_run`, nothing is changed, and what would be deleted is
+        returned. If one of the experiments cannot be deleted, `Conflict` is raised and nothing is deleted. See `AsyncClient.delete`.
+        """
         return self._loop.run(self._client.delete(experiments, force=force, dry_run=dry_run))
 
     def update(

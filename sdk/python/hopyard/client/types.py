@@ -50,8 +50,8 @@ class ShownExperimentState(enum.Enum):
     A cluster that starts there continues it.
 
     Attributes:
-        ended: Whether the state is COMPLETED, STOPPED or FAILED: the experiment has no slots and no running jobs,
-            unless it is extended.
+        ended: Whether the state is COMPLETED, STOPPED or FAILED. Such an experiment has no slots and no running jobs; only if it is
+            extended, or a job is retried, does it run again.
     """
 
     ended: bool
@@ -406,10 +406,10 @@ class Gpu:
     """A GPU, or a MIG instance of a GPU, that slots of a node use.
 
     Attributes:
-        uuid: "GPU-..." or "MIG-...".
+        uuid: "GPU-..." or "MIG-..."; empty: unknown.
         index: Index on the node, as nvidia-smi shows it; of a MIG instance: the index of its GPU.
-        model: Name of the model, such as "NVIDIA A100-SXM4-80GB".
-        memory_bytes: Size of its memory.
+        model: Name of the model, such as "NVIDIA A100-SXM4-80GB"; empty: unknown.
+        memory_bytes: Size of its memory; 0: unknown.
         memory_used_bytes: Memory that all processes on the node use now; None: unknown.
         utilization: Part of the time in which it computes now, 0 to 1; None: unknown, such as of MIG instances.
         slots: Ids of the slots whose training processes see it.
@@ -660,5 +660,8 @@ class ExperimentStorage:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that its deletion frees."""
+        """The bytes that a deletion of these experiments frees.
+
+        They are the sum of `journal_bytes`, `snapshot_bytes`, `bundle_bytes` and `log_bytes`.
+        """
         return self.journal_bytes + self.snapshot_bytes + self.bundle_bytes + self.log_bytes

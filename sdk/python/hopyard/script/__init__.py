@@ -166,7 +166,10 @@ def last_reported() -> dict[str, float] | None:
 
 
 def reached_position() -> int:
-    """Return the last position that the job has reported, including that of the checkpoint it continues from; 0: none."""
+    """Return the position of the last report of this process; before one, that of the checkpoint from which it continues.
+
+    0: there is neither a report nor a checkpoint.
+    """
     return _session.position if _session is not None else _alone_at
 
 

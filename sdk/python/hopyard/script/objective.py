@@ -26,7 +26,8 @@ def main(arguments: Sequence[str]) -> None:
         arguments: Name of the module, name of the function in it, and name of the metric.
 
     Raises:
-        SystemExit: The run ends, or the function failed: its traceback was printed.
+        SystemExit: The run ends at a report (see `hopyard.report`); or the exit code is 1: the function raised an error, whose
+            traceback was printed, or it returned something that cannot be reported, which a message on stderr says.
     """
     module, name, metric = arguments
     try:
@@ -45,10 +46,10 @@ def main(arguments: Sequence[str]) -> None:
 def returned_metrics(
     returned: object, metric: str, position: int, reported: Mapping[str, float] | None
 ) -> dict[str, float]:
-    """Return the metrics to report after an objective function has returned; empty: none.
+    """Return the metrics to report after an objective function has returned; empty: there is nothing to report.
 
-    After reports of the metric, the returned value is not reported: the same job, resumed from its last checkpoint, would not know
-    whether it repeats the last report.
+    If the function has reported the metric, its returned value is not reported, because a job that is resumed from its last checkpoint
+    could not tell whether this value repeats the last report.
 
     Args:
         returned: What the function returned.
@@ -57,7 +58,8 @@ def returned_metrics(
         reported: Metrics of the last report of this process; None: it has not reported.
 
     Raises:
-        ValueError: The function returned something else than a number, a mapping of metrics, or, after reports, None.
+        ValueError: The function returned neither a number, a mapping of metrics nor None; or it returned None although the job has
+            reported nothing; or the metrics to report do not contain `metric`.
     """
     if returned is None:
         if position == 0:
@@ -75,7 +77,7 @@ def returned_metrics(
 
 
 def _fail(error: Exception) -> NoReturn:
-    """Print the traceback of an error without the frames of this module and of the import system, and end the process."""
+    """Print the traceback of an error without the frames of this module and of the import system, and exit with code 1."""
     error.__traceback__ = _own_frames(error.__traceback__)
     traceback.print_exception(error)
     sys.exit(1)

@@ -13,9 +13,7 @@ from hopyard import script
 class Trial(dict[str, Any]):
     """The configuration of a job as a dict, with the functions of the job: what `Client.search` passes to an objective function.
 
-    As it is a dict, a function may treat it as its configuration and nothing else.
-
-    Without a cluster, reports are printed.
+    A function that needs only its configuration can use it as a plain dict. Without a cluster, reports are printed.
 
     Example:
         def objective(trial: Trial) -> float:
@@ -29,8 +27,8 @@ class Trial(dict[str, Any]):
 
     Args:
         values: The hyperparameters by name.
-        metric: Name of the metric that `report` and the returned value give.
-        **more: Hyperparameters by name.
+        metric: Name of the metric whose value `report` gets and the function returns.
+        **more: Further hyperparameters by name; they replace those of the same name in `values`.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, *, metric: str = "value", **more: Any) -> None:

@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 
 class SearchFailed(HopyardError):
-    """Raised when a search has ended without a result: every job failed, or the metric was never reported.
+    """Raised when a search has ended without a result: all jobs or the experiment failed, or no report has a finite metric value.
 
     Args:
         experiment: The ended experiment.
         reason: Why it has no result.
-        failure: The whole reason of the first failed job, with the last lines of its output; empty: no job failed.
+        failure: The whole reason of the first failed job, with the last lines of its output; empty: no job failed. If it has several
+            lines, the message of this error ends with it.
 
     Attributes:
-        experiment: The argument of this name.
-        reason: The argument of this name.
+        experiment: The ended experiment.
+        reason: Why it has no result.
     """
 
     def __init__(self, experiment: Experiment, reason: str, failure: str = "") -> None:
@@ -44,7 +45,7 @@ class SearchFailed(HopyardError):
 
 
 class AsyncSearchHandle:
-    """A search that `AsyncClient.search` began. `SearchHandle` is the same for code without an event loop.
+    """A search that `AsyncClient.search` began. `SearchHandle` has the same methods for code without an event loop.
 
     Args:
         client: The client of the cluster.
@@ -80,7 +81,8 @@ class AsyncSearchHandle:
             progress: Whether to show the progress; None: in a notebook, or if stderr is a terminal.
 
         Raises:
-            SearchFailed: The search has ended, and no job has reported a finite value of the metric.
+            SearchFailed: All jobs failed, the experiment is FAILED, or no job has reported a finite value of the metric. A search that
+                was stopped never raises this.
             TimedOut: The timeout has passed.
         """
         state, view = WaitProgress(time.monotonic()), progress_view(progress)
@@ -98,7 +100,17 @@ class AsyncSearchHandle:
         return self
 
     async def follow(self, heard: Callable[[Change], object], timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Wait until the search has ended. `heard` is called with each change; everything else is as for `wait`."""
+        """Wait until the search has ended, and call a function with each change. No progress is shown.
+
+        Args:
+            heard: The function, which is not awaited; it gets the new state of the experiment or of a job.
+            timeout: Maximum time to wait in seconds; None: no limit.
+
+        Raises:
+            SearchFailed: All jobs failed, the experiment is FAILED, or no job has reported a finite value of the metric. A search that
+                was stopped never raises this.
+            TimedOut: The timeout has passed.
+        """
         self.experiment = await self._client.wait(self.experiment, timeout, heard=heard)
         if self.experiment.state is ExperimentState.STOPPED:
             return
@@ -133,7 +145,8 @@ class AsyncSearchHandle:
         """Return a plot of the search as a matplotlib figure, which a notebook shows. It needs the extra `plot`.
 
         Args:
-            kind: The kind of plot, such as "curves" or "gantt" (docs/plots.md); None: "curves", if a job has reported.
+            kind: The kind of plot, such as "curves" or "gantt" (docs/plots.md); None: the first of "curves", "gantt", "jobs_at_R" and
+                "pools" for which the search has data, else "boxes".
             over: "position" or "time": the quantity on the x axis of learning curves; None: the default of the kind.
 
         Raises:

@@ -28,8 +28,8 @@ class FunctionCode:
     Attributes:
         module: Name of the module that defines the function.
         function: Name of the function in it.
-        folder: Folder that is sent; None: no folder.
-        files: Contents of further files by their path in the code.
+        folder: Folder whose files are sent; None: no folder.
+        files: Content of each file that is sent in addition, by its path relative to the top folder of the sent code.
     """
 
     module: str
@@ -47,7 +47,7 @@ def function_code(function: Callable[..., Any], folder: str | Path | None = None
 
     Args:
         function: The function.
-        folder: Folder to send instead.
+        folder: Folder to send instead of the folder of the module or script; None: that folder, if there is one.
 
     Raises:
         InvalidInput: The function cannot be sent; the message says why, and what to do.
@@ -72,10 +72,10 @@ def function_code(function: Callable[..., Any], folder: str | Path | None = None
 
 
 def _checked(function: object) -> FunctionType:
-    """Return a function that can be sent.
+    """Return `function` if it can be sent.
 
     Raises:
-        InvalidInput: It is not a function, has no name, or cannot be called with one argument.
+        InvalidInput: It is not a function defined with `def`, is async or a generator, or cannot be called with one argument.
     """
     say = "allowed: a function defined with def, such as def objective(trial)"
     if isinstance(function, type):
@@ -111,7 +111,10 @@ def _checked(function: object) -> FunctionType:
 
 
 def _module_folder(module: str) -> Path | None:
-    """Return the folder from which a module is imported; None: it is no file, or it is an installed one, which the nodes have."""
+    """Return the folder from which a module is imported: the one that contains its top-level package, or the module itself.
+
+    None: the module was not loaded from a file, or it is installed (standard library or site-packages); nodes must have it installed.
+    """
     loaded = sys.modules.get(module)
     file = getattr(loaded, "__file__", None)
     if not isinstance(file, str) or not Path(file).is_file():
@@ -132,7 +135,17 @@ def _installed() -> Iterable[Path]:
 
 
 def _local_modules(text: str, folder: Path) -> dict[str, bytes]:
-    """Return the files of all modules in a folder that a text imports, directly or through other modules of the folder."""
+    """Return the files of all modules in a folder that a source text imports, directly or through other modules of the folder.
+
+    Of a package, all files are returned.
+
+    Args:
+        text: The source text.
+        folder: The folder.
+
+    Returns:
+        The content of each file by its path relative to `folder`.
+    """
     files = dict[str, bytes]()
     queue, seen = [text], set[str]()
     while queue:

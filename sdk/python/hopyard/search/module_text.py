@@ -39,7 +39,11 @@ def module_text(function: FunctionType) -> str:
 
 
 class _ModuleWriter:
-    """Collects the statements of the module, each after those that it needs."""
+    """Collects the statements of the module that `module_text` returns, each after those that it needs.
+
+    Args:
+        function: The function that the module must define.
+    """
 
     def __init__(self, function: FunctionType) -> None:
         self._function = function.__name__
@@ -58,12 +62,12 @@ class _ModuleWriter:
         return "\n\n".join([head + "\n".join(self._imports), *(one.rstrip() for one in self._statements)]) + "\n"
 
     def define(self, name: str, value: Any, user: str = "") -> None:
-        """Add what defines a name, unless it is there.
+        """Add the statements that define a name in the module, unless the name is already defined there.
 
         Args:
             name: The name.
             value: Its value.
-            user: The text that uses the name.
+            user: The source text that uses the name. If `value` is a module, its submodules that this text uses are imported, too.
 
         Raises:
             InvalidInput: The value cannot be sent, or the name has two different values.

@@ -44,7 +44,10 @@ def class_text(found: type) -> str | None:
 
 
 def module_texts(module: str) -> list[str]:
-    """Return the source texts of a module, newest first: of a file its text, of a notebook the cells that were executed."""
+    """Return the source texts of a loaded module: of a file its text, of a notebook the executed cells, newest first.
+
+    The list is empty if the module is neither.
+    """
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
     if isinstance(file, str):
@@ -88,7 +91,11 @@ def is_import(text: str) -> bool:
 
 
 def used_names(text: str) -> set[str]:
-    """Return the names that definitions use without defining them, including names of built-in functions."""
+    """Return the names that the source text of statements uses at its top level or as globals, including built-in functions.
+
+    Raises:
+        SyntaxError: The text is no valid Python.
+    """
     names = set[str]()
     table = symtable.symtable(text, "<objective>", "exec")
 
@@ -105,12 +112,12 @@ def used_names(text: str) -> set[str]:
 
 
 def submodules(text: str, name: str, module: str) -> Iterator[str]:
-    """Yield the loaded submodules that a text uses as attributes of a module, such as `sklearn.datasets`.
+    """Yield the full names of the loaded submodules that a text uses as attributes of a module, such as `sklearn.datasets`.
 
     Args:
         text: The source text.
-        name: The name by which the text knows the module.
-        module: The name of the module.
+        name: The name to which the text binds the module, such as `np`.
+        module: The full name of the module, such as `numpy`.
     """
     for node in ast.walk(ast.parse(text)):
         path = list[str]()
@@ -187,7 +194,13 @@ def _nodes(text: str) -> Iterator[ast.AST]:
 
 
 def _segment(text: str, first: int, node: ast.stmt) -> str:
-    """Return the lines of a statement from the line `first` on, without indentation."""
+    """Return the lines of a statement without indentation.
+
+    Args:
+        text: The source text that contains the statement.
+        first: Number of the first line to return, counted from 1: that of the statement or of its first decorator.
+        node: The statement.
+    """
     lines = text.splitlines(keepends=True)
     if first == node.lineno and not isinstance(node, _DEFINITIONS):
         return ast.get_source_segment(text, node) or ast.unparse(node)

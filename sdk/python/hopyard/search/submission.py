@@ -81,7 +81,16 @@ def _metric(metric: str | Mapping[str, Any], mode: str | None) -> dict[str, Any]
 
 
 def _section(name: str, fields: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a section of the specification: that of `fields`, with the arguments that are not None."""
+    """Return a section of the specification: the mapping in `fields`, with the arguments that are not None added.
+
+    Args:
+        name: Name of the section, such as "stop".
+        fields: The further fields of the experiment file.
+        given: The arguments of the search that belong to the section; None: not given.
+
+    Raises:
+        InvalidInput: The section in `fields` is not a mapping, or a value is given in it and as an argument.
+    """
     found = fields.get(name) or {}
     if not isinstance(found, Mapping):
         raise InvalidInput(f"search: {name} needs a mapping, found {found!r:.80}")

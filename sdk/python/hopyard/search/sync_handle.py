@@ -61,7 +61,8 @@ class SearchHandle:
             progress: Whether to show the progress; None: in a notebook, or if stderr is a terminal.
 
         Raises:
-            SearchFailed: The search has ended, and no job has reported a finite value of the metric.
+            SearchFailed: All jobs failed, the experiment is FAILED, or no job has reported a finite value of the metric. A search that
+                was stopped never raises this.
             TimedOut: The timeout has passed.
         """
         wait_with_progress(self._loop, lambda heard: self._handle.follow(heard, timeout), progress)

@@ -124,7 +124,13 @@ class ExperimentCommands:
 
     @asynccontextmanager
     async def unused(self, bundle: str) -> AsyncIterator[bool]:
-        """Within the context, no experiment begins to use a code bundle. Yield whether no experiment uses it."""
+        """Yield whether no experiment uses a code bundle. Until the context ends, the creation of one that uses it waits.
+
+        Unfinished and ended experiments count, and those that are being created.
+
+        Args:
+            bundle: SHA-256 of the bundle.
+        """
         async with self._locks.setdefault(f"code {bundle}", asyncio.Lock()):
             yield not self._bundles[bundle] and bundle not in {one.bundle for one in await persist(self.look.show_all)}
 

@@ -19,7 +19,7 @@ _GENERATED: Final = "hopyard.v1."
 
 
 class ServicerStream:
-    """A call with a stream of responses, as callers use it.
+    """The object that a stub returns for a method with a stream of responses: iterate over it to read them.
 
     Args:
         responses: The responses.
@@ -54,7 +54,7 @@ class ServicerChannel(grpc.aio.Channel):
         """Do nothing; `add_registered_method_handlers` receives the same handlers."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Register the handlers of a service that have one request.
+        """Register those handlers of a service that take one request; others are ignored.
 
         Args:
             service: Full name of the service, such as "hopyard.v1.AppStatService".
@@ -89,11 +89,11 @@ class ServicerChannel(grpc.aio.Channel):
         return lambda request, **_options: ServicerStream(responses(request))
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a callable that raises `Conflict`: methods with a stream of requests change something."""
+        """Return a callable that raises `Conflict` when it is called: methods with a stream of requests are not served here."""
         return self._refuse
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a callable that raises `Conflict`: methods with a stream of requests change something."""
+        """Return a callable that raises `Conflict` when it is called: methods with a stream of requests are not served here."""
         return self._refuse
 
     async def close(self, grace: float | None = None) -> None:

@@ -20,7 +20,10 @@ _LONGEST: Final = 200
 
 
 def detect() -> GpuInventory:
-    """Return the GPUs of this host. It may take seconds if the driver must be woken up."""
+    """Return the GPUs of this host. If NVML or the driver is missing or fails, no error is raised: see `GpuInventory.checked`.
+
+    It may take seconds if the driver must be initialized.
+    """
     return _nvidia(unsupported_gpus())
 
 
@@ -41,7 +44,7 @@ def unsupported_gpus(kfd: Path = _KFD, system: str = "", machine: str = "") -> t
 
 
 def measure(devices: Iterable[GpuDevice]) -> list[GpuMeasurement]:
-    """Return the present use of devices that `detect` found. A device that does not answer has no measurement."""
+    """Return the present use of devices that `detect` found, in their order. A device that NVML cannot measure is left out."""
     import pynvml
 
     found = []
@@ -132,13 +135,13 @@ def _device(handle: Any, index: int, parent: str = "", alias: str = "") -> GpuDe
 
 
 def _text(value: str | bytes) -> str:
-    """Return a text of NVML as a printable str of limited length."""
+    """Return a text of NVML without unprintable characters, cut to `_LONGEST` characters."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     return "".join(character for character in text if character.isprintable())[:_LONGEST]
 
 
 def _optional(query: Callable[[Any], T], handle: Any) -> T | None:
-    """Return the result of a query; None: the device or its driver does not support it."""
+    """Return the result of an NVML query for a handle; None: it failed with an NVML error, such as one for an unsupported query."""
     import pynvml
 
     try:

@@ -66,6 +66,6 @@ class GpuInventory:
 
 
 def models_text(devices: Sequence[GpuDevice]) -> str:
-    """Return the number and the models of devices, such as "2 x NVIDIA A100, 1 x NVIDIA L4"."""
+    """Return the number and the models of devices, such as "2 x NVIDIA A100, 1 x NVIDIA L4"; empty without devices."""
     counts = Counter(device.model or "GPU of unknown model" for device in devices)
     return ", ".join(f"{count} x {model}" for model, count in counts.items())

@@ -36,7 +36,7 @@ class GpuOptions:
 
     @property
     def given(self) -> str:
-        """The options as a user types them; empty: none is given."""
+        """The given options as one text, such as "--gpus 0,1 --gpus-per-slot 2"; empty: none is given."""
         return " ".join(self.arguments)
 
 
@@ -94,9 +94,11 @@ def lay_out_slots(
     Args:
         options: The options of the user.
         slots: The value of --slots; None: not given.
-        most_slots: Maximum number of slots without --slots; None: no limit.
+        most_slots: Used only if `slots` is None and no GPU is shared: the maximum number of slots, or their number if no GPU is used;
+            None: no limit.
         cpu_slots: Number of slots if no GPU is used and neither `slots` nor `most_slots` is given, >= 1.
-        gpus_per_job: GPUs that each slot must have, and without other options the number that it gets; 0: the jobs need none.
+        gpus_per_job: Minimum number of GPUs of each slot. It is also the number that each slot gets, if neither `slots` nor an option
+            gives another one. 0: the jobs need none.
         inventory: The GPUs of this host; None: detect them.
         variable: The value of CUDA_VISIBLE_DEVICES, if `inventory` is given; None: not set.
         environment: The environment with that variable, if `inventory` is not given; None: that of this process.
@@ -170,14 +172,15 @@ def agent_layouts(
     inventory: GpuInventory | None = None,
     variable: str | None = None,
 ) -> list[SlotLayout]:
-    """Return the layout of each of several node agents on this computer, which divide its GPUs evenly.
+    """Return the layout of each of several node agents on this computer.
 
-    If there are more agents than GPUs, agents share GPUs. The notes and warnings about all GPUs are in the first layout.
+    Each agent gets the same number of GPUs. If there are more agents than GPUs, each agent gets one GPU, and the same number of agents
+    share each GPU. The first layout also contains the warnings that concern all GPUs.
 
     Args:
         options: The options of the user.
-        slots: Number of slots of each agent; None: one per GPU, else one.
-        agents: Number of node agents, >= 0.
+        slots: Number of slots of each agent; None: one for each GPU of the agent, or one slot if it has no GPU.
+        agents: Number of node agents, >= 0; the result for 0 is empty.
         inventory: The GPUs of this host; None: detect them.
         variable: The value of CUDA_VISIBLE_DEVICES, if `inventory` is given; None: not set.
 
@@ -230,7 +233,11 @@ def _without_gpus(
 
 
 def _parts(devices: Sequence[GpuDevice], agents: int) -> list[tuple[GpuDevice, ...]]:
-    """Return the GPUs of each agent."""
+    """Return the GPUs of each agent: an equal part of them, or one that is shared if there are more agents than GPUs.
+
+    Raises:
+        InvalidInput: Neither number is a multiple of the other.
+    """
     if len(devices) % agents == 0:
         each = len(devices) // agents
         return [tuple(devices[agent * each : (agent + 1) * each]) for agent in range(agents)]
@@ -243,7 +250,16 @@ def _parts(devices: Sequence[GpuDevice], agents: int) -> list[tuple[GpuDevice, .
 
 
 def _sharing_slots(devices: int, shared: int, slots: int | None) -> int:
-    """Return the number of slots that share GPUs, `shared` on each."""
+    """Return the number of slots that share GPUs.
+
+    Args:
+        devices: Number of GPUs.
+        shared: Number of slots on each GPU.
+        slots: The value of --slots; None: not given.
+
+    Raises:
+        InvalidInput: `slots` is another number than `devices` times `shared`.
+    """
     if slots is not None and slots != devices * shared:
         raise InvalidInput(
             f"--slots {slots} contradicts --slots-per-gpu {shared} on {count(devices, 'GPU')}, which makes "
@@ -258,7 +274,10 @@ def _most_slots(devices: Sequence[GpuDevice], each: int, asked: bool) -> int:
     Args:
         devices: The GPUs.
         each: GPUs of a slot.
-        asked: Whether the number comes from --gpus-per-slot, not from the experiment.
+        asked: Whether `each` comes from --gpus-per-slot; otherwise from the experiment. The error message names this source.
+
+    Raises:
+        InvalidInput: There are fewer than `each` devices, or slots would need several MIG instances.
     """
     source = f"--gpus-per-slot {each}" if asked else f"resources.per_job.gpus is {each}"
     if each > 1 and any(device.parent for device in devices):
@@ -272,7 +291,11 @@ def _most_slots(devices: Sequence[GpuDevice], each: int, asked: bool) -> int:
 
 
 def _evenly(devices: Sequence[GpuDevice], slots: int) -> tuple[int, int]:
-    """Return the number of GPUs of each slot, and the number of slots on each GPU, if only --slots is given."""
+    """Return the number of GPUs of each slot, and the number of slots on each GPU, if only --slots is given.
+
+    Raises:
+        InvalidInput: The GPUs cannot be divided evenly among the slots, nor the slots among the GPUs.
+    """
     there = len(devices)
     if slots <= there and any(device.parent for device in devices):
         return 1, 1  # A process can use only one MIG instance.

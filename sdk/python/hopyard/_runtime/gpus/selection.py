@@ -115,7 +115,12 @@ def select_devices(
 
 
 def absence(inventory: GpuInventory, variable: str | None) -> str:
-    """Return why a node has no GPU to use, as the end of a sentence."""
+    """Return why a node has no GPU to use, as a clause without a full stop for the end of an error message.
+
+    Args:
+        inventory: The GPUs of this host.
+        variable: The value of CUDA_VISIBLE_DEVICES, which hides all GPUs if `inventory` has any; None: not set.
+    """
     if inventory.devices:
         shown = variable if variable and variable.strip() else "(empty)"
         return f"{VARIABLE} is {shown}, which hides all {len(inventory.devices)} GPUs of this computer"

@@ -1,4 +1,4 @@
-"""Repeats the output of a command that looks, for its option `--watch`."""
+"""Repeats the output of a command that only shows something and changes nothing, for its option `--watch`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ def check_watch(watch: bool, json: bool) -> None:
 async def repeat(
     draw: Callable[[], Awaitable[Drawing]], console: Console | None = None, seconds: float = WATCH_SECONDS
 ) -> None:
-    """Show what `draw` returns again and again, until it says that nothing will change any more.
+    """Call `draw` repeatedly and show its output, until `draw` returns that the output will not change any more.
 
-    On a terminal it is redrawn in place; otherwise it is printed whenever it has changed.
+    On a terminal the output is redrawn in place; otherwise it is printed as text each time it has changed. Errors of `draw` are
+    raised.
 
     Args:
-        draw: Queries and formats what is shown.
+        draw: Queries and formats the output. Returns it, and whether it will not change any more.
         console: The console to print on; None: stdout.
         seconds: Seconds between two calls of `draw`.
     """
@@ -69,7 +70,7 @@ async def _until_over(
 
 
 def _text(shown: RenderableType) -> str:
-    """Return what is shown as plain text, with lines that are neither truncated nor wrapped."""
+    """Return an output of `draw` as plain text, with lines that are neither truncated nor wrapped."""
     console = Console(file=io.StringIO(), width=100_000, highlight=False)
     console.print(shown, markup=False)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"  # type: ignore[attr-defined]

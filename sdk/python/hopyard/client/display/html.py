@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 
 def card(title: str, fields: Mapping[str, str]) -> str:
-    """Return a title with a table of names and texts. Empty texts are omitted.
+    """Return HTML of a title above a table with one row for each field. Fields with an empty text are omitted.
 
     Args:
-        title: The title.
+        title: The title; it is escaped, as are all other texts.
         fields: The texts by name.
     """
     rows = "".join(
@@ -22,11 +22,11 @@ def card(title: str, fields: Mapping[str, str]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
-    """Return a table.
+    """Return HTML of a table. All texts are escaped.
 
     Args:
         columns: The names of the columns.
-        rows: The texts of each row.
+        rows: For each row its texts, one for each column.
         note: A text below the table; empty: none.
     """
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)

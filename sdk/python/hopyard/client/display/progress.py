@@ -59,7 +59,11 @@ class WaitProgress:
 
     @property
     def fraction(self) -> float | None:
-        """The ended part of the jobs or of the time, in 0..1; None: the experiment limits neither, or its state is not known yet."""
+        """The progress of the experiment in 0..1; 1: it has ended.
+
+        It is the larger of two parts: that of the ended jobs in `stop.jobs`, and that of the running time in `stop.max_time`. None: the
+        experiment has neither limit, or its state was not received yet.
+        """
         if self.experiment is None:
             return None
         if self.experiment.state.ended:
@@ -96,7 +100,7 @@ class WaitProgress:
         return f"{one.name}{state}: {', '.join(parts)}  {elapsed}"
 
     def warn(self) -> None:
-        """Warn once if a job had to begin again because its program saves no checkpoint."""
+        """Issue a Python warning if `starts_over` is true, otherwise do nothing."""
         if self.starts_over:
             warnings.warn(STARTS_OVER, stacklevel=3)
 
@@ -183,8 +187,11 @@ def wait_with_progress(
 
     Args:
         loop: The event loop.
-        work: Returns the coroutine that waits. Its argument is a function to call with each change.
-        wanted: Whether to show the progress; see `progress_view`.
+        work: Returns the coroutine that waits. Its argument is a function that the coroutine must call with each change.
+        wanted: Whether to show the progress; None: only in a notebook or if stderr is a terminal.
+
+    Raises:
+        BaseException: What the coroutine raised. If this thread is interrupted, the coroutine is cancelled.
     """
     state, view = WaitProgress(time.monotonic()), progress_view(wanted)
     waiting = loop.start(work(state.apply))
@@ -216,7 +223,7 @@ def progress_html(progress: WaitProgress, now: float) -> str:
 
 
 def progress_view(wanted: bool | None) -> ProgressView:
-    """Return the display for a wait.
+    """Return the display for a wait: a bar in a notebook, else a line on stderr, or one that displays nothing.
 
     Args:
         wanted: Whether to display the progress; None: only in a notebook or if stderr is a terminal.

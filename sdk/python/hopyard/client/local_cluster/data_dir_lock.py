@@ -130,7 +130,12 @@ def is_locked(data: Path) -> bool:
 
 
 def _locked(descriptor: int, kind: int) -> bool:
-    """Try to lock an open file with LOCK_SH or LOCK_EX, and return whether this process has the lock now."""
+    """Try to lock an open file without waiting. Return whether this process has the lock now; False: another one has it.
+
+    Args:
+        descriptor: Descriptor of the file.
+        kind: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
+    """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -36,24 +36,27 @@ _SCHEDULER: Final = "stored"
 
 
 class StoredService(Protocol):
-    """The interface of the plugins of the entry-point group `hopyard.readers`: a service that only reads a folder.
+    """Reads the folder of a service that does not run, and answers the service's queries from it.
 
-    A plugin is called with the folder. It raises the errors in `hopyard.errors` if it cannot read it.
+    The plugins of the entry-point group `hopyard.readers` return such objects: "appstat" for a data directory, "agent" for the folder
+    of a node agent. A plugin is called with the folder as its only argument. It raises an error of `hopyard.errors` if it cannot read
+    the folder.
     """
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the servicers to a server."""
+        """Add the servicers that answer the queries to `server`, which may be a `ServicerChannel`."""
 
     def close(self) -> None:
         """Release all files. Safe to call twice."""
 
 
 class StoredConnection(Connection):
-    """The queries of a cluster, answered from its data directory while it does not run. Calls that change something are refused.
+    """The queries of a cluster, answered from its data directory while it does not run. Calls that change something raise `Conflict`.
 
     Args:
         data: The data directory.
-        options: The options with which commands find the directory, with a leading blank; empty: none needed.
+        options: The options with which commands find the directory, with a leading blank, for the commands that messages name; empty:
+            none needed.
 
     Raises:
         Conflict: The data are of another version of Hopyard.
@@ -89,7 +92,7 @@ class StoredConnection(Connection):
         return AppStatServiceStub(self._channel(_SCHEDULER))
 
     async def call(self, once: Callable[[], Awaitable[T]]) -> T:
-        """Call `once` and return its result. There is nothing to wait for, so it is not repeated."""
+        """Call `once`, and return its result or raise its error. It is not retried: there is no connection that could be lost."""
         return await once()
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How experiments and jobs are shown when their cluster has ended: nothing runs, and jobs are where they would continue.
+"""How experiments and jobs are shown when their cluster has ended: nothing runs, and a job is at its newest snapshot.
 
 The rows of AppStat say what was true when the cluster ended. A cluster that starts again finds that the runs are lost.
 """
@@ -23,19 +23,20 @@ _GOING: Final = frozenset((experiment_pb2.EXPERIMENT_STATE_RUNNING, experiment_p
 
 
 def has_live_jobs(experiment: experiment_pb2.Experiment) -> bool:
-    """Return whether the counts of an experiment contain jobs that had slots when the cluster ended."""
+    """Return whether jobs of an experiment had slots when the cluster ended, by its numbers of jobs in each state."""
     return any(experiment.jobs.get(name) for name in _LIVE_NAMES)
 
 
 def show_experiment(experiment: experiment_pb2.Experiment, resume: str, jobs: Iterable[experiment_pb2.Job]) -> None:
-    """Change an experiment of a cluster that has ended to what is shown of it.
+    """Change the message of an experiment of a cluster that has ended, in place, to what clients show.
 
-    A running experiment gets the reason INTERRUPTED, by which clients show it as INTERRUPTED. A pausing one is paused.
+    It has no slots. A running or ending experiment gets the reason INTERRUPTED, by which clients show it as INTERRUPTED. A
+    pausing one becomes PAUSED.
 
     Args:
         experiment: The experiment as AppStat stores it.
         resume: The command that continues it.
-        jobs: Its jobs as they are shown; used only if `has_live_jobs`.
+        jobs: Its jobs after `show_job`, from which jobs by state are counted again; used only if `has_live_jobs` is true.
     """
     experiment.slots = experiment.share = 0
     if has_live_jobs(experiment):
@@ -50,9 +51,10 @@ def show_experiment(experiment: experiment_pb2.Experiment, resume: str, jobs: It
 
 
 def show_job(job: experiment_pb2.Job) -> None:
-    """Change a job of a cluster that has ended to what is shown of it.
+    """Change the message of a job of a cluster that has ended, in place, to what clients show.
 
-    A job that had slots has none, and is in the state in which the cluster will find it: SUSPENDED if it has a snapshot, else PENDING.
+    A job that had slots has none now, and the state with which a restarted cluster continues it: SUSPENDED if it has a snapshot, else
+    PENDING. Other jobs stay unchanged.
     """
     if job.state not in _LIVE:
         return

@@ -117,7 +117,7 @@ class StoredExperimentServicer(ExperimentServiceServicer):
     async def GetCluster(
         self, request: experiment_pb2.GetClusterRequest, context: Any
     ) -> experiment_pb2.GetClusterResponse:
-        """Return the version. There are no services, and so no addresses."""
+        """Return the version of Hopyard in this process. There are no services, and so no addresses."""
         return experiment_pb2.GetClusterResponse(version=__version__)
 
 
@@ -142,7 +142,10 @@ class StoredJobServicer(JobManagerServiceServicer):
     async def ListJobs(
         self, request: job_manager_pb2.ListJobsRequest, context: Any
     ) -> job_manager_pb2.ListJobsResponse:
-        """Return a page of the jobs of an experiment in order of creation. NotFound: the experiment does not exist."""
+        """Return a page of the jobs of an experiment in order of creation; if the request names a state, only those in that state.
+
+        NotFound: the experiment does not exist.
+        """
         jobs = await self._experiments.jobs(request.experiment)
         if not jobs:
             await self._experiments.one(request.experiment)
@@ -200,7 +203,7 @@ class StoredDataServicer(DataServiceServicer):
         return data_pb2.GetDataResponse(data=found[0])
 
     async def _shown(self, name: str) -> list[data_pb2.DataSet]:
-        """Return the data set of a name, or all if it is empty."""
+        """Return the data set with a name, as a list that is empty if there is none; all data sets if `name` is empty."""
         found: list[data_pb2.DataSet] = []
         request = appstat_pb2.QueryDataSetsRequest(name=name)
         while True:
@@ -232,7 +235,16 @@ def _parsed(text: str, message: Any) -> Any:
 
 
 def _page(items: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str]:
-    """Return one page of a list and the token of the next page; empty: it is the last one. The token is a position in the list."""
+    """Return one page of a list, and the token of the next page; an empty token: there is none.
+
+    Args:
+        items: The list.
+        size: Maximum number of items of the page; 0: `_PAGE`.
+        token: Index of the first item of the page, as text; empty: the first page.
+
+    Raises:
+        InvalidInput: The token is not such a text.
+    """
     if token and not token.isdecimal():
         raise InvalidInput(f"page_token: found {token!r}; use the next_page_token of the previous response")
     start = int(token or 0)

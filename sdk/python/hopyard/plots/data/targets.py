@@ -94,7 +94,8 @@ class TargetScaling:
     Attributes:
         label: The label of the searches (see `labels`).
         slots: Numbers of slots, ascending.
-        times: The times to the target with each of these numbers of slots.
+        times: The times to the target of the searches with each of these numbers of slots, in the order of `slots`. Each item
+            describes one or several searches, in seconds; searches that never reached the target are counted in `TargetTimes.never`.
     """
 
     label: str

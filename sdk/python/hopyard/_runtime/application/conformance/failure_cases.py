@@ -67,7 +67,8 @@ def agent_silent(bench: RunFixture) -> None:
 def refused(bench: RunFixture) -> None:
     """Exits with a message and a nonzero exit code when the agent refuses it.
 
-    Start a client with a token that the agent does not know, and raise `ProtocolViolation` if it exits with code 0 or prints nothing.
+    The client must exit when the agent answers PERMISSION_DENIED. Start a client with a token that the agent does not know, and raise
+    `ProtocolViolation` if it does not exit in time, exits with code 0, or prints nothing.
     """
     run = bench.begin({"lr": 0.5}, allowed=FAR, known=False)
     assert run.process is not None

@@ -31,8 +31,8 @@ class FileTail:
         start: The offset in bytes at which reading starts.
         echo: Receives a copy of all data from `start` on; None: no copy.
         echoed: Number of bytes at `start` that were copied before and are not copied again.
-        position: Records how far the lines were taken; None: nobody needs it.
-        frees: Whether the space of taken lines is freed, because nobody else reads the file.
+        position: Records the offset after the last line that `line` or `rest` returned; None: it is not recorded.
+        frees: Whether the disk space of returned lines is freed, because nobody else reads the file.
 
     Raises:
         OSError: The file cannot be opened.
@@ -82,7 +82,10 @@ class FileTail:
             self._echo.flush()
 
     def _tell_position(self) -> None:
-        """Record how far lines were taken, and free the space before."""
+        """Record `offset` by the argument `position`, if given, and free the disk space of the bytes before it, if `frees` is set.
+
+        If the file system cannot free space, later calls do not try it again.
+        """
         if self._position is not None:
             self._position.advance(self.offset)
         if self._freed is not None and self.offset - self._freed >= _FREED_BYTES:

@@ -29,7 +29,7 @@ class SlotWishes:
     gpus_per_job: int = 0
 
     def of_experiment(self, resources: Mapping[str, Any]) -> SlotWishes:
-        """Return the same with what an experiment's `resources` say."""
+        """Return a copy with `most`, `cpus` and `gpus_per_job` from an experiment's `resources`; `slots` and `gpus` stay."""
         per_job = resources.get("per_job") or {}
         return SlotWishes(self.slots, self.gpus, resources.get("slots"), per_job.get("cpus", 1), per_job.get("gpus", 0))
 
@@ -54,5 +54,8 @@ def cpu_slots(cpus: int) -> int:
 
 
 def slot_cpus(slots: int, cpus: int) -> int:
-    """Return the CPU threads of each of `slots` slots: an equal part of the CPUs of this computer, but at least `cpus`."""
+    """Return the CPU threads of each of `slots` slots: an equal part, rounded down, of the CPUs that this process may use.
+
+    It is at least `cpus`, even if all slots together then have more CPU threads than there are CPUs.
+    """
     return max(cpus, available_cpus() // slots)

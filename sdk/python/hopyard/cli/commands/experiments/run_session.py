@@ -490,8 +490,9 @@ async def _pause_others(client: AsyncClient, experiment: Experiment, where: str)
 
     Args:
         client: The client of a cluster that has no slots yet.
-        experiment: The experiment that goes on.
-        where: The options with which other commands find the cluster, with a leading blank; empty: none needed.
+        experiment: The experiment that is not paused.
+        where: The options with which other commands find the cluster, with a leading blank, for the printed command that resumes the
+            others; empty: none needed.
     """
     others = [one for one in await client.experiments(ExperimentState.RUNNING) if one.id != experiment.id]
     for other in others:
@@ -502,7 +503,12 @@ async def _pause_others(client: AsyncClient, experiment: Experiment, where: str)
 
 
 def _rests(experiment: Experiment, owned: bool) -> str:
-    """Return the state in which another experiment stays. `owned`: the command has its own cluster, in which no other one trains."""
+    """Return the state to print for an unfinished experiment that the command does not continue.
+
+    Args:
+        experiment: That experiment.
+        owned: Whether the command has started the cluster, in which it pauses all other experiments; the result is then PAUSED.
+    """
     return ExperimentState.PAUSED.value if owned else experiment.state.value
 
 

@@ -30,7 +30,10 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
         self._reader = reader
 
     async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
-        """Stream the records of one stream from a position to its current end."""
+        """Send the records of one stream, from a position to the last record at the time of the call, and end.
+
+        InvalidInput: the position is negative.
+        """
         async for records in self._reader.read_journal(request.stream, request.from_position):
             yield pb.ReadJournalResponse(records=messages(pb.JournalRecord, records))
 
@@ -41,13 +44,13 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
         return pb.ListStreamsResponse(streams=messages(pb.StreamInfo, page.items), next_page_token=page.next_token)
 
     async def QueryStatistics(self, request: pb.QueryStatisticsRequest, context: Any) -> pb.QueryStatisticsResponse:
-        """Return a page of the statistics of an experiment or of one job."""
+        """Return a page of the statistics of an experiment, or of one of its jobs if the request names a job."""
         paging = PageRequest.of(request.page_size, request.page_token, "statistics", request.experiment, request.job)
         page = await self._reader.query_statistics(request.experiment, request.job, paging)
         return pb.QueryStatisticsResponse(statistics=map(statistic_of, page.items), next_page_token=page.next_token)
 
     async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
-        """Return a page of the experiments."""
+        """Return a page of the experiments, newest first; if the request names a state, only those in that state."""
         paging = PageRequest.of(request.page_size, request.page_token, "experiments", request.state)
         page = await self._reader.query_experiments(request.state, paging)
         return pb.QueryExperimentsResponse(
@@ -61,14 +64,14 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
         return pb.QueryJobsResponse(jobs=messages(pb.JobRow, page.items), next_page_token=page.next_token)
 
     async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
-        """Return a page of the scaling profiles of a training."""
+        """Return a page of the scaling profiles of a training, which the request identifies by its hash."""
         paging = PageRequest.of(request.page_size, request.page_token, "scaling", request.training)
         page = await self._reader.query_scaling(request.training, paging)
         return pb.QueryScalingResponse(scaling=messages(pb.Scaling, page.items), next_page_token=page.next_token)
 
 
 class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
-    """The gRPC servicer of the search plan; see `hopyard_appstat.database.search_plan`.
+    """The gRPC servicer that reads the search plan: what experiments trained, as a tree of nodes.
 
     Args:
         reader: The database, which contains the search plan.
@@ -84,7 +87,10 @@ class SearchPlanServicer(appstat_pb2_grpc.SearchPlanServiceServicer):
         return pb.ListPlanNodesResponse(nodes=messages(pb.PlanNode, page.items), next_page_token=page.next_token)
 
     async def GetPlanNode(self, request: pb.GetPlanNodeRequest, context: Any) -> pb.GetPlanNodeResponse:
-        """Return one node of the search plan with a page of its results. The first page also has its references and snapshots."""
+        """Return one node of the search plan with a page of its results. NotFound: no node has the key of the request.
+
+        The response with the first page also contains the trials that pass through the node (references) and their snapshots.
+        """
         paging = PageRequest.of(request.page_size, request.page_token, "node", request.key)
         details = await self._reader.plan_node(request.key)
         results = await self._reader.plan_results(request.key, paging)
@@ -110,7 +116,7 @@ class CatalogQueries(appstat_pb2_grpc.CatalogServiceServicer):
         self._reader = reader
 
     async def QueryDataSets(self, request: pb.QueryDataSetsRequest, context: Any) -> pb.QueryDataSetsResponse:
-        """Return a page of the data sets, or the data set of one name."""
+        """Return a page of the data sets; if the request has a name, only the data set with it, or an empty page if there is none."""
         paging = PageRequest.of(request.page_size, request.page_token, "data", request.name)
         page = await self._reader.query_data(request.name, paging)
         kept = [pb.KeptDataSet(data=data_set_of(row), request_id=row["request_id"]) for row in page.items]
@@ -118,5 +124,5 @@ class CatalogQueries(appstat_pb2_grpc.CatalogServiceServicer):
 
 
 def messages(kind: type[M], rows: Iterable[Row]) -> Iterator[M]:
-    """Yield the messages of type `kind` for rows."""
+    """Yield a message of type `kind` for each row: the columns become the fields with the same names."""
     return (message_of(kind, row) for row in rows)

@@ -1,6 +1,7 @@
 """Reads AppStat's data in a data folder in which no service runs: the plugin `appstat` of the entry-point group `hopyard.readers`.
 
-Nothing listens, and nothing is changed: the database is opened read-only and is not migrated.
+Clients use it to read the experiments of a cluster that does not run. It opens no port and changes nothing: the database is opened
+read-only and is not migrated.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class AppStatReader:
         self._blobs = data / STORE
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the servicers of AppStat to a server."""
+        """Add the servicers of AppStat to a server, or to a `ServicerChannel`, which refuses calls that write."""
         # The server refuses the methods that the servicers do not implement.
         queries, catalog = _ReadOnlyServicer(self._store, self._blobs), CatalogQueries(self._store)  # type: ignore[abstract]
         add_AppStatServiceServicer_to_server(queries, server)
@@ -68,7 +69,7 @@ class _ReadOnlyServicer(AppStatQueries):
         self._blobs = blobs
 
     async def GetBlob(self, request: pb.GetBlobRequest, context: Any) -> AsyncIterator[pb.GetBlobResponse]:
-        """Stream the bytes of a blob. The client verifies their hash."""
+        """Send the bytes of a blob. The client verifies their hash. NotFound: it is not stored. InvalidInput: the hash is malformed."""
         # The backends import the library of object stores, which other queries do not need.
         from hopyard_appstat.blobs.backends import LocalBackend
         from hopyard_appstat.blobs.store import check_sha256

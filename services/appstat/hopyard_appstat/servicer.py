@@ -119,7 +119,11 @@ class AppStatServicer(AppStatQueries):
         )
 
     async def ReleaseBlobs(self, request: pb.ReleaseBlobsRequest, context: Any) -> pb.ReleaseBlobsResponse:
-        """Remove an owner from its blobs, and delete those that have no owner left; see `OwnedBlobs.release`."""
+        """Remove an owner from its blobs, and delete those that have no owner left. A repeated call is allowed.
+
+        Without hashes in the request, all blobs of the owner are released. The response has number and bytes of the blobs that were
+        deleted, and of those that stay because they have other owners. InvalidInput: there is no owner, or there are too many hashes.
+        """
         if not request.owner:
             raise InvalidInput("owner: is required; it names whose blobs are released")
         gone = await self._blobs.release(request.owner, _bounded(request.sha256))
@@ -128,7 +132,10 @@ class AppStatServicer(AppStatQueries):
         )
 
     async def QueryStorage(self, request: pb.QueryStorageRequest, context: Any) -> pb.QueryStorageResponse:
-        """Return the storage that streams use."""
+        """Return the numbers of rows, and the bytes in the journal and in the store, of the streams of the request, in their order.
+
+        InvalidInput: there are too many streams.
+        """
         if len(request.streams) > _HASHES:
             raise InvalidInput(f"streams: found {len(request.streams)}, allowed are {_HASHES} in one call")
         wanted = [StreamRows(one.stream, tuple(one.experiments), tuple(one.bundles)) for one in request.streams]

@@ -118,7 +118,7 @@ class AgentFolders:
 
 
 def job_log(data: Path, experiment: str, job: str, rank: int = 0) -> Path:
-    """Return the path of a job's log in the data folder `data` of an agent; see `AgentFolders.job_log`."""
+    """Return the path of the log of one rank of a job in the data folder `data` of an agent. Jobs on one slot have only rank 0."""
     return data / "logs" / "jobs" / _name(experiment) / f"{_name(job)}{f'.rank{rank}' if rank else ''}.log"
 
 

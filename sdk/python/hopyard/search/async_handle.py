@@ -164,7 +164,10 @@ class AsyncSearchHandle:
         return _shown_in_notebooks(drawn)
 
     async def stop(self) -> Experiment:
-        """End the search and terminate its jobs. The snapshot of the best job is kept. No effect if the search has ended."""
+        """End the search and terminate its jobs. The snapshot of the best job is kept. No effect if the search has ended.
+
+        The call returns the experiment before running jobs have ended; `wait` waits for that.
+        """
         self.experiment = await self._stop(self.experiment)
         return self.experiment
 

@@ -57,15 +57,19 @@ def module_texts(module: str) -> list[str]:
 
 
 def binding(name: str, texts: list[str]) -> str | None:
-    """Return the import, the assignment or the decorated definition that defines a name in a module.
+    """Return the statement at the top level of a module that gives a name its value, which is not a plain function or class.
+
+    The statement is an import, an assignment, or a definition whose decorator returned another kind of value. Plain functions and
+    classes are not its subject: `function_text` and `class_text` find their definitions.
 
     Args:
         name: The name.
-        texts: The texts of the module, newest first.
+        texts: The texts of the module, newest first, as `module_texts` returns them: one of a file, one per executed cell of a
+            notebook. The newest text that defines or changes the name decides, because it has replaced the values of older ones.
 
     Returns:
-        The statement. None: there is none at the top level of the module, or other statements change the value afterwards, so
-        that the statement alone does not give the value.
+        The statement; of an import, only the part for `name`. None: there is none, or it alone does not give the value, because its
+        text defines the name several times or changes the value in place, or because the statement uses the old value.
     """
     for text in texts:
         body = _body(text)

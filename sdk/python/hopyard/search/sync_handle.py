@@ -25,7 +25,7 @@ class SearchHandle:
             print(search.best.best_value, search.best.hyperparameters)
 
     Args:
-        handle: The handle for asyncio.
+        handle: The handle of the same search for asyncio, to which each call is passed.
         loop: The event loop in the background on which the client of `handle` runs.
     """
 
@@ -35,7 +35,7 @@ class SearchHandle:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment in its current state. `Client` has methods for everything that this object has not."""
+        """The experiment in its current state, requested from the cluster. The methods of `Client` accept it as an argument."""
         return self._loop.run(self._handle.refresh())
 
     @property
@@ -77,11 +77,24 @@ class SearchHandle:
         return self._loop.run(self._handle.results(reports=reports))
 
     def plot(self, kind: str | None = None, *, over: str | None = None) -> Figure:
-        """Return a plot of the search as a matplotlib figure; see `AsyncSearchHandle.plot`."""
+        """Return a plot of the search as a matplotlib figure, which a notebook shows. It needs the extra `plot`.
+
+        Args:
+            kind: The kind of plot, such as "curves" or "gantt" (docs/plots.md); None: "curves", if a job has reported.
+            over: "position" or "time": the quantity on the x axis of learning curves; None: the default of the kind.
+
+        Raises:
+            InvalidInput: There is no such kind, or the search lacks the data for it.
+            NotFound: No job has reported what the plot shows.
+            Unsupported: matplotlib, or the package that reads the journal for this kind, is not installed.
+        """
         return self._loop.run(self._handle.plot(kind, over=over))
 
     def stop(self) -> Experiment:
-        """End the search and terminate its jobs. The snapshot of the best job is kept. No effect if the search has ended."""
+        """End the search and terminate its jobs. The snapshot of the best job is kept. No effect if the search has ended.
+
+        The call returns the experiment before running jobs have ended; `wait` waits for that.
+        """
         return self._loop.run(self._handle.stop())
 
     def __repr__(self) -> str:

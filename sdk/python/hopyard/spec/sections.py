@@ -18,7 +18,7 @@ class Section(BaseModel):
 
 
 class StopSpec(Section):
-    """The conditions that end a job or the experiment. The first condition that is met ends it."""
+    """The conditions that end a job or the experiment; each field says which of the two. The first condition that is met ends it."""
 
     jobs: int | None = Field(
         None,
@@ -54,7 +54,7 @@ class StopSpec(Section):
 
 
 class SnapshotSpec(Section):
-    """How training state is saved."""
+    """How and how often snapshots are taken, which of them are sent to the store, and which are kept."""
 
     provider: Literal["auto", "framework", "criu"] = Field(
         "auto",

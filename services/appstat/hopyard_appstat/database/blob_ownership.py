@@ -134,14 +134,14 @@ class OwnedBlobs:
     async def release(self, owner: str, hashes: Sequence[str] = ()) -> BlobTotals:
         """Remove an owner from its blobs, and delete those that have no owner left. A call that was interrupted can be repeated.
 
-        The bytes are deleted before the index forgets them, so that a crash leaves no bytes that the index does not know.
+        The bytes of a blob are deleted before its row in the index, so that a crash leaves no bytes without a row.
 
         Args:
-            owner: The owner to remove; nobody needs its blobs any more.
-            hashes: Hashes of the blobs; empty: all blobs of the owner.
+            owner: The owner to remove. An owner without blobs is no error.
+            hashes: Hashes of the blobs from which the owner is removed; empty: all its blobs.
 
         Returns:
-            The blobs that were deleted (`own`), and those that other owners keep (`shared`).
+            Number and bytes of the blobs that were deleted (`own`), and of those that stay because they have other owners (`shared`).
         """
         async with self._lock:
             own, shared = await self._store.blobs_of_owner(owner, tuple(hashes))

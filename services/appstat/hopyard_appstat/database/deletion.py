@@ -38,7 +38,15 @@ class StreamRows:
 
 @dataclass(frozen=True, slots=True)
 class BlobTotals:
-    """Blobs that only one owner has (`own`), and those that it shares (`shared`) with others (`sharers`): numbers and bytes."""
+    """Numbers and bytes of the blobs of one owner.
+
+    Attributes:
+        own: Number of blobs that have no other owner.
+        own_bytes: Their bytes.
+        shared: Number of blobs that have other owners, too.
+        shared_bytes: Their bytes.
+        sharers: The other owners of these blobs, sorted; empty also where they were not determined.
+    """
 
     own: int = 0
     own_bytes: int = 0
@@ -49,7 +57,17 @@ class BlobTotals:
 
 @dataclass(frozen=True, slots=True)
 class StorageUse:
-    """The storage that a stream uses: numbers of rows, and bytes in the journal and in the store."""
+    """The storage that a stream uses in the database and in the store.
+
+    Attributes:
+        stream: Id of the stream.
+        jobs: Number of rows of jobs of its experiments.
+        reports: Number of rows of statistics of its experiments.
+        records: Number of its records in the journal.
+        journal_bytes: Bytes of the contents of these records.
+        blobs: The blobs that the stream owns: its snapshots.
+        bundle_bytes: Bytes of the code bundles that `StreamRows` names.
+    """
 
     stream: str
     jobs: int = 0
@@ -61,9 +79,10 @@ class StorageUse:
 
 
 def delete_stream(connection: Connection, stream: str, names: Sequence[str]) -> None:
-    """Delete a stream with its records, and all rows of its experiments except scaling profiles, which belong to the code.
+    """Delete a stream, its journal records, and the rows of its experiments and their jobs, statistics and search plan.
 
-    Nodes of the search plan through which no trial passes any more are deleted, too.
+    Nodes of the search plan through which no trial of another experiment passes are deleted, too. Scaling profiles stay, because
+    other experiments with the same code use them. A stream that does not exist is no error. The caller ensures that it has ended.
 
     Args:
         connection: Connection with a transaction that may write.
@@ -85,12 +104,12 @@ def delete_stream(connection: Connection, stream: str, names: Sequence[str]) -> 
 def blobs_of_owner(
     connection: Connection, owner: str, hashes: Sequence[str] = ()
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the blobs that an owner has alone, and those that it shares: the size in bytes of each by hash.
+    """Return the sizes in bytes of the blobs of an owner by hash: first of those without, then of those with another owner.
 
     Args:
         connection: Connection to read on.
-        owner: The owner.
-        hashes: The blobs to consider; empty: all.
+        owner: The owner. Without blobs, both dicts are empty.
+        hashes: Hashes of the blobs to consider; those that the owner does not have are left out. Empty: all blobs of the owner.
     """
     mine, all_owners = blob_owners.alias(), blob_owners.alias()
     query = (
@@ -109,7 +128,7 @@ def blobs_of_owner(
 
 
 def storage_of(connection: Connection, wanted: Iterable[StreamRows]) -> list[StorageUse]:
-    """Return the storage that each stream uses, in the order of the arguments."""
+    """Return the storage that each of the streams `wanted` uses, in their order. A stream that does not exist uses none."""
     return [_storage_of(connection, one) for one in wanted]
 
 

@@ -147,11 +147,16 @@ class Store(StoreReader):
     # ------------------------------------------------------------------------------------------------------- reading
 
     async def blobs_of_owner(self, owner: str, hashes: tuple[str, ...] = ()) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the blobs that an owner has alone, and those that it shares; see `deletion.blobs_of_owner`."""
+        """Return the sizes in bytes of the blobs of an owner by hash: first of those without, then of those with another owner.
+
+        Args:
+            owner: The owner.
+            hashes: Hashes of the blobs to consider; empty: all blobs of the owner.
+        """
         return await self._read(deletion.blobs_of_owner, owner, hashes)
 
     async def storage_of(self, wanted: Sequence[StreamRows]) -> list[StorageUse]:
-        """Return the storage that each stream uses, in the order of the arguments."""
+        """Return the storage that each of the streams `wanted` uses, in their order. A stream that does not exist uses none."""
         return await self._read(deletion.storage_of, wanted)
 
     async def watch_statistics(

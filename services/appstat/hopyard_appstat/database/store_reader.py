@@ -33,7 +33,7 @@ class StoreReader:
         self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="appstat-reader")
 
     def release(self) -> None:
-        """Close all threads and database connections of this object."""
+        """Wait for the queries in progress, and close all threads and database connections. Later queries fail."""
         self._threads.shutdown()
         self._reader.dispose()
 
@@ -63,7 +63,7 @@ class StoreReader:
     async def query_statistics(self, experiment: str, job: str, paging: PageRequest) -> Page[Row]:
         """Return a page of the statistics of an experiment, ordered by (job, position, part). An empty `job` means all jobs.
 
-        `part` is the partition on which the report was evaluated; empty: all data.
+        The column `part` is the partition of the data on which the values of the report were measured; empty: all data.
         """
         return await self._read(queries.statistics_page, experiment, job, paging)
 
@@ -76,19 +76,22 @@ class StoreReader:
         return await self._read(queries.jobs_page, experiment, paging)
 
     async def query_scaling(self, training: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the scaling profiles of a training, ordered by (hardware, slots); see `queries.scaling_page`."""
+        """Return a page of the scaling profiles of a training, ordered by (hardware, slots).
+
+        `training` is a hash of what determines the time of one unit, except the kind of host (`hardware`) and the number of slots.
+        """
         return await self._read(queries.scaling_page, training, paging)
 
     async def query_data(self, name: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the data sets, ordered by name. An empty `name` means all data sets."""
+        """Return a page of the data sets, ordered by name; if `name` is not empty, at most the data set with exactly this name."""
         return await self._read(datasets.data_page, name, paging)
 
     async def list_plan_nodes(self, root: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the search plan's nodes with the root `root`, ordered by (start, key); see `search_plan`."""
+        """Return a page of the search plan's nodes with the root `root` (a hash), ordered by (start position, key)."""
         return await self._read(search_plan.nodes_page, root, paging)
 
     async def plan_node(self, key: str) -> NodeDetails:
-        """Return a node of the search plan with its references and snapshots, without its results.
+        """Return a node of the search plan with the trials that pass through it and their snapshots, without their results.
 
         Raises:
             NotFound: No node has this key.

@@ -19,12 +19,12 @@ def hardware(cpus: str, gpus: Sequence[GpuDevice], slots_per_gpu: int = 1) -> st
     """Return a description of a slot's hardware: the CPUs of its host and the slot's GPUs.
 
     Args:
-        cpus: Description of the host's CPUs (`cpus`).
-        gpus: The slot's GPUs.
-        slots_per_gpu: Number of slots that share each of them.
+        cpus: Description of the host's CPUs, as the function `cpus` returns it.
+        gpus: The slot's GPUs; empty: it has none.
+        slots_per_gpu: Number of slots that share each of these GPUs.
 
     Returns:
-        The description; empty if the model of one of the slot's GPUs is unknown.
+        The description; empty if a GPU has no model name, so that the slot cannot be compared with others.
     """
     if not all(device.model for device in gpus):
         return ""

@@ -21,7 +21,7 @@ class GpuMonitor:
     """
 
     def __init__(self, slots: Sequence[SlotSettings], seconds: float, meter: Meter = measure) -> None:
-        """Create without measurements.
+        """Create a monitor that does not measure before `start`.
 
         Args:
             slots: The slots of the node.
@@ -49,7 +49,7 @@ class GpuMonitor:
         self._stop.set()
 
     def devices(self) -> list[wire.Gpu]:
-        """Return the GPUs with their slots and the newest measurement of their use."""
+        """Return the GPUs with their slots and the newest measurement of their use; without one, `use` is not set."""
         known = {one.uuid: one for one in self._newest}
         return [
             wire.Gpu(

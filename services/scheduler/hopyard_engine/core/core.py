@@ -300,7 +300,7 @@ class Core:
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _deleted(self, event: StreamDeleted) -> None:
-        """Delete a stream that has ended. A live stream is kept, and nothing is recorded."""
+        """Record the deletion of a stream that has ended, and remove it from the core. For a live stream, the event has no effect."""
         stream = self.streams.get(event.stream)
         if stream is None or stream.state.ended:
             self._effects.append(Record(CLUSTER_STREAM, event))

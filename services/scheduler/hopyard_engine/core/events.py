@@ -100,9 +100,9 @@ class StoreQuotaSet:
 
 @dataclass(frozen=True, slots=True)
 class StreamDeleted:
-    """A person deleted the experiments of an ended stream. The same transaction deletes the stream and all its rows.
+    """A client deleted all experiments of an ended stream. The transaction that stores this event deletes the stream and its rows.
 
-    Blobs and logs are deleted afterwards, until `DeletionCompleted`.
+    Its blobs are deleted afterwards; `DeletionCompleted` records the end of that. Nodes delete its logs when they are connected.
 
     Attributes:
         at: Time of the event in seconds since the Unix epoch.
@@ -121,7 +121,7 @@ class StreamDeleted:
 
 @dataclass(frozen=True, slots=True)
 class DeletionCompleted:
-    """The blobs of the deleted stream `stream` were deleted from the store."""
+    """The blobs of the deleted stream `stream` were deleted from the store. Logs and snapshots on nodes may still exist."""
 
     at: float
     stream: StreamId
@@ -674,12 +674,12 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class JobsRetried:
-    """A person lets failed jobs start again. An ended experiment continues. Either all jobs start again or none.
+    """A person lets failed jobs start again. An ended experiment continues. If one of the jobs cannot start again, none does.
 
     Attributes:
         at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
-        request: Identifies the retry; a repeated retry has no effect.
+        request: Idempotency key of the retry: a later request with the same key retries nothing.
         jobs: Ids of the jobs, which belong to one experiment.
         experiment: Id of that experiment.
     """

@@ -27,7 +27,10 @@ class NodeGpus:
         self._measured: dict[str, float] = {}
 
     def announce(self, node: str, gpus: Iterable[pb.Gpu]) -> None:
-        """Replace the GPUs of a node by those that its agent lists at the start of a session, up to `MOST_GPUS`."""
+        """Replace the GPUs of a node by those that its agent lists at the start of a session, without a measured use.
+
+        GPUs after the first `MOST_GPUS` are ignored.
+        """
         kept: dict[str, pb.Gpu] = {}
         for given in gpus:
             if len(kept) == MOST_GPUS:
@@ -47,7 +50,7 @@ class NodeGpus:
                 self._measured[node] = self._clock()
 
     def show(self, node: str) -> list[pb.Gpu]:
-        """Return the GPUs of a node, with their use if it was measured in the last `STALE_SECONDS` seconds."""
+        """Return the GPUs of a node, with their use if it was reported in the last `STALE_SECONDS` seconds; empty: none are known."""
         stale = self._clock() - self._measured.get(node, float("-inf")) > STALE_SECONDS
         shown = []
         for device in self._devices.get(node, {}).values():

@@ -57,14 +57,17 @@ class Inspections:
             raise Unsupported(f"node {node}: {error}") from error
 
     async def logs(self, node: str, wanted: LogQuery) -> dict[str, tuple[int, int]]:
-        """Return the number and the bytes of the logs of experiments on a node, by experiment; delete them if the query says so.
+        """Measure the logs of experiments on a node, and delete those of the experiments in `wanted.delete`.
 
         Args:
             node: The id of the node.
-            wanted: The experiments.
+            wanted: The experiments, identified by the ids of their groups, whose logs are measured, or measured and deleted.
+
+        Returns:
+            (number of logs, their bytes) by experiment. Experiments without logs on the node are left out.
 
         Raises:
-            Unavailable: The node is not connected, its session ended, or it did not answer in time.
+            Unavailable: The node is not connected, its session ended, or it did not answer within `LOG_SECONDS` seconds.
             Unsupported: The agent does not support such queries, or it failed.
         """
         try:
@@ -78,7 +81,12 @@ class Inspections:
             raise Unsupported(f"node {node}: {error}") from error
 
     async def _result(self, node: str, kind: str, payload: str) -> str:
-        """Ask a node a question of a kind, and return the answer as JSON text.
+        """Send a question to a node, wait for the answer, and return it as JSON text.
+
+        Args:
+            node: The id of the node.
+            kind: `INSPECT` (paths) or `LOGS`.
+            payload: The question as JSON text.
 
         Raises:
             Unavailable: The node is not connected, or its session ended before the answer.

@@ -114,7 +114,10 @@ class ExperimentCommands:
 
     @asynccontextmanager
     async def _using(self, bundle: str) -> AsyncIterator[None]:
-        """Within the context, the code bundle (empty: none) is not deleted, because an experiment is being created with it."""
+        """Mark a code bundle (empty: none) as used until the context ends, while an experiment is created with it.
+
+        Meanwhile `unused` yields False, so the bundle is not deleted.
+        """
         async with self._locks.setdefault(f"code {bundle}", asyncio.Lock()):
             self._bundles[bundle] += 1
         try:
@@ -402,7 +405,8 @@ class ExperimentCommands:
             request: Idempotency key: a repeated call with the same key retries nothing again.
 
         Returns:
-            The jobs.
+            The jobs that start again, in the order of `jobs`; in a repeated call the given jobs, or, without `jobs`, those that are
+            FAILED now.
 
         Raises:
             InvalidInput: There is no idempotency key.

@@ -65,10 +65,10 @@ class ExperimentDeletion:
         commands: Stops paused experiments, and loads streams.
         stub: Client of AppStat.
         sessions: The agent sessions of nodes.
-        nodes: Asks nodes for the sizes of logs, and deletes them.
+        nodes: Requests the sizes and the deletion of logs from nodes.
         garbage: Deletes snapshots on nodes.
-        quota: Is told that the store has changed.
-        background: Runs what continues after a request or at the start.
+        quota: Reads the contents of the store again after a deletion.
+        background: Runs the tasks that delete blobs and logs; they continue if a client cancels its request.
     """
 
     def __init__(
@@ -95,18 +95,23 @@ class ExperimentDeletion:
     async def delete(
         self, names: Sequence[str], *, force: bool, dry_run: bool, request: str
     ) -> list[experiment_pb2.DeletedExperiments]:
-        """Delete experiments, and return what was deleted by stream.
+        """Delete experiments, and return one entry for each stream (experiment or group) with what was deleted.
+
+        The call returns when the blobs in the store and the logs on connected nodes are deleted, or their deletion failed; it is then
+        tried again later. Simultaneous calls run one after another.
 
         Args:
             names: Ids of the experiments; at least one. Of a group, all must be named.
             force: Also delete paused experiments, which are stopped first.
             dry_run: Change nothing; return what would be deleted.
-            request: Idempotency key; empty only with `dry_run`.
+            request: Idempotency key; empty only with `dry_run`. For experiments that an earlier call with this key deleted, the
+                result has entries with only their ids.
 
         Raises:
             InvalidInput: No experiment is named, or there is no idempotency key.
             NotFound: An experiment does not exist.
-            Conflict: An experiment has not ended, or a member of its group is not named. Nothing is deleted.
+            Conflict: An experiment has not ended, or a member of its group is not named, or it did not end within `_STOP_SECONDS`
+                seconds after it was stopped. Nothing is deleted.
         """
         if not names:
             raise InvalidInput("experiments: name at least one")
@@ -127,17 +132,17 @@ class ExperimentDeletion:
             return repeated + await self._delete(streams, request)
 
     def resume(self) -> None:
-        """Continue the deletions that an earlier scheduler has not completed."""
+        """Start to delete the blobs of deleted streams for which no `DeletionCompleted` is recorded; call it once at the start."""
         for event in list(self._runtime.core.cluster.open_deletions.values()):
             self._background.start(self._finish(event), name=f"deletion of {event.stream}")
 
     def joined(self, node: str) -> None:
-        """Let a node that has connected delete the logs of deleted experiments."""
+        """Start to delete the logs of deleted experiments on a node that has connected, and return at once."""
         if self._runtime.core.cluster.deletions:
             self._background.start(self._clear_logs(node), name=f"logs of {node}")
 
     async def storage(self) -> list[experiment_pb2.DeletedExperiments]:
-        """Return what every experiment or group uses."""
+        """Return the storage that each experiment or group uses: rows, journal, snapshots, bundles and logs. Nothing is deleted."""
         everything = await self._commands.look.show_all()
         by_stream: dict[str, list[experiment_pb2.Experiment]] = {}
         for one in reversed(everything):
@@ -153,7 +158,12 @@ class ExperimentDeletion:
         return {name: event for event in events if event.request == request for name in event.experiments}
 
     async def _whole(self, names: Sequence[str], force: bool) -> list[_Whole]:
-        """Return the streams of experiments. Errors as in `delete`."""
+        """Return the streams of experiments, each with all its experiments, after checking that they may be deleted.
+
+        Raises:
+            NotFound: An experiment does not exist.
+            Conflict: An experiment has not ended (with `force`: and is not paused), or `names` lacks a member of its group.
+        """
         streams: dict[str, None] = {}
         for name in names:
             shown = await self._commands.look.show(name)
@@ -174,7 +184,11 @@ class ExperimentDeletion:
         return found
 
     async def _stopped(self, streams: Iterable[_Whole]) -> None:
-        """Stop the paused experiments of streams, and wait until they have ended."""
+        """Stop the paused experiments of streams, and wait until they have ended.
+
+        Raises:
+            Conflict: An experiment has not ended within `_STOP_SECONDS` seconds.
+        """
         for name in (one.id for whole in streams for one in whole.experiments if not _ended(one)):
             await self._commands.operate(name, "stop")
             try:
@@ -187,7 +201,11 @@ class ExperimentDeletion:
                 ) from error
 
     async def _delete(self, streams: Sequence[_Whole], request: str) -> list[experiment_pb2.DeletedExperiments]:
-        """Delete streams, and return what was deleted. Wait for the store and the connected nodes."""
+        """Delete streams, wait for the store and the connected nodes, and return what was deleted.
+
+        Raises:
+            Conflict: An experiment of the streams continues again. Nothing is deleted.
+        """
         async with AsyncExitStack() as stack:
             for whole in sorted(streams, key=lambda one: one.stream):
                 await stack.enter_async_context(self._commands.loading(whole.stream))
@@ -215,7 +233,10 @@ class ExperimentDeletion:
         return measured
 
     async def _finish(self, event: StreamDeleted) -> None:
-        """Delete the blobs of a deleted stream, and record that they are gone. It waits for AppStat without a time limit."""
+        """Delete the blobs of a deleted stream, and record `DeletionCompleted`. It waits for AppStat without a time limit.
+
+        An error is logged; the next start of the scheduler tries again.
+        """
         try:
             await self._release(event)
         except HopyardError as error:
@@ -235,7 +256,10 @@ class ExperimentDeletion:
         _LOG.info("%s was deleted", _and(event.experiments))
 
     async def _clear_logs(self, node: str) -> None:
-        """Let a node delete the logs of all deleted experiments. If it fails, it does so when it connects the next time."""
+        """Request from a node to delete the logs of all deleted experiments.
+
+        An error is logged; when the node connects again, `joined` repeats the request.
+        """
         try:
             known = {one.group or one.id for one in await self._commands.look.show_all()}
             gone = [name for name in self._runtime.core.cluster.deletions if name not in known]
@@ -251,7 +275,13 @@ class ExperimentDeletion:
     async def _measured(
         self, streams: Sequence[_Whole], *, together: bool = True
     ) -> list[experiment_pb2.DeletedExperiments]:
-        """Return what streams use, in their order. `together` is as for `_bundles`."""
+        """Return the storage that each stream uses, in their order.
+
+        Args:
+            streams: The streams.
+            together: True: all of them are deleted in one call, so code bundles that only they use are counted, once. False: for each
+                stream only the code bundles that no other experiment uses are counted.
+        """
         if not streams:
             return []
         bundles = await self._bundles(streams, together=together)
@@ -291,7 +321,11 @@ class ExperimentDeletion:
 
         Args:
             streams: The streams.
-            together: Whether all streams are deleted. Then a bundle of several of them counts for the first one, else for none.
+            together: True: all of them are deleted in one call; a bundle that several of them use is listed for the first one. False:
+                each is considered alone; such a bundle is listed for none.
+
+        Returns:
+            The hashes of the bundles that no other experiment uses, for each stream.
         """
         named = {name for whole in streams for name in whole.names}
         everything = await self._commands.look.show_all()
@@ -307,7 +341,12 @@ class ExperimentDeletion:
         return found
 
     async def _logs(self, streams: Sequence[_Whole]) -> tuple[dict[str, tuple[int, int]], list[str]]:
-        """Return number and bytes of the logs of streams on connected nodes, and the nodes that did not answer."""
+        """Measure the logs of streams on all connected nodes.
+
+        Returns:
+            (number of logs, their bytes) by stream, without streams that have no logs; and the ids, at most `_NODES`, of the nodes that
+            are not connected or did not answer.
+        """
         query = LogQuery(measure=tuple(whole.stream for whole in streams))
         connected = [session.node for session in self._sessions.connected()]
         absent = [node for node in self._runtime.core.cluster.nodes if node not in connected]

@@ -49,9 +49,10 @@ def check_id(name: str, place: str) -> str:
 
 
 class LineReader:
-    """Splits a text that is compressed with Zstandard and arrives in chunks into lines of at most about `MAX_LINE_BYTES`.
+    """Splits the lines of a journal that is compressed with Zstandard and arrives in chunks.
 
-    Call `feed` for each chunk, then `end`.
+    Call `feed` for each chunk: it returns the lines that the chunk completes, and raises InvalidInput if the data is damaged or a line
+    is longer than about `MAX_LINE_BYTES`. After the last chunk call `end`, which raises InvalidInput if the data is incomplete.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class LineReader:
         """Add a chunk of the compressed text and return the lines that it completes, without line ends.
 
         Raises:
-            InvalidInput: The text is not compressed with Zstandard, or a line is too long.
+            InvalidInput: The data is damaged or not compressed with Zstandard, or a line is longer than about `MAX_LINE_BYTES`.
         """
         lines: list[bytes] = []
         # Small pieces bound the memory, because a few compressed bytes may expand to many.

@@ -171,10 +171,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.RetryJobsRequest,
         context: grpc.aio.ServicerContext[pb.RetryJobsRequest, pb.RetryJobsResponse],
     ) -> pb.RetryJobsResponse:
-        """Start failed jobs of an experiment again, which may have ended, and return both.
+        """Start the named failed jobs of an experiment again (none named: all), and return the experiment and these jobs.
 
-        NotFound: the experiment does not exist. Conflict: no job has failed, or a named job has not failed or cannot
-        start again.
+        An ended experiment continues. NotFound: the experiment does not exist. InvalidInput: there is no idempotency key. Conflict: no
+        job has failed, or a named job has not failed or cannot start again; then no job starts.
         """
         jobs = await self._commands.retry(request.experiment, request.jobs, request.request_id)
         return pb.RetryJobsResponse(experiment=await self._commands.look.show(request.experiment), jobs=jobs)
@@ -233,9 +233,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.DeleteExperimentsRequest,
         context: grpc.aio.ServicerContext[pb.DeleteExperimentsRequest, pb.DeleteExperimentsResponse],
     ) -> pb.DeleteExperimentsResponse:
-        """Delete experiments that have ended, and return what was deleted; with `dry_run`, only report it.
+        """Delete experiments that have ended, and return what was deleted; with `dry_run`, only return what would be.
 
-        NotFound: an experiment does not exist. Conflict: one has not ended, or a member of its group is not named.
+        With `force`, paused experiments are stopped and deleted, too. InvalidInput: no experiment is named, or, without `dry_run`,
+        there is no idempotency key. NotFound: an experiment does not exist. Conflict: one has not ended, or a member of its group
+        is not named; then nothing is deleted.
         """
         deleted = await self._deletion.delete(
             request.experiments, force=request.force, dry_run=request.dry_run, request=request.request_id

@@ -172,9 +172,12 @@ def slots_for(program: ExperimentProgram, chains: Sequence[TrainingChain], asked
 
 
 def gpu_note(chains: Sequence[TrainingChain]) -> str:
-    """Return a note if jobs to repeat trained on slots with GPUs; empty: they did not.
+    """Return a note for people if some of the jobs trained on slots with GPUs; empty: none did.
 
-    They are repeated on CPUs, because the journal does not record whether a program used its GPUs.
+    Such jobs are trained again on CPUs, so their results may differ: the journal does not record whether a program used its GPUs.
+
+    Args:
+        chains: The training to repeat, by job.
     """
     jobs = {chain.job for chain in chains if any(stretch.run.on_gpus for stretch in chain.stretches)}
     if not jobs:

@@ -91,10 +91,12 @@ class StoredExperiments:
 
 
 class StoredExperimentServicer(ExperimentServiceServicer):
-    """The queries of the ExperimentService.
+    """The ExperimentService of a cluster that does not run: its queries, answered from the rows of experiments in AppStat.
+
+    All other calls raise `Conflict`: they need a running cluster.
 
     Args:
-        experiments: Reads experiments.
+        experiments: Reads the rows of experiments and jobs in the cluster's database.
     """
 
     def __init__(self, experiments: StoredExperiments) -> None:
@@ -122,10 +124,12 @@ class StoredExperimentServicer(ExperimentServiceServicer):
 
 
 class StoredJobServicer(JobManagerServiceServicer):
-    """The queries of the JobManagerService.
+    """The JobManagerService of a cluster that does not run: GetJob and ListJobs, answered from the rows of jobs in AppStat.
+
+    All other calls raise `Conflict`: they need a running cluster.
 
     Args:
-        experiments: Reads jobs.
+        experiments: Reads the rows of experiments and jobs in the cluster's database.
     """
 
     def __init__(self, experiments: StoredExperiments) -> None:

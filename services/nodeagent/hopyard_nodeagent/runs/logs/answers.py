@@ -21,8 +21,8 @@ class LogAnswers:
 
     Args:
         folders: The data folder of the agent.
-        background: Starts and supervises the tasks, one for each question.
-        say: Sends answers to the scheduler.
+        background: Starts and supervises the tasks; each answers one question of the scheduler.
+        say: Sends an answer to the scheduler.
     """
 
     def __init__(self, folders: AgentFolders, background: Background, say: Callable[[wire.NodeAnswer], None]) -> None:
@@ -31,7 +31,10 @@ class LogAnswers:
         self._say = say
 
     def ask(self, question: wire.NodeQuestion) -> None:
-        """Start to answer a question."""
+        """Start to answer a question, whose payload is a `LogQuery`, and return at once.
+
+        The answer has the ticket of the question, and the sizes of logs or an error.
+        """
         self._background.start(self._answer(question), name="logs")
 
     async def _answer(self, question: wire.NodeQuestion) -> None:
@@ -44,10 +47,13 @@ class LogAnswers:
             self._say(wire.NodeAnswer(ticket=question.ticket, result_json=log_answer(sizes)))
 
     def carry_out(self, wanted: LogQuery) -> dict[str, tuple[int, int]]:
-        """Delete the logs of experiments, and return the number of logs and their bytes by experiment, without empty entries.
+        """Measure the logs of all experiments of a query, and then delete those of the experiments in `wanted.delete`.
 
         Args:
-            wanted: The experiments whose logs are measured or deleted.
+            wanted: The experiments whose logs are only measured, and those whose logs are also deleted.
+
+        Returns:
+            (number of logs, their bytes before the deletion) by experiment. Experiments without logs here are left out.
 
         Raises:
             OSError: A folder cannot be read or deleted.

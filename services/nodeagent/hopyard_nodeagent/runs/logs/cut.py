@@ -43,16 +43,17 @@ class Cut:
 
 
 def plan_cut(size: int, earlier: Cut | None, limit: int, read: int | None = None) -> Cut | None:
-    """Return what to cut out of a log, including what was cut out before; None: the log is within its limit, or nothing may be cut.
+    """Return what to cut out of a log, including what was cut out before; None: nothing is to be cut.
 
-    An eighth of the limit is kept at the beginning of the log and half of it at the end, so the next cut is due only after as much
-    output as is missing to the limit.
+    That is so if the log keeps at most `limit` bytes, or if less than `_SMALLEST_CUT` bytes more could be cut. After a cut, an eighth
+    of the limit is kept at the beginning of the log and half of it at the end, so that not every later write needs another cut.
 
     Args:
-        size: Size of the log in bytes, with all that was cut out.
+        size: Size of the log in bytes, including the bytes that were cut out.
         earlier: What was cut out before; None: nothing.
-        limit: Maximum number of bytes that the log may keep.
-        read: Offset up to which the log has been read; later bytes are kept. None: nobody reads the log in order.
+        limit: Maximum number of bytes that the log may keep; a smaller value than `SMALLEST_LOG` is replaced by it.
+        read: Offset up to which the process that reads metrics from the log has read it; bytes from there on are kept, even if they
+            exceed the limit. None: no process does.
     """
     limit = max(limit, SMALLEST_LOG)
     if size - (earlier.length if earlier is not None else 0) <= limit:
@@ -67,7 +68,7 @@ def plan_cut(size: int, earlier: Cut | None, limit: int, read: int | None = None
 
 
 def cut_of(log: Path) -> Cut | None:
-    """Return what was cut out of a log; None: nothing."""
+    """Return what was cut out of a log; None: nothing, or the file that records it is damaged."""
     try:
         known = json.loads(_note(log).read_text(encoding="utf-8"))
         return Cut(int(known["begin"]), int(known["end"]), str(known["line"]))
@@ -95,9 +96,10 @@ def keep_within(log: Path, limit: int, *, setting: str, read: int | None = None)
 
     Args:
         log: The log; it need not exist.
-        limit: Maximum number of bytes that it keeps; at least `SMALLEST_LOG` counts.
-        setting: Name and value of the option with this limit, which the line in the log mentions.
-        read: As for `plan_cut`.
+        limit: Maximum number of bytes that it keeps; a smaller value than `SMALLEST_LOG` is replaced by it.
+        setting: Name and value of the option with this limit, for the line that replaces the cut part.
+        read: Offset up to which the process that reads metrics from the log has read it; bytes from there on are not cut. None: no
+            process does.
 
     Returns:
         Whether something was cut out.
@@ -132,14 +134,20 @@ def keep_within(log: Path, limit: int, *, setting: str, read: int | None = None)
 
 
 def _line_end(file: int, planned: Cut) -> int:
-    """Return the offset after the last line break before the planned cut, so that the first part ends with a complete line."""
+    """Return the offset after the last line break before the planned cut, so that the first part ends with a complete line.
+
+    If the last `_LONGEST_LINE` bytes before it have none, the result is the begin of the planned cut.
+    """
     low = max(0, planned.begin - _LONGEST_LINE)
     found = os.pread(file, planned.begin - low, low).rfind(b"\n")
     return low + found + 1 if found >= 0 else planned.begin
 
 
 def _line_begin(file: int, offset: int, most: int) -> int:
-    """Return the offset after the first line break at or after `offset`, at most `most`; `offset` itself if none is near."""
+    """Return the offset after the first line break at or after `offset`, at most `most`.
+
+    If the next `_LONGEST_LINE` bytes, or those up to `most`, have no line break, the result is `offset`.
+    """
     found = os.pread(file, min(_LONGEST_LINE, max(0, most - offset)), offset).find(b"\n")
     return offset + found + 1 if found >= 0 else offset
 

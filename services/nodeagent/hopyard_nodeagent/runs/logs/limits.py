@@ -39,7 +39,14 @@ class LogLimits:
 
 @dataclass(eq=False, slots=True)
 class _LiveLog:
-    """A log that a live run writes. `position`: the file that tells how far the run's process has read the log; None: it reads none."""
+    """A log that a live run writes.
+
+    Attributes:
+        path: The log.
+        limits: The limits of the experiment.
+        position: The file in which the process that reads metrics from the log stores the offset that it has reached; None: none does.
+        began: Size of the log in bytes when the run began.
+    """
 
     path: Path
     limits: LogLimits
@@ -48,11 +55,11 @@ class _LiveLog:
 
 
 class LogLimiter:
-    """Cuts logs that exceed their limits. Call `serve` as a background task.
+    """Cuts the middle out of logs that exceed their limits. Call `serve` as a background task, and `limited` around each run.
 
     Args:
-        logs: The folder of all logs.
-        look_seconds: Interval between two looks at the logs of live runs.
+        logs: The folder of all logs of the node.
+        look_seconds: Interval in seconds at which the sizes of the logs of live runs are checked.
     """
 
     def __init__(self, logs: Path, *, look_seconds: float = _LOOK_SECONDS) -> None:
@@ -64,12 +71,16 @@ class LogLimiter:
 
     @contextmanager
     def limited(self, log: Path, program: resource_manager_pb2.RunProgram, position: Path) -> Iterator[None]:
-        """Within the context, a run writes the log `log`. At its end, the log is cut a last time if it is too large.
+        """Keep the log of a run within the limits of its experiment until the context ends; enter it for as long as the run lives.
+
+        `serve` checks the log meanwhile. When the context ends, whose run has then ended, the log is cut a last time if it is too
+        large, and the next check of the sum of all logs of the experiment includes it.
 
         Args:
-            log: The log of a job.
-            program: The program of the run, which has the limits.
-            position: The file in which a process that reads its metrics from the log writes how far it has read.
+            log: The log of the run's job.
+            program: The program of the run, with the limits in bytes; 0: no limit.
+            position: The file in which the process that reads the metrics of a log program from the log stores the offset that it has
+                reached. Bytes from there on are not cut before the context ends. Programs of other kinds do not use it.
         """
         limits = LogLimits(program.log_bytes_per_job, program.log_bytes_per_experiment)
         reads = program.WhichOneof("kind") == "log"
@@ -86,7 +97,10 @@ class LogLimiter:
                 self._due[log.parent] = max(limits.per_experiment, self._due.get(log.parent, 0))
 
     async def serve(self) -> None:
-        """Look at the logs of live runs again and again, and less often at all logs of their experiments."""
+        """Call `look` every `look_seconds` seconds without end, every `_FOLDER_LOOKS`-th time with `everything`.
+
+        A log that cannot be cut is reported once in the log of the agent.
+        """
         looks = 0
         while True:
             await asyncio.sleep(self._look_seconds)
@@ -97,8 +111,8 @@ class LogLimiter:
         """Cut the logs of live runs that are too large.
 
         Args:
-            everything: Whether to look also at the sum of the logs of each experiment with runs since the last such look, and at logs
-                that belong to no job.
+            everything: Whether to check also the sum of the logs of each experiment that had a live run since the last call with
+                True, and the logs that belong to no job.
         """
         live = list(self._live)
         for one in live:
@@ -122,7 +136,14 @@ class LogLimiter:
             self._cut(live.path, limit, setting, _read_position(live))
 
     def _keep_folder(self, folder: Path, limit: int, read: Mapping[Path, int | None]) -> None:
-        """Cut the largest logs in a folder so that all together keep at most `limit` bytes. Each keeps at least `SMALLEST_LOG`."""
+        """Cut the largest logs in a folder so that all together keep at most `limit` bytes. Each keeps at least `SMALLEST_LOG`.
+
+        Args:
+            folder: The folder of the logs of one experiment.
+            limit: Maximum sum in bytes.
+            read: For logs of live runs, the offset up to which a process has read the log; later bytes are not cut. None: no process
+                reads it.
+        """
         sizes = {log: kept_bytes(log) for log in folder.glob("*.log")}
         if sum(sizes.values()) <= limit:
             return
@@ -142,11 +163,13 @@ class LogLimiter:
 
 
 def level_of(sizes: Iterable[int], limit: int) -> int:
-    """Return the largest size to which all larger logs are cut so that their sum is at most `limit`; at least `SMALLEST_LOG`.
+    """Return the largest size such that, if all larger logs are cut to it, the sum of all sizes is at most `limit`.
+
+    It is at least `SMALLEST_LOG`, even if the sum is then larger than `limit`. If no cut is needed, it is at least the largest size.
 
     Args:
         sizes: Sizes of the logs in bytes.
-        limit: Maximum sum.
+        limit: Maximum sum in bytes.
     """
     ordered = sorted(sizes)
     left = limit
@@ -159,7 +182,10 @@ def level_of(sizes: Iterable[int], limit: int) -> int:
 
 
 def _read_position(live: _LiveLog) -> int | None:
-    """Return the offset up to which the run's process has read the log; None: it reads none."""
+    """Return the offset up to which the process that reads metrics from a log has read it; None: no process does.
+
+    Until that process has stored an offset, it is the size of the log when the run began.
+    """
     if live.position is None:
         return None
     with suppress(OSError):

@@ -38,12 +38,14 @@ def last_lines(path: Path, since: int = 0) -> str:
 async def stream(path: Path, offset: int, follow: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
     """Yield chunks of a log file, each with its byte offset.
 
-    One line replaces a part that was cut out of the log. Its offset is chosen so that the next chunk begins after its last byte.
+    For a part that was cut out of the log, one line that says so is yielded. Its offset is the end of the part minus the length of the
+    line, so that the offset of the next chunk follows without a gap.
 
     Args:
         path: The log file; it need not exist yet.
         offset: Offset of the first byte; a negative number counts from the current end of the file.
-        follow: Called before each read. When it returns False, the remaining bytes are read, and the iteration ends.
+        follow: Returns whether to wait for more bytes at the end of the file. Once it has returned False, the bytes up to the end are
+            yielded, and the iteration ends.
     """
     position = max(0, size(path) + offset) if offset < 0 else offset
     while True:
@@ -58,7 +60,7 @@ async def stream(path: Path, offset: int, follow: Callable[[], bool]) -> AsyncIt
 
 
 def _read(path: Path, position: int) -> tuple[int, bytes]:
-    """Return the next bytes of a log at or after an offset, with their own offset; no bytes: the log ends there."""
+    """Return (offset, bytes): the next bytes of a log at or after `position`, with their offset; no bytes: the log ends there."""
     while True:
         cut = cut_of(path)
         if cut is not None and cut.begin <= position < cut.end:

@@ -26,7 +26,7 @@ class StoredLogs:
         self._data = data
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add the servicer of the agent to a server."""
+        """Add the servicer of the agent to a server, or to a `ServicerChannel`, which refuses all calls but `StreamLogs`."""
         # The server refuses the methods that the servicer does not implement.
         add_NodeAgentServiceServicer_to_server(_LogServicer(self._data), server)  # type: ignore[abstract]
 
@@ -45,7 +45,7 @@ class _LogServicer(NodeAgentServiceServicer):
         self._data = data
 
     async def StreamLogs(self, request: wire.StreamLogsRequest, context: Any) -> AsyncIterator[wire.StreamLogsResponse]:
-        """Stream the present output of a job. NotFound: it has printed nothing here."""
+        """Send the log of a job (of one rank) from the requested offset to its end, and end. NotFound: this agent has no log of it."""
         path = job_log(self._data, request.experiment, request.job, request.rank)
         if not path.is_file():
             rank = f" of rank {request.rank}" if request.rank else ""

@@ -13,10 +13,11 @@ from hopyard_engine.core.state.stream import Stream
 
 
 def retry(stream: Stream, event: JobsRetried) -> None:
-    """Make failed jobs idle again: from their newest snapshots, else from the snapshot of their origin or from the beginning.
+    """Make failed jobs idle again, so that their next runs start from their newest snapshots.
 
-    Their failures and losses are counted from zero again. An ended experiment continues. If one of the jobs cannot start again, nothing
-    changes.
+    A job without snapshots starts from the snapshot of the job that it was forked from, else from the beginning. Failures and lost runs
+    are counted from zero again. An ended experiment continues. If one of the jobs cannot start again, none is changed, and the effect
+    `Refused` has the reason.
     """
     experiment = stream.experiments[event.experiment]
     stream.requests.add(event.request)

@@ -456,7 +456,10 @@ def resume_experiment(
 ) -> int:
     """Run `hopyard resume` and return the exit code of `RunSession.follow`.
 
-    Only this experiment trains: in a cluster of this command all others are paused, in a running cluster they stay as they are.
+    A paused experiment is resumed, then the command shows it until it ends or is suspended. If no cluster runs in the data directory,
+    the command starts one in which only this experiment trains: it pauses all other running ones and prints their names. In a cluster
+    that runs already, other experiments are not changed. If the experiment has ended, no job is started: the command prints that it
+    has ended (with `json` also its result), and the exit code is 1 if it failed, else 0.
 
     Args:
         given: Id or name of the experiment; None: the newest paused experiment, else the newest unfinished one.

@@ -125,6 +125,8 @@ def alone(folder: Path, job: Job) -> list[str]:
     return [line.split()[2] for line in done.stdout.splitlines() if line.startswith("trained")]
 
 
+# `Client.wait` warns of a program that begins again because it saves no checkpoint.
+@pytest.mark.filterwarnings("ignore:its program saves no checkpoint:UserWarning")
 @pytest.mark.parametrize(("provider", "checkpoint"), [("auto", True), ("framework", False), ("auto", False)])
 def test_a_script_that_is_suspended_and_resumed_trains_the_same_bits(
     client: Client, tmp_path: Path, provider: str, checkpoint: bool

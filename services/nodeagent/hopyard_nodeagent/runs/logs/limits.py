@@ -188,6 +188,6 @@ def _read_position(live: _LiveLog) -> int | None:
     """
     if live.position is None:
         return None
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # A damaged file counts as one that was never written.
         return position_of(live.position)
     return live.began

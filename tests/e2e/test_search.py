@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hopyard.client.outcome import STARTS_OVER
+from hopyard.client.display.outcome import STARTS_OVER
 from tests.timing import HANG_SECONDS
 
 SCRIPT = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.client.outcome import incomplete_search_note
+from hopyard.client.display.outcome import incomplete_search_note
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from tests.unit.cli.test_live import experiment, job, model

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hopyard.client.display.outcome import STARTS_OVER
 from hopyard.client.display.progress import (
     HiddenProgress,
     NotebookProgress,
@@ -19,7 +20,6 @@ from hopyard.client.display.progress import (
     progress_view,
     wait_with_progress,
 )
-from hopyard.client.outcome import STARTS_OVER
 from hopyard.client.portal import LoopThread
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobState, Metric
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode

@@ -16,8 +16,8 @@ from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.curves import plot
 from hopyard.cli.live.model import LiveModel
-from hopyard.client import outcome
 from hopyard.client.curve_lineage import ancestor
+from hopyard.client.display import outcome
 from hopyard.client.types import Experiment, Gpu, Job, JobState, Node, NodeState, Point, Slot
 
 _PLOT_LINES = 12

@@ -7,8 +7,8 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
+from hopyard.client.display.outcome import ended_error
 from hopyard.client.display.progress import FRAME_SECONDS, WaitProgress, progress_view
-from hopyard.client.outcome import ended_error
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobState
 from hopyard.errors import HopyardError
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hopyard._common import formatting
 from hopyard._common.formatting import first_line
-from hopyard.client.outcome import lost_progress, metric_trouble, note_metrics
+from hopyard.client.display.outcome import lost_progress, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0

@@ -10,7 +10,7 @@ from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
 from hopyard.cli.live.curves import bar, resample, scale, sparkline
 from hopyard.cli.live.model import LiveModel
-from hopyard.client.outcome import is_asked
+from hopyard.client.display.outcome import is_asked
 from hopyard.client.types import Job, JobState
 
 _MIN_ROWS = 1

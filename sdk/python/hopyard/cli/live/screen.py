@@ -15,7 +15,7 @@ from hopyard._common import formatting
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import render
 from hopyard.cli.live.style import word
-from hopyard.client.outcome import is_asked
+from hopyard.client.display.outcome import is_asked
 from hopyard.client.types import Experiment, JobState
 
 FRAME_SECONDS: Final = 0.25

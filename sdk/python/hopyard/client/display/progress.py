@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, TypeVar
 
 from hopyard._common import formatting
-from hopyard.client.outcome import STARTS_OVER, lost_progress
+from hopyard.client.display.outcome import STARTS_OVER, lost_progress
 from hopyard.client.types import Change, Experiment, Job, JobGone
 
 if TYPE_CHECKING:

@@ -207,7 +207,7 @@ def wait(
     from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.errors import EXIT_FAILED
     from hopyard.cli.output import emit_json, say
-    from hopyard.client.outcome import ended_error
+    from hopyard.client.display.outcome import ended_error
     from hopyard.policy.vocabulary.reasons import ReasonCode
 
     def tell_waiting(found: ExperimentValue) -> None:

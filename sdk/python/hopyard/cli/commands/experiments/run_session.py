@@ -21,9 +21,9 @@ from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.output import emit, emit_json, say, width
 from hopyard.client.async_client import AsyncClient
+from hopyard.client.display.outcome import STARTS_OVER, ended_error, incomplete_search_note, metric_error, metrics_seen
 from hopyard.client.local_cluster.data_dir_lock import lock_holder
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
-from hopyard.client.outcome import STARTS_OVER, ended_error, incomplete_search_note, metric_error, metrics_seen
 from hopyard.client.submission import Submission, prepare
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.client.wire import converters

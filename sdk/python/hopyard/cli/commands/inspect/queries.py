@@ -180,7 +180,7 @@ def best(experiment: Experiment = None, server: Server = None, data: Data = None
 
 
 async def _best(client: AsyncClient, chosen: ExperimentValue) -> JobValue:
-    from hopyard.client.outcome import metric_error
+    from hopyard.client.display.outcome import metric_error
     from hopyard.errors import NotFound
 
     job = await client.best(chosen)
@@ -212,7 +212,7 @@ def curve(
     from hopyard.cli.options import experiment_and_job
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import curve_text, lineage, lineage_table
-    from hopyard.client.outcome import metric_trouble, metrics_seen
+    from hopyard.client.display.outcome import metric_trouble, metrics_seen
     from hopyard.errors import NotFound
 
     experiment, given = experiment_and_job(names, named) if names or named is not None else (None, None)

@@ -185,7 +185,8 @@ def alone(code: Path, jobs: list[Job], epochs: int) -> dict[str, list[str]]:
 def restored_at(data: Path, job: Job) -> list[int]:
     """Return the positions at which a job's dumped processes were restored, as its logs on both nodes say."""
     logs = [log.read_text() for log in data.glob(f"*/logs/jobs/{job.experiment}/{job.id}.log")]
-    assert not any("no snapshot at" in log for log in logs)
+    missing = {int(found) for log in logs for found in re.findall(r"no snapshot at position (\d+)", log)}
+    assert missing <= {job.position}  # After its last position the program may end by itself during the dump.
     return [int(found) for log in logs for found in re.findall(r"restored at position (\d+)", log)]
 
 

@@ -15,7 +15,10 @@ from typing import Any, Final
 
 import numpy
 import yaml
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
+from hopyard.v1.experiment_pb2 import Experiment, Job
 from tests.golden import cluster, journals, product
 from tests.golden.canonical import dump
 from tests.golden.case import Case, Part
@@ -31,6 +34,10 @@ COLUMNS_LEFT_OUT: Final = frozenset({"blobs.created_at"})
 
 LOCAL: Final = ("plan ", "simulate ", "plugins", "data split ")
 """Commands that need no cluster."""
+
+_MESSAGE: Final = "message"
+_MESSAGES: Final[dict[str, type[Message]]] = {"experiments": Experiment, "jobs": Job}
+"""The types of the messages in the column `message`, by table."""
 
 _TRANSLATED: Final = "translated"
 _JOURNAL: Final = "journal"
@@ -147,11 +154,13 @@ def _row(table: str, row: sqlite3.Row, plain: Plain) -> dict[str, Any]:
         return _record(row)
     names = product.NAMES.keys(row.keys())
     kept = {name: row[column] for column, name in names.items() if f"{table}.{name}" not in COLUMNS_LEFT_OUT}
-    return {name: plain.of(_parsed(value)) for name, value in kept.items()}
+    return {name: plain.of(_parsed(table, name, value)) for name, value in kept.items()}
 
 
-def _parsed(value: Any) -> Any:
-    """Return a value of a column; JSON is parsed."""
+def _parsed(table: str, column: str, value: Any) -> Any:
+    """Return a value of a column; JSON and serialized messages are parsed."""
+    if column == _MESSAGE:
+        return MessageToDict(_MESSAGES[table].FromString(value))
     text = value.decode() if isinstance(value, bytes) else value
     return json.loads(text) if isinstance(text, str) and text[:1] in ("{", "[") else text
 

@@ -16,7 +16,7 @@ from hopyard_appstat.database.writer import cause_of
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST: Final = "0005"
+NEWEST: Final = "0006"
 """The schema revision that `migrate` creates."""
 
 _FOLDER: Final = Path(__file__).parent / "migrations"

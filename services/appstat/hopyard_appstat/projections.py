@@ -9,8 +9,8 @@ from typing import Any
 
 from hopyard._net.rpc.values import check_report
 from hopyard.errors import InvalidInput
-from hopyard.v1 import appstat_pb2, common_pb2
-from hopyard_appstat.rows import Row, row_of, statistic_row
+from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
+from hopyard_appstat.rows import Row, row_of, statistic_row, stored_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class ProjectedRows:
     Attributes:
         experiments: Rows by the experiment's id.
         jobs: Rows by (experiment, job id).
+        deleted_jobs: (experiment, job id) of the jobs whose rows are deleted.
         scaling: Rows by (training, hardware, number of slots).
         statistics: Rows in the order of the projections.
         plan_paths: The segments of a trial's path through the search plan, by (experiment, job).
@@ -67,6 +68,7 @@ class ProjectedRows:
     def __init__(self, projections: Iterable[appstat_pb2.Projection]) -> None:
         self.experiments: dict[str, Row] = {}
         self.jobs: dict[tuple[str, str], Row] = {}
+        self.deleted_jobs: set[tuple[str, str]] = set()
         self.scaling: dict[tuple[str, str, int], Row] = {}
         self.statistics: list[Row] = []
         self.plan_paths: dict[tuple[str, str], list[Row]] = {}
@@ -79,8 +81,12 @@ class ProjectedRows:
             case "experiment":
                 self._add_experiment(message.experiment, f"{place}.experiment")
             case "job":
-                _check_ids(message.job, f"{place}.job", "experiment", "id")
-                self.jobs[message.job.experiment, message.job.id] = row_of(message.job)
+                self._add_job(message.job, f"{place}.job")
+            case "deleted_job":
+                _check_ids(message.deleted_job, f"{place}.deleted_job", "experiment", "id")
+                key = message.deleted_job.experiment, message.deleted_job.id
+                self.jobs.pop(key, None)
+                self.deleted_jobs.add(key)
             case "statistic":
                 one = message.statistic
                 self._add_reports(one, f"{place}.statistic", {"report": one.report})
@@ -94,13 +100,20 @@ class ProjectedRows:
                 self._add_scaling(message.scaling, f"{place}.scaling")
             case _:
                 raise InvalidInput(
-                    f"{place}: found no row, allowed are experiment, job, statistic, statistics, plan_trial and scaling"
+                    f"{place}: found no row, allowed are experiment, job, deleted_job, statistic, statistics, plan_trial "
+                    "and scaling"
                 )
 
-    def _add_experiment(self, message: appstat_pb2.ExperimentRow, place: str) -> None:
+    def _add_experiment(self, message: experiment_pb2.Experiment, place: str) -> None:
         _check_ids(message, place, "id")
         _check_times(message, place, "created_at", "ended_at")
-        self.experiments[message.id] = row_of(message)
+        self.experiments[message.id] = stored_row(message, "id", "state", "created_at")
+
+    def _add_job(self, message: experiment_pb2.Job, place: str) -> None:
+        _check_ids(message, place, "experiment", "id")
+        key = message.experiment, message.id
+        self.deleted_jobs.discard(key)
+        self.jobs[key] = stored_row(message, "experiment", "id", "ordinal")
 
     def _add_reports(
         self,

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from hopyard.v1 import appstat_pb2 as pb
-from hopyard.v1 import appstat_pb2_grpc
+from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
 from hopyard_appstat.database.store_reader import StoreReader
 from hopyard_appstat.pagination import PageRequest
-from hopyard_appstat.rows import Row, data_set_of, message_of, statistic_of
+from hopyard_appstat.rows import Row, data_set_of, message_of, statistic_of, stored_message
 
 M = TypeVar("M", bound=Message)
 
@@ -51,17 +51,17 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
 
     async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
         """Return a page of the experiments, newest first; if the request names a state, only those in that state."""
-        paging = PageRequest.of(request.page_size, request.page_token, "experiments", request.state)
+        paging = PageRequest.of(request.page_size, request.page_token, "experiments", str(request.state))
         page = await self._reader.query_experiments(request.state, paging)
-        return pb.QueryExperimentsResponse(
-            experiments=messages(pb.ExperimentRow, page.items), next_page_token=page.next_token
-        )
+        found = (stored_message(experiment_pb2.Experiment, row) for row in page.items)
+        return pb.QueryExperimentsResponse(experiments=found, next_page_token=page.next_token)
 
     async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
         """Return a page of the jobs of an experiment."""
         paging = PageRequest.of(request.page_size, request.page_token, "jobs", request.experiment)
         page = await self._reader.query_jobs(request.experiment, paging)
-        return pb.QueryJobsResponse(jobs=messages(pb.JobRow, page.items), next_page_token=page.next_token)
+        found = (stored_message(experiment_pb2.Job, row) for row in page.items)
+        return pb.QueryJobsResponse(jobs=found, next_page_token=page.next_token)
 
     async def QueryScaling(self, request: pb.QueryScalingRequest, context: Any) -> pb.QueryScalingResponse:
         """Return a page of the scaling profiles of a training, which the request identifies by its hash."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard.errors import DataLoss
@@ -60,11 +60,24 @@ def message_of(kind: type[M], row: Row) -> M:
     try:
         return kind(**{name: row[name] for name in _fields(kind.DESCRIPTOR)})
     except (TypeError, ValueError) as error:
-        which = ", ".join(f"{name} {row[name]!r:.80}" for name in _NAMES if name in row)
-        raise DataLoss(
-            f"database: found a {kind.DESCRIPTOR.name} ({which}) with a value of another type: {error!s:.200}; "
-            "restore the database from a copy"
-        ) from error
+        raise _damaged(kind, row, error) from error
+
+
+def stored_row(message: Message, *fields: str) -> Row:
+    """Return the row of a message that is stored serialized, in the column `message`; `fields` are columns too, to find the row."""
+    return {**{name: getattr(message, name) for name in fields}, "message": message.SerializeToString()}
+
+
+def stored_message(kind: type[M], row: Row) -> M:
+    """Return the message of type `kind` that a row contains; the inverse of `stored_row`.
+
+    Raises:
+        DataLoss: The column `message` does not contain such a message, so the database is damaged.
+    """
+    try:
+        return kind.FromString(row["message"])
+    except (DecodeError, TypeError) as error:
+        raise _damaged(kind, row, error) from error
 
 
 def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Report) -> Row:
@@ -120,6 +133,14 @@ def data_set_of(row: Row) -> data_pb2.DataSet:
     for one in row["partitions"]:
         message.partitions.add(**one)
     return message
+
+
+def _damaged(kind: type[Message], row: Row, error: Exception) -> DataLoss:
+    which = ", ".join(f"{name} {row[name]!r:.80}" for name in _NAMES if name in row)
+    return DataLoss(
+        f"database: found a {kind.DESCRIPTOR.name} ({which}) with a value of another type: {error!s:.200}; "
+        "restore the database from a copy"
+    )
 
 
 @functools.cache

@@ -318,6 +318,7 @@ def job_to_proto(stream: Stream, job: Job, reason: Reason | None) -> experiment_
         experiment=job.experiment.id,
         group=stream.id,
         id=job.id,
+        ordinal=job.ordinal,
         state=JOB_STATES.to_proto(job.state),
         hyperparameters=hyperparameters_to_proto(job.hyperparameters or {}),
         position=job.position,

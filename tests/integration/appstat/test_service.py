@@ -18,6 +18,7 @@ from hopyard._net.server import read_address
 from hopyard.errors import Aborted, Conflict, DataLoss, InvalidInput, NotFound, StaleEpoch, Unavailable
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc, common_pb2
+from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_RUNNING, Experiment, Job
 from hopyard_appstat.database.writer import Writer
 from hopyard_appstat.service import AppStatService
 from tests.timing import HANG_SECONDS
@@ -55,8 +56,8 @@ async def begin(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> int:
 
 async def test_journal_and_projections_through_the_wire(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
     epoch = await begin(stub)
-    experiment = pb.ExperimentRow(id="e1", name="digits", state="RUNNING", created_at=3.0, detail_json='{"a":1}')
-    job = pb.JobRow(experiment="e1", id="j1", ordinal=1, state="PENDING", detail_json="{}")
+    experiment = Experiment(id="e1", name="digits", state=EXPERIMENT_STATE_RUNNING, created_at=3.0, spec_json="{}")
+    job = Job(experiment="e1", id="j1", ordinal=1, state=common_pb2.JOB_STATE_PENDING, best_value=float("inf"))
     first = point(1)
     first.statistic.report.in_force.CopyFrom(hyperparameters_to_proto({"lr": 0.1, "n": 3}))
     projections = [pb.Projection(experiment=experiment), pb.Projection(job=job), first, point(2, value=float("nan"))]
@@ -66,7 +67,8 @@ async def test_journal_and_projections_through_the_wire(stub: appstat_pb2_grpc.A
 
     parts = [part async for part in stub.ReadJournal(pb.ReadJournalRequest(stream="e1"))]
     assert [r for part in parts for r in part.records] == [record(1), record(2)]
-    assert list((await stub.QueryExperiments(pb.QueryExperimentsRequest())).experiments) == [experiment]
+    running = await stub.QueryExperiments(pb.QueryExperimentsRequest(state=EXPERIMENT_STATE_RUNNING))
+    assert list(running.experiments) == [experiment]
     assert list((await stub.QueryJobs(pb.QueryJobsRequest(experiment="e1"))).jobs) == [job]
     answer = await stub.QueryStatistics(pb.QueryStatisticsRequest(experiment="e1", page_size=1))
     assert list(answer.statistics) == [first.statistic]

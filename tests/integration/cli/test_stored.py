@@ -15,6 +15,8 @@ from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import ExperimentState
 from hopyard.errors import Conflict
+from hopyard.v1.common_pb2 import JOB_STATE_RUNNING
+from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_RUNNING, Experiment, Job
 
 JOURNAL = Path(__file__).parents[2] / "golden" / "record" / "journals" / "asha.hopyard"
 
@@ -25,14 +27,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stored") / "data"
     assert run(["import", str(JOURNAL), "--data", str(folder)]) == 0
     connection = sqlite3.connect(folder / "appstat.sqlite")
-    ((name, text),) = connection.execute("SELECT id, detail_json FROM experiments").fetchall()
-    detail = json.loads(text)
-    detail.update(state="EXPERIMENT_STATE_RUNNING", jobs={"RUNNING": 1, "SUSPENDED": 5}, slots=1, share=1)
-    connection.execute("UPDATE experiments SET state = 'RUNNING', detail_json = ?", (json.dumps(detail),))
-    (text,) = connection.execute("SELECT detail_json FROM jobs WHERE id = '5'").fetchone()
-    job = json.loads(text)
-    job.update(state="JOB_STATE_RUNNING", slots=["local/0"])
-    connection.execute("UPDATE jobs SET state = 'RUNNING', detail_json = ? WHERE id = '5'", (json.dumps(job),))
+    ((name, message),) = connection.execute("SELECT id, message FROM experiments").fetchall()
+    experiment = Experiment.FromString(message)
+    experiment.jobs.clear()
+    experiment.MergeFrom(
+        Experiment(state=EXPERIMENT_STATE_RUNNING, jobs={"RUNNING": 1, "SUSPENDED": 5}, slots=1, share=1)
+    )
+    row = experiment.state, experiment.SerializeToString()
+    connection.execute("UPDATE experiments SET state = ?, message = ?", row)
+    (message,) = connection.execute("SELECT message FROM jobs WHERE id = '5'").fetchone()
+    job = Job.FromString(message)
+    job.MergeFrom(Job(state=JOB_STATE_RUNNING, slots=["local/0"]))
+    connection.execute("UPDATE jobs SET message = ? WHERE id = '5'", (job.SerializeToString(),))
     connection.commit()
     connection.close()
     log = folder / "agent" / "logs" / "jobs" / name / "5.log"

@@ -9,15 +9,17 @@ from google.protobuf.message import Message
 
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import common_pb2
+from hopyard.v1.experiment_pb2 import Experiment, ExperimentState, Job
 from hopyard_appstat import rows as database
 from hopyard_appstat.projections import Append, append_of
 
 M = TypeVar("M", bound=Message)
-Row = pb.ExperimentRow | pb.JobRow | pb.Statistic | pb.Statistics | pb.PlanTrial | pb.Scaling
+Row = Experiment | Job | pb.DeletedJob | pb.Statistic | pb.Statistics | pb.PlanTrial | pb.Scaling
 
 _FIELDS: Final = {
-    pb.ExperimentRow: "experiment",
-    pb.JobRow: "job",
+    Experiment: "experiment",
+    Job: "job",
+    pb.DeletedJob: "deleted_job",
     pb.Statistic: "statistic",
     pb.Statistics: "statistics",
     pb.PlanTrial: "plan_trial",
@@ -43,18 +45,25 @@ def append(epoch: int, records: Iterable[pb.JournalRecord] = (), rows: Iterable[
 
 
 def all_of(kind: type[M], rows: Iterable[database.Row]) -> list[M]:
-    """Return the messages of one kind that database rows contain."""
+    """Return the messages of one kind whose fields database rows have as columns."""
     return [database.message_of(kind, row) for row in rows]
 
 
-def experiment(name: str, state: str = "RUNNING", created_at: float = 0.0, ended_at: float = 0.0) -> pb.ExperimentRow:
-    """Return the row of an experiment; `name` is its id."""
-    return pb.ExperimentRow(id=name, name="digits", state=state, created_at=created_at, ended_at=ended_at)
+def stored(kind: type[M], rows: Iterable[database.Row]) -> list[M]:
+    """Return the messages of one kind that database rows contain serialized."""
+    return [database.stored_message(kind, row) for row in rows]
 
 
-def job(experiment: str, name: str, ordinal: int = 1, state: str = "RUNNING") -> pb.JobRow:
-    """Return the row of a job; `name` is its id."""
-    return pb.JobRow(experiment=experiment, id=name, ordinal=ordinal, state=state)
+def experiment(name: str, state: str = "RUNNING", created_at: float = 0.0, ended_at: float = 0.0) -> Experiment:
+    """Return an experiment; `name` is its id."""
+    number = ExperimentState.Value(f"EXPERIMENT_STATE_{state}")
+    return Experiment(id=name, name="digits", state=number, created_at=created_at, ended_at=ended_at)
+
+
+def job(experiment: str, name: str, ordinal: int = 1, state: str = "RUNNING") -> Job:
+    """Return a job; `name` is its id."""
+    number = common_pb2.JobState.Value(f"JOB_STATE_{state}")
+    return Job(experiment=experiment, id=name, ordinal=ordinal, state=number)
 
 
 def statistic(

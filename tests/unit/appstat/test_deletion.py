@@ -31,7 +31,7 @@ async def filled(store: Store) -> int:
 async def contents(store: Store, name: str) -> tuple[int, int, int, list[str]]:
     found = await store.query_statistics(name, "", FIRST)
     jobs, streams = await store.query_jobs(name, FIRST), await store.list_streams(FIRST)
-    experiments = await store.query_experiments("", FIRST)
+    experiments = await store.query_experiments(0, FIRST)
     here = sum(row["id"] == name for row in experiments.items)
     return here, len(jobs.items), len(found.items), [row["stream"] for row in streams.items]
 

@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from google.protobuf.json_format import MessageToJson
 from sqlalchemy import Connection, Engine, inspect, text
 
 from hopyard.errors import Conflict, InvalidInput, Unavailable
+from hopyard.v1.common_pb2 import JOB_STATE_HELD
+from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_PAUSED, Experiment, Job
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
 from hopyard_appstat.database.schema import metadata
-from hopyard_appstat.migrate import _FOLDER, NEWEST, migrate, upgrade
+from hopyard_appstat.migrate import _FOLDER, NEWEST, _config, migrate, upgrade
 
 pytestmark = pytest.mark.quick
 
@@ -104,6 +108,40 @@ def test_records_without_a_format_are_kept_and_have_version_0(database: Database
     with database.writer.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
         assert connection.execute(text("select version, checksum from journal")).one() == (0, "")
+
+
+def test_json_of_experiments_and_jobs_becomes_messages(database: Database) -> None:
+    experiment = Experiment(id="e1", name="digits", state=EXPERIMENT_STATE_PAUSED, created_at=2.5, jobs={"HELD": 1})
+    job = Job(experiment="e1", id="7", state=JOB_STATE_HELD, best_value=float("nan"), slots=["n/0"])
+    rows = {
+        "insert into experiments (id, name, state, created_at, ended_at, detail_json) "
+        "values ('e1', 'digits', 'PAUSED', 2.5, 0, :detail)": experiment,
+        "insert into jobs values ('e1', '7', 7, 'HELD', :detail)": job,
+        "insert into jobs values ('e1', '8', 0, 'REMOVED', :detail)": Job(),
+    }
+    with database.writer.begin() as connection:
+        _alembic("upgrade", "0005", connection)
+        for statement, message in rows.items():
+            connection.execute(text(statement), {"detail": MessageToJson(message, indent=None)})
+    migrate(database.writer)
+    job.ordinal = 7
+    with database.writer.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        found = connection.execute(text("select state, created_at, message from experiments")).one()
+        assert found[:2] == (EXPERIMENT_STATE_PAUSED, 2.5)
+        assert Experiment.FromString(found[2]) == experiment
+        ordinal, stored = connection.execute(text("select ordinal, message from jobs")).one()
+        assert (ordinal, str(Job.FromString(stored))) == (7, str(job))
+    with database.writer.begin() as connection:
+        _alembic("downgrade", "0005", connection)
+        _alembic("upgrade", "head", connection)
+        assert connection.scalar(text("select message from jobs")) == stored
+
+
+def _alembic(direction: str, to: str, connection: Connection) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    getattr(command, direction)(config, to)
 
 
 def test_a_database_with_tables_but_no_revision_is_left_as_it_is(database: Database) -> None:

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import DataLoss, InvalidInput
-from hopyard.v1 import appstat_pb2, common_pb2
+from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
 from hopyard_appstat.projections import ProjectedRows
-from hopyard_appstat.rows import message_of, metrics_from_json, metrics_to_json, statistic_of, statistic_row
+from hopyard_appstat.rows import (
+    message_of,
+    metrics_from_json,
+    metrics_to_json,
+    statistic_of,
+    statistic_row,
+    stored_message,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -65,6 +72,15 @@ def test_statistics_together_are_as_good_as_one_by_one() -> None:
     together.statistics.reports[1].CopyFrom(reports[1])
     with pytest.raises(InvalidInput, match=r"projections\[2\]\.statistics\.reports\[1\]\.seconds: found -1"):
         ProjectedRows([*alone, together])
+
+
+@pytest.mark.parametrize("message", [b"\xff", "{}", None])
+def test_a_damaged_message_is_named(message: object) -> None:
+    row = {"experiment": "x", "id": "7", "ordinal": 7, "message": message}
+    with pytest.raises(
+        DataLoss, match=r"found a Job \(id '7', experiment 'x'\) with a value of another type: .*; restore"
+    ):
+        stored_message(experiment_pb2.Job, row)
 
 
 @pytest.mark.parametrize("version", ["two", 2.5, 2**40])

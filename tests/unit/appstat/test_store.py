@@ -10,13 +10,14 @@ from sqlalchemy.exc import OperationalError
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import Aborted, Conflict, Exhausted, InvalidInput, StaleEpoch, Unavailable
 from hopyard.v1 import appstat_pb2 as pb
+from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_COMPLETED, EXPERIMENT_STATE_RUNNING, Experiment, Job
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.database.transaction import Transaction
 from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.projections import Append
 from hopyard_appstat.rows import statistic_of
 from tests.unit.appstat import messages
-from tests.unit.appstat.messages import all_of, append, experiment, job, record
+from tests.unit.appstat.messages import Row, all_of, append, experiment, job, record, stored
 
 
 def records(stream: str, first: int, count: int = 1, text: str = "x") -> tuple[pb.JournalRecord, ...]:
@@ -83,12 +84,12 @@ async def test_the_same_append_again_changes_nothing(store: Store) -> None:
     epoch = await store.begin_epoch("test")
     first = append(epoch, records("e1", 1, 2), (experiment("e1"),))
     await store.append(first)
-    await store.append(append(epoch, records("e1", 3), (experiment("e1", "DONE"),)))
+    await store.append(append(epoch, records("e1", 3), (experiment("e1", "COMPLETED"),)))
     await store.append(first)
     assert len(await journal(store, "e1")) == 3
-    page = await store.query_experiments("", PageRequest.of(0, "", "x"))
+    page = await store.query_experiments(0, PageRequest.of(0, "", "x"))
     # The repeated append does not restore the old row.
-    assert [row["state"] for row in page.items] == ["DONE"]
+    assert [one.state for one in stored(Experiment, page.items)] == [EXPERIMENT_STATE_COMPLETED]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ async def test_the_first_statistic_of_a_key_is_kept_and_the_last_row_of_the_othe
     epoch = await store.begin_epoch("test")
     first = statistic("j1", 1, 0.1)
     first.report.in_force.CopyFrom(hyperparameters_to_proto({"lr": 0.5, "n": 1}))
-    last = pb.JobRow(experiment="e1", id="j1", ordinal=1, state="SUSPENDED", detail_json="{}")
+    last = job("e1", "j1", state="SUSPENDED")
     rows = (
         experiment("e1", created_at=5.0),
         job("e1", "j1"),
@@ -244,12 +245,26 @@ async def test_the_first_statistic_of_a_key_is_kept_and_the_last_row_of_the_othe
     assert found[2].report.metrics["acc"] != found[2].report.metrics["acc"]
     assert await curves(store, job="j0") == [statistic("j0", 4, 0.2)]
     page = await store.query_jobs("e1", PageRequest.of(0, "", "x"))
-    assert all_of(pb.JobRow, page.items) == [last]
+    assert stored(Job, page.items) == [last]
+
+
+async def test_the_row_of_a_deleted_job_is_deleted(store: Store) -> None:
+    epoch = await store.begin_epoch("test")
+
+    async def rows(*projected: Row) -> list[str]:
+        await store.append(append(epoch, (), projected))
+        page = await store.query_jobs("e1", PageRequest.of(0, "", "x"))
+        return [one.id for one in stored(Job, page.items)]
+
+    one, gone = job("e1", "1", 1), pb.DeletedJob(experiment="e1", id="1")
+    assert await rows(one, job("e1", "2", 2), gone, pb.DeletedJob(experiment="e1", id="unknown")) == ["2"]
+    assert await rows(gone, one) == ["1", "2"]
+    assert await rows(pb.DeletedJob(experiment="e2", id="1"), gone) == ["2"]
 
 
 async def test_lists_are_ordered_and_paged(store: Store) -> None:
     epoch = await store.begin_epoch("test")
-    experiments = tuple(experiment(f"e{n}", "RUNNING" if n % 2 else "DONE", float(n // 2)) for n in range(6))
+    experiments = tuple(experiment(f"e{n}", "RUNNING" if n % 2 else "COMPLETED", float(n // 2)) for n in range(6))
     jobs = tuple(job("e1", f"j{n}", 100 - n, "PENDING") for n in range(5))
     statistics = tuple(statistic(f"j{n % 2}", n) for n in range(7))
     await store.append(append(epoch, (), experiments + jobs + statistics))
@@ -265,9 +280,9 @@ async def test_lists_are_ordered_and_paged(store: Store) -> None:
             if not token:
                 return items
 
-    by_age = await pages(lambda paging: store.query_experiments("", paging))
+    by_age = await pages(lambda paging: store.query_experiments(0, paging))
     assert [row["id"] for row in by_age] == ["e5", "e4", "e3", "e2", "e1", "e0"]
-    running = await pages(lambda paging: store.query_experiments("RUNNING", paging))
+    running = await pages(lambda paging: store.query_experiments(EXPERIMENT_STATE_RUNNING, paging))
     assert [row["id"] for row in running] == ["e5", "e3", "e1"]
     by_ordinal = await pages(lambda paging: store.query_jobs("e1", paging))
     assert [row["ordinal"] for row in by_ordinal] == [96, 97, 98, 99, 100]
@@ -342,8 +357,8 @@ async def test_an_import_is_there_with_its_projections(store: Store) -> None:
     )
     assert await journal(store, "e1") == list(records("e1", 1, 5))
     assert [s.report.position for s in await curves(store)] == [1, 2]
-    page = await store.query_experiments("", PageRequest.of(0, "", "x"))
-    assert all_of(pb.ExperimentRow, page.items) == [row]
+    page = await store.query_experiments(0, PageRequest.of(0, "", "x"))
+    assert stored(Experiment, page.items) == [row]
     await store.append(append(epoch, records("e1", 6)))
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import pytest
-from google.protobuf.json_format import MessageToJson
 
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.errors import HopyardError, Unavailable
@@ -32,8 +31,8 @@ class Stored:
     """Simulates the part of AppStat that these tests need: experiments with jobs and reports."""
 
     def __init__(self) -> None:
-        self.experiments: list[appstat_pb2.ExperimentRow] = []
-        self.rows: dict[str, list[appstat_pb2.JobRow]] = {}
+        self.experiments: list[experiment_pb2.Experiment] = []
+        self.rows: dict[str, list[experiment_pb2.Job]] = {}
         self.reports: dict[str, list[appstat_pb2.Statistic]] = {}
         self.asked: list[str] = []
 
@@ -42,16 +41,12 @@ class Stored:
         shown = experiment_pb2.Experiment(id=name, spec_json=canonical_json(load_spec(text, "f")), ended_at=ended)
         shown.state = experiment_pb2.EXPERIMENT_STATE_COMPLETED
         shown.metric.name, shown.metric.mode = "accuracy", common_pb2.METRIC_MODE_MAX
-        self.experiments.insert(
-            0, appstat_pb2.ExperimentRow(id=name, ended_at=ended, detail_json=MessageToJson(shown, indent=None))
-        )
+        self.experiments.insert(0, shown)
         self.rows[name], self.reports[name] = [], []
         for number, curve in enumerate(curves, 1):
             job = experiment_pb2.Job(experiment=name, id=str(number), state=common_pb2.JOB_STATE_COMPLETED)
             job.hyperparameters.CopyFrom(hyperparameters_to_proto({"lr": 0.5, "data": "cifar"}))
-            self.rows[name].append(
-                appstat_pb2.JobRow(experiment=name, id=job.id, state="COMPLETED", detail_json=MessageToJson(job))
-            )
+            self.rows[name].append(job)
             for position, value in curve.items():
                 report = common_pb2.Report(position=position, metrics={"accuracy": value})
                 self.reports[name].append(appstat_pb2.Statistic(experiment=name, job=job.id, report=report))
@@ -126,7 +121,7 @@ async def test_one_that_another_version_wrote_is_left_out() -> None:
     stored = Stored()
     stored.add("strange", [{1: 0.1}])
     stored.add("good", [{1: 0.2}])
-    stored.experiments[1].detail_json = stored.experiments[1].detail_json.replace("loguniform", "curious")
+    stored.experiments[1].spec_json = stored.experiments[1].spec_json.replace("loguniform", "curious")
     assert len(await curves(stored)) == 1
 
 

@@ -70,16 +70,11 @@ class Plan:
         return pb.HasBlobsResponse(sha256=there)
 
     async def QueryJobs(self, request: pb.QueryJobsRequest) -> pb.QueryJobsResponse:
-        from google.protobuf.json_format import MessageToJson
-
-        rows = []
+        jobs = []
         for (experiment, job), (given, _) in self._trials.items():
             if experiment == request.experiment:
-                shown = experiment_pb2.Job(id=job, hyperparameters=hyperparameters_to_proto(given))
-                rows.append(
-                    pb.JobRow(experiment=experiment, id=job, state="COMPLETED", detail_json=MessageToJson(shown))
-                )
-        return pb.QueryJobsResponse(jobs=rows)
+                jobs.append(experiment_pb2.Job(id=job, hyperparameters=hyperparameters_to_proto(given)))
+        return pb.QueryJobsResponse(jobs=jobs)
 
 
 async def read(plan: Plan, seconds: float = SECONDS) -> tuple[EarlierTrial, ...]:

@@ -14,6 +14,7 @@ from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy.vocabulary import Answer, CreateJob, ExperimentId, RunEndReason, RunKey, StreamId
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2
+from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_PAUSED
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import (
     Event,
@@ -108,7 +109,7 @@ def test_records_and_what_follows_from_them_come_out(rig: Rig) -> None:
     assert last[0].records[0].position == len(rig.journal) + 1
     kinds = [row.WhichOneof("row") for row in rows(last)]
     assert kinds == ["experiment", "job", "job"]
-    assert rows(last)[0].experiment.state == "PAUSED"
+    assert rows(last)[0].experiment.state == EXPERIMENT_STATE_PAUSED
 
 
 def test_under_another_id_the_state_is_the_same(rig: Rig) -> None:

@@ -10,6 +10,7 @@ import google.protobuf.internal.containers
 import google.protobuf.message
 import hopyard.v1.common_pb2
 import hopyard.v1.data_pb2
+import hopyard.v1.experiment_pb2
 import sys
 import typing
 
@@ -300,10 +301,17 @@ class Projection(google.protobuf.message.Message):
     STATISTICS_FIELD_NUMBER: builtins.int
     PLAN_TRIAL_FIELD_NUMBER: builtins.int
     SCALING_FIELD_NUMBER: builtins.int
+    DELETED_JOB_FIELD_NUMBER: builtins.int
     @property
-    def experiment(self) -> Global___ExperimentRow: ...
+    def experiment(self) -> hopyard.v1.experiment_pb2.Experiment:
+        """An experiment as clients see it. Replaces the row with the same id. AppStat stores the message unchanged."""
+
     @property
-    def job(self) -> Global___JobRow: ...
+    def job(self) -> hopyard.v1.experiment_pb2.Job:
+        """A job as clients see it. Replaces the row with the same (experiment, id). AppStat stores the message unchanged. The
+        reason is that of the job's state; it is unset while the job has a run.
+        """
+
     @property
     def statistic(self) -> Global___Statistic: ...
     @property
@@ -314,21 +322,44 @@ class Projection(google.protobuf.message.Message):
     def plan_trial(self) -> Global___PlanTrial: ...
     @property
     def scaling(self) -> Global___Scaling: ...
+    @property
+    def deleted_job(self) -> Global___DeletedJob: ...
     def __init__(
         self,
         *,
-        experiment: Global___ExperimentRow | None = ...,
-        job: Global___JobRow | None = ...,
+        experiment: hopyard.v1.experiment_pb2.Experiment | None = ...,
+        job: hopyard.v1.experiment_pb2.Job | None = ...,
         statistic: Global___Statistic | None = ...,
         statistics: Global___Statistics | None = ...,
         plan_trial: Global___PlanTrial | None = ...,
         scaling: Global___Scaling | None = ...,
+        deleted_job: Global___DeletedJob | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "scaling", b"scaling", "statistic", b"statistic", "statistics", b"statistics"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "scaling", b"scaling", "statistic", b"statistic", "statistics", b"statistics"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["row", b"row"]) -> typing.Literal["experiment", "job", "statistic", "statistics", "plan_trial", "scaling"] | None: ...
+    def HasField(self, field_name: typing.Literal["deleted_job", b"deleted_job", "experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "scaling", b"scaling", "statistic", b"statistic", "statistics", b"statistics"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deleted_job", b"deleted_job", "experiment", b"experiment", "job", b"job", "plan_trial", b"plan_trial", "row", b"row", "scaling", b"scaling", "statistic", b"statistic", "statistics", b"statistics"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["row", b"row"]) -> typing.Literal["experiment", "job", "statistic", "statistics", "plan_trial", "scaling", "deleted_job"] | None: ...
 
 Global___Projection: typing_extensions.TypeAlias = Projection
+
+@typing.final
+class DeletedJob(google.protobuf.message.Message):
+    """A job whose row is deleted. An unknown job counts as deleted."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    ID_FIELD_NUMBER: builtins.int
+    experiment: builtins.str
+    id: builtins.str
+    def __init__(
+        self,
+        *,
+        experiment: builtins.str = ...,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment", "id", b"id"]) -> None: ...
+
+Global___DeletedJob: typing_extensions.TypeAlias = DeletedJob
 
 @typing.final
 class Scaling(google.protobuf.message.Message):
@@ -472,71 +503,6 @@ class PlanSnapshot(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["owner", b"owner", "position", b"position", "provider", b"provider", "sha256", b"sha256", "size_bytes", b"size_bytes"]) -> None: ...
 
 Global___PlanSnapshot: typing_extensions.TypeAlias = PlanSnapshot
-
-@typing.final
-class ExperimentRow(google.protobuf.message.Message):
-    """The state of an experiment. Replaces the row with the same id."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ID_FIELD_NUMBER: builtins.int
-    NAME_FIELD_NUMBER: builtins.int
-    STATE_FIELD_NUMBER: builtins.int
-    CREATED_AT_FIELD_NUMBER: builtins.int
-    ENDED_AT_FIELD_NUMBER: builtins.int
-    DETAIL_JSON_FIELD_NUMBER: builtins.int
-    id: builtins.str
-    name: builtins.str
-    state: builtins.str
-    """Name of its state, such as "RUNNING"."""
-    created_at: builtins.float
-    ended_at: builtins.float
-    detail_json: builtins.str
-    """All other fields, as JSON of the scheduler."""
-    def __init__(
-        self,
-        *,
-        id: builtins.str = ...,
-        name: builtins.str = ...,
-        state: builtins.str = ...,
-        created_at: builtins.float = ...,
-        ended_at: builtins.float = ...,
-        detail_json: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_at", b"created_at", "detail_json", b"detail_json", "ended_at", b"ended_at", "id", b"id", "name", b"name", "state", b"state"]) -> None: ...
-
-Global___ExperimentRow: typing_extensions.TypeAlias = ExperimentRow
-
-@typing.final
-class JobRow(google.protobuf.message.Message):
-    """The state of a job. Replaces the row with the same (experiment, id)."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    EXPERIMENT_FIELD_NUMBER: builtins.int
-    ID_FIELD_NUMBER: builtins.int
-    ORDINAL_FIELD_NUMBER: builtins.int
-    STATE_FIELD_NUMBER: builtins.int
-    DETAIL_JSON_FIELD_NUMBER: builtins.int
-    experiment: builtins.str
-    id: builtins.str
-    ordinal: builtins.int
-    """Order of creation, from 1."""
-    state: builtins.str
-    detail_json: builtins.str
-    """All other fields, as JSON of the scheduler."""
-    def __init__(
-        self,
-        *,
-        experiment: builtins.str = ...,
-        id: builtins.str = ...,
-        ordinal: builtins.int = ...,
-        state: builtins.str = ...,
-        detail_json: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["detail_json", b"detail_json", "experiment", b"experiment", "id", b"id", "ordinal", b"ordinal", "state", b"state"]) -> None: ...
-
-Global___JobRow: typing_extensions.TypeAlias = JobRow
 
 @typing.final
 class Statistic(google.protobuf.message.Message):
@@ -687,14 +653,14 @@ class QueryExperimentsRequest(google.protobuf.message.Message):
     STATE_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
-    state: builtins.str
-    """Name of the state; empty: all states."""
+    state: hopyard.v1.experiment_pb2.ExperimentState.ValueType
+    """UNSPECIFIED: all states."""
     page_size: builtins.int
     page_token: builtins.str
     def __init__(
         self,
         *,
-        state: builtins.str = ...,
+        state: hopyard.v1.experiment_pb2.ExperimentState.ValueType = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
     ) -> None: ...
@@ -710,11 +676,11 @@ class QueryExperimentsResponse(google.protobuf.message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
     @property
-    def experiments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ExperimentRow]: ...
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.experiment_pb2.Experiment]: ...
     def __init__(
         self,
         *,
-        experiments: collections.abc.Iterable[Global___ExperimentRow] | None = ...,
+        experiments: collections.abc.Iterable[hopyard.v1.experiment_pb2.Experiment] | None = ...,
         next_page_token: builtins.str = ...,
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["experiments", b"experiments", "next_page_token", b"next_page_token"]) -> None: ...
@@ -750,11 +716,11 @@ class QueryJobsResponse(google.protobuf.message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
     @property
-    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JobRow]: ...
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.experiment_pb2.Job]: ...
     def __init__(
         self,
         *,
-        jobs: collections.abc.Iterable[Global___JobRow] | None = ...,
+        jobs: collections.abc.Iterable[hopyard.v1.experiment_pb2.Job] | None = ...,
         next_page_token: builtins.str = ...,
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token"]) -> None: ...

@@ -292,6 +292,7 @@ class Job(google.protobuf.message.Message):
     SHARED_POSITION_FIELD_NUMBER: builtins.int
     REASON_CODE_FIELD_NUMBER: builtins.int
     REASON_ARGS_FIELD_NUMBER: builtins.int
+    ORDINAL_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     id: builtins.str
     state: hopyard.v1.common_pb2.JobState.ValueType
@@ -327,6 +328,8 @@ class Job(google.protobuf.message.Message):
     """The position up to which it reuses results of other jobs, if that is beyond its own position; 0: none."""
     reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType
     """The code of the reason, for programs; UNSPECIFIED: no reason."""
+    ordinal: builtins.int
+    """Order of creation in its group, from 1."""
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters: ...
     @property
@@ -364,9 +367,10 @@ class Job(google.protobuf.message.Message):
         shared_position: builtins.int = ...,
         reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType = ...,
         reason_args: collections.abc.Mapping[builtins.str, hopyard.v1.common_pb2.ReasonArgument] | None = ...,
+        ordinal: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "best_value", b"best_value", "hyperparameters", b"hyperparameters", "last_value", b"last_value", "priority", b"priority"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "reason_args", b"reason_args", "reason_code", b"reason_code", "seconds", b"seconds", "shared_position", b"shared_position", "slots", b"slots", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_value", b"_best_value", "_last_value", b"_last_value", "_priority", b"_priority", "attempt", b"attempt", "best_position", b"best_position", "best_value", b"best_value", "experiment", b"experiment", "failures", b"failures", "fork_position", b"fork_position", "group", b"group", "hyperparameters", b"hyperparameters", "id", b"id", "last_value", b"last_value", "ordinal", b"ordinal", "parent", b"parent", "position", b"position", "priority", b"priority", "reason", b"reason", "reason_args", b"reason_args", "reason_code", b"reason_code", "seconds", b"seconds", "shared_position", b"shared_position", "slots", b"slots", "snapshots", b"snapshots", "state", b"state", "suspends", b"suspends"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_best_value", b"_best_value"]) -> typing.Literal["best_value"] | None: ...
     @typing.overload

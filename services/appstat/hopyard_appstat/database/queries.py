@@ -66,8 +66,8 @@ def statistics_page(connection: Connection, experiment: str, job: str, paging: P
     return cut(rows, paging, lambda row: (row["job"], row["position"], row["part"]))
 
 
-def experiments_page(connection: Connection, state: str, paging: PageRequest) -> Page[Row]:
-    """Return a page of the experiments, newest first. If `state` is not empty, only experiments in that state."""
+def experiments_page(connection: Connection, state: int, paging: PageRequest) -> Page[Row]:
+    """Return a page of the experiments, newest first. If `state` is not 0, only those in the `ExperimentState` with that number."""
     key = (experiments.c.created_at, experiments.c.id)
     query = select(experiments).order_by(*(column.desc() for column in key)).limit(paging.size + 1)
     if state:

@@ -66,16 +66,16 @@ journal: Final = Table(
 )
 
 # Projections have no foreign keys: the scheduler decides their content and the order in which they arrive.
+# `message` is the serialized message of an experiment or a job. The other columns repeat the fields by which rows are found.
 
 experiments: Final = Table(
     "experiments",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    # The number of its `ExperimentState`.
+    Column("state", Integer, nullable=False),
     Column("created_at", Double, nullable=False),
-    Column("ended_at", Double, nullable=False),
-    Column("detail_json", Text, nullable=False),
+    Column("message", LargeBinary, nullable=False),
     Index(None, "created_at", "id"),
 )
 
@@ -85,8 +85,7 @@ jobs: Final = Table(
     Column("experiment", Text, nullable=False),
     Column("id", Text, nullable=False),
     Column("ordinal", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("detail_json", Text, nullable=False),
+    Column("message", LargeBinary, nullable=False),
     PrimaryKeyConstraint("experiment", "id"),
     Index(None, "experiment", "ordinal", "id"),
 )

@@ -6,17 +6,20 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Dialect, Executable, Table, bindparam, func, select, update
+from sqlalchemy import Connection, Dialect, Executable, Table, bindparam, delete, func, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 
-from hopyard_appstat.database.schema import epochs, journal, streams
+from hopyard_appstat.database.schema import epochs, jobs, journal, streams
 
 NEWEST_EPOCH: Final = select(func.max(epochs.c.epoch))
 LENGTH: Final = select(streams.c.length).where(streams.c.name == bindparam("stream_name"))
 SET_LENGTH: Final = (
     update(streams).where(streams.c.name == bindparam("stream_name")).values(length=bindparam("stream_length"))
+)
+DELETE_JOB: Final = delete(jobs).where(
+    jobs.c.experiment == bindparam("of_experiment"), jobs.c.id == bindparam("job_id")
 )
 ADD_STREAM: Final = streams.insert()
 ADD_RECORD: Final = journal.insert()

@@ -67,8 +67,8 @@ class StoreReader:
         """
         return await self._read(queries.statistics_page, experiment, job, paging)
 
-    async def query_experiments(self, state: str, paging: PageRequest) -> Page[Row]:
-        """Return a page of the experiments, newest first. An empty `state` means all states."""
+    async def query_experiments(self, state: int, paging: PageRequest) -> Page[Row]:
+        """Return a page of the experiments, newest first. `state` is the number of an `ExperimentState`; 0 means all states."""
         return await self._read(queries.experiments_page, state, paging)
 
     async def query_jobs(self, experiment: str, paging: PageRequest) -> Page[Row]:

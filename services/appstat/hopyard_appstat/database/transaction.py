@@ -172,6 +172,8 @@ class Transaction:
         )
         for table, key, rows in tables:
             statements.upsert(self._connection, table, key, [*rows.values()], replace=True)
+        gone = [{"of_experiment": experiment, "job_id": job} for experiment, job in projected.deleted_jobs]
+        statements.execute(self._connection, statements.DELETE_JOB, gone)
         key = ("experiment", "job", "position", "part")
         statements.upsert(self._connection, statistics, key, projected.statistics, replace=False)
         search_plan.write(self._connection, projected.plan_paths, [*projected.plan_snapshots.values()])

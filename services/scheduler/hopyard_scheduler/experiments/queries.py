@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from google.protobuf.json_format import Parse
-
 from hopyard import __version__
 from hopyard._net.rpc.values import report_to_proto
 from hopyard.errors import NotFound
@@ -74,13 +72,10 @@ class ExperimentQueries:
         token = ""
         while True:
             request = appstat_pb2.QueryExperimentsRequest(page_size=_ROWS, page_token=token)
-            rows = await self._stub.QueryExperiments(request)
-            for row in rows.experiments:
-                if row.id not in found:
-                    found[ExperimentId(row.id)] = Parse(
-                        row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True
-                    )
-            token = rows.next_page_token
+            page = await self._stub.QueryExperiments(request)
+            for experiment in page.experiments:
+                found.setdefault(ExperimentId(experiment.id), experiment)
+            token = page.next_page_token
             if not token:
                 return sorted(found.values(), key=lambda e: (-e.created_at, e.id))
 
@@ -98,16 +93,12 @@ class ExperimentQueries:
             stream, experiment = known
             return self.shown_jobs(stream, [job for job in stream.jobs.values() if job.experiment is experiment])
         await self.show(name)
-        jobs, token = [], ""
+        jobs, token = list[experiment_pb2.Job](), ""
         while True:
             request = appstat_pb2.QueryJobsRequest(experiment=name, page_size=_ROWS, page_token=token)
-            rows = await self._stub.QueryJobs(request)
-            jobs += [
-                Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True)
-                for row in rows.jobs
-                if row.state != "REMOVED"
-            ]
-            token = rows.next_page_token
+            page = await self._stub.QueryJobs(request)
+            jobs += page.jobs
+            token = page.next_page_token
             if not token:
                 return jobs
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from google.protobuf.json_format import MessageToJson, Parse
-
 from hopyard._net.rpc.reasons import set_reason
 from hopyard._net.rpc.values import fill_report
-from hopyard.policy.vocabulary import ExperimentId, ExperimentState
+from hopyard.policy.vocabulary import ExperimentId
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
@@ -52,7 +50,7 @@ class Changes:
     def rows(self, core: Core, at: float, plans: PlanRows) -> list[appstat_pb2.Projection]:
         """Return the AppStat rows of everything that changed, with the present state of the core.
 
-        A job that no longer exists gets a row with the state REMOVED.
+        The row of a job that no longer exists is deleted.
 
         Args:
             core: The core (the state machine of the engine), which must contain all changed experiments.
@@ -63,19 +61,11 @@ class Changes:
         for name in self.experiments:
             stream, experiment = _found(core, name)
             message = experiment_to_proto(stream, experiment, at, experiment.reason)
-            row = appstat_pb2.ExperimentRow(
-                id=name,
-                name=message.name,
-                state=experiment.state.value,
-                created_at=message.created_at,
-                ended_at=message.ended_at,
-                detail_json=MessageToJson(message, indent=None),
-            )
-            rows.append(appstat_pb2.Projection(experiment=row))
+            rows.append(appstat_pb2.Projection(experiment=message))
         for name, job in self.jobs:
             stream, _ = _found(core, name)
             if job not in stream.jobs:
-                rows.append(appstat_pb2.Projection(job=appstat_pb2.JobRow(experiment=name, id=job, state="REMOVED")))
+                rows.append(appstat_pb2.Projection(deleted_job=appstat_pb2.DeletedJob(experiment=name, id=job)))
                 continue
             rows.append(_job(stream, stream.jobs[job]))
             if (planned := plans.row(stream, stream.jobs[job])) is not None:
@@ -87,15 +77,7 @@ class Changes:
 
 def _job(stream: Stream, job: Job) -> appstat_pb2.Projection:
     """Return the AppStat row of a job. It contains the reason for the job's state unless the job has a run."""
-    shown = job_to_proto(stream, job, None if job.state.live else job.reason)
-    row = appstat_pb2.JobRow(
-        experiment=job.experiment.id,
-        id=job.id,
-        ordinal=job.ordinal,
-        state=job.state.value,
-        detail_json=MessageToJson(shown, indent=None),
-    )
-    return appstat_pb2.Projection(job=row)
+    return appstat_pb2.Projection(job=job_to_proto(stream, job, None if job.state.live else job.reason))
 
 
 def _found(core: Core, name: str) -> tuple[Stream, Experiment]:
@@ -136,12 +118,9 @@ def _scaling(profiled: Profiled, at: float) -> appstat_pb2.Projection:
     return appstat_pb2.Projection(scaling=row)
 
 
-def failed_row(row: appstat_pb2.ExperimentRow, reason: Reason) -> appstat_pb2.Projection:
-    """Return a copy of an experiment's row with the state FAILED and the given reason."""
-    shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
-    shown.state = experiment_pb2.EXPERIMENT_STATE_FAILED
-    set_reason(shown, reason)
-    failed = appstat_pb2.ExperimentRow()
-    failed.CopyFrom(row)
-    failed.state, failed.detail_json = ExperimentState.FAILED.value, MessageToJson(shown, indent=None)
-    return appstat_pb2.Projection(experiment=failed)
+def failed_row(experiment: experiment_pb2.Experiment, reason: Reason) -> appstat_pb2.Projection:
+    """Return the row of an experiment with the state FAILED and the given reason."""
+    row = appstat_pb2.Projection(experiment=experiment)
+    row.experiment.state = experiment_pb2.EXPERIMENT_STATE_FAILED
+    set_reason(row.experiment, reason)
+    return row

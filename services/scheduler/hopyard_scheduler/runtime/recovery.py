@@ -15,8 +15,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from google.protobuf.json_format import Parse
-
 from hopyard._net.rpc import Backoff
 from hopyard.errors import Internal, TimedOut, Unavailable
 from hopyard.policy.vocabulary import ExperimentState, StreamId
@@ -31,6 +29,7 @@ from hopyard_engine.journal.format import RecordError
 from hopyard_engine.policy_host import Host
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import DivergenceGuard, Replay
+from hopyard_scheduler.converters import EXPERIMENT_STATES
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.runtime.journal import Journal, persist
@@ -44,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 STRETCH_SECONDS: Final = 0.02
 """Seconds of replay after which other tasks of the event loop may run."""
 
-LIVE_STATES = tuple(state.value for state in ExperimentState if not state.ended)
+LIVE_STATES = tuple(EXPERIMENT_STATES.to_proto(state) for state in ExperimentState if not state.ended)
 
 
 @dataclass(slots=True)
@@ -115,17 +114,21 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
         if not isinstance(event, ClusterEvent):
             raise Internal(f"journal of the cluster: {type(event).__name__} belongs to an experiment's stream")
         core.restore_cluster(event)
-    streams: dict[StreamId, list[appstat_pb2.ExperimentRow]] = {}
-    for _, row in sorted((await live_experiments(stub)).items()):
-        streams.setdefault(group_of(row), []).append(row)
-    for name, rows in sorted(streams.items()):
-        await _replay_or_fail(core, journal, name, rows, found)
+    streams: dict[StreamId, list[experiment_pb2.Experiment]] = {}
+    for _, experiment in sorted((await live_experiments(stub)).items()):
+        streams.setdefault(StreamId(experiment.group or experiment.id), []).append(experiment)
+    for name, experiments in sorted(streams.items()):
+        await _replay_or_fail(core, journal, name, experiments, found)
     found.outstanding = core.recovered()
     return found
 
 
 async def _replay_or_fail(
-    core: Core, journal: Journal, name: StreamId, rows: list[appstat_pb2.ExperimentRow], found: RecoveryResult
+    core: Core,
+    journal: Journal,
+    name: StreamId,
+    experiments: list[experiment_pb2.Experiment],
+    found: RecoveryResult,
 ) -> None:
     """Replay the journal of one stream into the core. If it cannot be replayed, only the experiments of the stream fail.
 
@@ -135,7 +138,7 @@ async def _replay_or_fail(
         core: Receives the stream.
         journal: The journal to read.
         name: Id of the stream.
-        rows: Rows of the unfinished experiments of the stream.
+        experiments: The unfinished experiments of the stream, as AppStat has them.
         found: Receives the result.
     """
     failures, backoff, rng = 0, Backoff(), random.Random()
@@ -156,31 +159,25 @@ async def _replay_or_fail(
             else:
                 _LOG.exception("experiment %s has failed: its journal cannot be replayed", name)
                 reason = Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=f"{type(error).__name__}: {error}")
-            found.failed += [failed_row(row, reason) for row in rows]
+            found.failed += [failed_row(experiment, reason) for experiment in experiments]
             return
         else:
             return
 
 
-async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> dict[str, appstat_pb2.ExperimentRow]:
-    """Return the AppStat rows of all unfinished experiments by experiment id. Retries until AppStat answers."""
-    rows = {}
+async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> dict[str, experiment_pb2.Experiment]:
+    """Return all unfinished experiments by id, as AppStat has them. Retries until AppStat answers."""
+    found = {}
     for state in LIVE_STATES:
         token = ""
         while True:
             request = appstat_pb2.QueryExperimentsRequest(state=state, page_token=token)
             page = await persist(lambda request=request: stub.QueryExperiments(request))  # type: ignore[misc]
-            rows.update({row.id: row for row in page.experiments})
+            found.update({experiment.id: experiment for experiment in page.experiments})
             token = page.next_page_token
             if not token:
                 break
-    return rows
-
-
-def group_of(row: appstat_pb2.ExperimentRow) -> StreamId:
-    """Return the id of an experiment's stream: the id of its group, or the experiment's own id if it has no group."""
-    shown = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
-    return StreamId(shown.group or row.id)
+    return found
 
 
 async def replay(core: Core, journal: Journal, name: StreamId, found: RecoveryResult) -> None:

@@ -16,14 +16,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from google.protobuf.json_format import Parse
-
 from hopyard._net.rpc.values import hyperparameters_from_proto, report_from_proto
 from hopyard._runtime.bundle import BundleError, code_files, code_hash
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy.vocabulary import Report
 from hopyard.v1 import appstat_pb2 as pb
-from hopyard.v1 import experiment_pb2
 from hopyard_engine.core.types import EarlierTrial, SnapshotInfo
 
 if TYPE_CHECKING:
@@ -202,10 +199,7 @@ class PlanReader:
         request = pb.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
         while True:
             page = await self._appstat.QueryJobs(request)
-            for row in page.jobs:
-                if row.state != "REMOVED":
-                    job = Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True)
-                    found[row.id] = hyperparameters_from_proto(job.hyperparameters)
+            found.update({job.id: hyperparameters_from_proto(job.hyperparameters) for job in page.jobs})
             request.page_token = page.next_page_token
             if not page.next_page_token:
                 return found

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from google.protobuf.json_format import Parse
-
 from hopyard import __version__
 from hopyard.client.stored.interruption import has_live_jobs, show_experiment, show_job
 from hopyard.errors import InvalidInput, NotFound
@@ -50,7 +48,7 @@ class StoredExperiments:
         request = appstat_pb2.QueryExperimentsRequest(page_size=_PAGE)
         while True:
             rows = await self._appstat.QueryExperiments(request)
-            found += [_parsed(row.detail_json, experiment_pb2.Experiment()) for row in rows.experiments]
+            found += rows.experiments
             if not rows.next_page_token:
                 break
             request.page_token = rows.next_page_token
@@ -81,7 +79,7 @@ class StoredExperiments:
         request = appstat_pb2.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
         while True:
             rows = await self._appstat.QueryJobs(request)
-            found += [_parsed(row.detail_json, experiment_pb2.Job()) for row in rows.jobs if row.state != "REMOVED"]
+            found += rows.jobs
             if not rows.next_page_token:
                 break
             request.page_token = rows.next_page_token
@@ -232,10 +230,6 @@ def _data_of(experiment: experiment_pb2.Experiment) -> str:
 
     data = json.loads(experiment.spec_json or "{}").get("data")
     return str(data.get("name", "") if isinstance(data, dict) else data or "")
-
-
-def _parsed(text: str, message: Any) -> Any:
-    return Parse(text, message, ignore_unknown_fields=True)
 
 
 def _page(items: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str]:

@@ -115,7 +115,7 @@ async def _need_written(stub: AppStatServiceAsyncStub, group: Sequence[Experimen
 
     The scheduler may have a newer state than the journal for a moment; the caller retries.
     """
-    missing = {(one.id, one.state.value) for one in group}
+    missing = {(one.id, converters.EXPERIMENT_STATES.to_proto(one.state)) for one in group}
     for state in sorted({state for _, state in missing}):
         request = appstat_pb2.QueryExperimentsRequest(state=state, page_size=_PAGE)
         while True:
@@ -126,7 +126,8 @@ async def _need_written(stub: AppStatServiceAsyncStub, group: Sequence[Experimen
             request.page_token = page.next_page_token
     if missing:
         name, state = min(missing)
-        raise Unavailable(f"the journal does not yet record that {name} is {state}; try the export again later")
+        wanted = converters.EXPERIMENT_STATES.from_proto(state).value
+        raise Unavailable(f"the journal does not yet record that {name} is {wanted}; try the export again later")
 
 
 async def _write_journal(stub: AppStatServiceAsyncStub, archive: ArchiveWriter, stream: str) -> int:

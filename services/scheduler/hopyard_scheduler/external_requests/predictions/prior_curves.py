@@ -19,8 +19,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from google.protobuf.json_format import Parse
-
 from hopyard.client.types import Experiment, Job
 from hopyard.client.wire import converters
 from hopyard.errors import HopyardError
@@ -122,10 +120,9 @@ class PriorCurves:
 
     async def _read(self, spec: ExperimentSpec, before: float) -> list[dict[str, Any]]:
         key, found, reports = _key(spec), list[dict[str, Any]](), 0
-        for row in await self._ended(before):
+        for message in await self._ended(before):
             if reports >= REPORTS or len(found) >= CURVES:
                 break
-            message = Parse(row.detail_json, experiment_pb2.Experiment(), ignore_unknown_fields=True)
             if not _is_like(message.spec_json, key):
                 continue
             traces, read = await self._traces(converters.experiment(message), REPORTS - reports)
@@ -134,8 +131,8 @@ class PriorCurves:
             found += [_curve(trace) for trace in traces[: CURVES - len(found)]]
         return found
 
-    async def _ended(self, before: float) -> list[appstat_pb2.ExperimentRow]:
-        """Return the rows of ended experiments, in descending order of creation.
+    async def _ended(self, before: float) -> list[experiment_pb2.Experiment]:
+        """Return the ended experiments, in descending order of creation.
 
         Only the `LOOKED_AT` experiments that were created last are searched.
 
@@ -144,7 +141,7 @@ class PriorCurves:
         """
         request = appstat_pb2.QueryExperimentsRequest(page_size=LOOKED_AT)
         page = await self._stub.QueryExperiments(request)
-        return [row for row in page.experiments if 0 < row.ended_at <= before]
+        return [message for message in page.experiments if 0 < message.ended_at <= before]
 
     async def _traces(self, experiment: Experiment, most: int) -> tuple[list[Trace], int]:
         """Return the learning curves of an experiment and the number of reports read.
@@ -169,11 +166,7 @@ class PriorCurves:
         jobs, request = list[Job](), appstat_pb2.QueryJobsRequest(experiment=experiment, page_size=_PAGE)
         while True:
             page = await self._stub.QueryJobs(request)
-            jobs += [
-                converters.job(Parse(row.detail_json, experiment_pb2.Job(), ignore_unknown_fields=True))
-                for row in page.jobs
-                if row.state != "REMOVED"
-            ]
+            jobs += map(converters.job, page.jobs)
             request.page_token = page.next_page_token
             if not request.page_token:
                 return jobs

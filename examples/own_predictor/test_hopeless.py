@@ -27,7 +27,7 @@ def test_a_job_that_will_not_beat_the_best_is_ended() -> None:
     # A cluster as in the experiment: the answer depends on the job's own curve.
     def respond(question: Predict | Ask) -> object:
         assert isinstance(question, Predict)
-        values = [point.metrics["accuracy"] for point in cluster.jobs[question.job].points]
+        values = [point.metrics["accuracy"] for point in cluster.curve(question.job)]
         asked = Question(curve(values), 40, target=question.parameters["target"], low=0.0, high=1.0)
         return SlowingDown().predict(asked)
 

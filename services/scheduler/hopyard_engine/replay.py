@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import Any
 
 from hopyard.errors import Internal, InvalidInput
+from hopyard.policy import JobView
 from hopyard.policy.vocabulary import Call, ExperimentState
 from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode, explain
 from hopyard_engine.core import Core
@@ -29,7 +30,7 @@ from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, Poli
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import PolicyVersion
 from hopyard_engine.journal.codec import encode
-from hopyard_engine.policy_host import Host, PolicyHost, answer_text
+from hopyard_engine.policy_host import Host, PolicyHost, answer_text, job_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,11 +363,7 @@ class JobLine:
     """The state of a job after an event of a replay.
 
     Attributes:
-        id: Id of the job.
-        state: Name of its state.
-        position: If idle, the position at which it resumes; with a run, the position that the run has reached.
-        attempt: Number of its newest run; 0: it had none.
-        slots: Ids of the slots of its run; empty: it has no run.
+        view: The job as a policy sees it.
         snapshots: Positions of its available snapshots, ascending.
         best: Best reported value of the metric; None: there is none.
         reason: Reason of its state as text.
@@ -374,11 +371,7 @@ class JobLine:
         reason_args: Arguments of the reason.
     """
 
-    id: str
-    state: str
-    position: int
-    attempt: int
-    slots: tuple[str, ...]
+    view: JobView
     snapshots: tuple[int, ...]
     best: float | None
     reason: str
@@ -439,11 +432,7 @@ def state_of(stream: Stream, event: int, at: float) -> ReplayState:
         slots={m.id: m.run.job if m.run is not None else "" for _, m in sorted(stream.slots.items())},
         jobs=tuple(
             JobLine(
-                id=job.id,
-                state=job.state.value,
-                position=job.position,
-                attempt=job.attempt,
-                slots=job.run.slots if job.run is not None else (),
+                view=job_view(job),
                 snapshots=tuple(stream.snapshots.positions(job.id)),
                 best=job.best[0] if job.best is not None else None,
                 **_told(job.reason),

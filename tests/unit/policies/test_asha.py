@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_the_tail_hands_slots_over_at_once() -> None:
 def held(cluster: VirtualCluster, *jobs: str) -> VirtualCluster:
     """Schedule a user's pause of the jobs before the first report, and return the cluster."""
     for job in jobs:
-        cluster.at(0.5, setattr, cluster.jobs[job], "state", JobState.HELD)
+        cluster.at(0.5, partial(cluster.virtual_jobs[job].change, state=JobState.HELD))
     return cluster
 
 

@@ -55,7 +55,7 @@ def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, run
     cluster.run()
     assert tuple(rung.position for rung in rungs_of(policy, cluster)) == rungs
     assert {run.position for run in cluster.runs} == set(rungs)
-    best = max(cluster.jobs.values(), key=lambda job: job.points[0].metrics["accuracy"])
+    best = max(cluster.jobs.values(), key=lambda job: cluster.curve(job.id)[0].metrics["accuracy"])
     assert (best.state, best.high_water) == (JobState.COMPLETED, R)
     assert all_are_promoted_who_may_be(policy, cluster, 4)
 

@@ -126,7 +126,7 @@ def test_barrier_with_a_slot_for_each_job_saves_nothing_on_the_way() -> None:
         ("2", "m02", 0, 0, 10, 5, UNTIL),
         ("3", "m03", 0, 0, 9, 5, UNTIL),
     ]
-    assert [set(job.saves) for job in cluster.jobs.values()] == [{5}, {5}, {5}]
+    assert [set(job.saves) for job in cluster.virtual_jobs.values()] == [{5}, {5}, {5}]
     assert {(c.job, c.until) for c in commands(cluster, AmendRun)} == {(j, u) for j in "123" for u in (4, 5)}
     assert not commands(cluster, SuspendJob)
 

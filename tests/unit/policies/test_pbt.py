@@ -77,8 +77,8 @@ def test_the_worst_of_five_goes_on_as_a_changed_copy_of_the_best() -> None:
     assert child.hyperparameters["width"] == 32
     assert child.hyperparameters["x"] in (90 * 0.8, 100)  # 108 is above the upper bound.
     # Its curve starts with that of its parent, and it ends at the same position as its parent.
-    assert [point.metrics["accuracy"] for point in child.points[:2]] == [90, 90]
-    assert [point.position for point in child.points] == [1, 2, 3, 4]
+    assert [point.metrics["accuracy"] for point in cluster.curve("6")[:2]] == [90, 90]
+    assert [point.position for point in cluster.curve("6")] == [1, 2, 3, 4]
 
 
 def test_who_comes_first_is_judged_when_the_others_are_there() -> None:

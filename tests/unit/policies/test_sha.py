@@ -112,10 +112,10 @@ def test_a_rung_does_not_wait_for_a_job_that_a_person_has_paused() -> None:
 
     def pause() -> None:
         cluster.lose_run("1")
-        cluster.jobs["1"].state = JobState.HELD
+        cluster.virtual_jobs["1"].change(state=JobState.HELD)
 
     def resume() -> None:
-        cluster.jobs["1"].state = JobState.PENDING
+        cluster.virtual_jobs["1"].change(state=JobState.PENDING)
         cluster._wake()
 
     cluster.at(0.5, pause)
@@ -131,11 +131,11 @@ def test_a_loser_that_a_person_has_paused_ends_when_it_is_resumed() -> None:
 
     def pause() -> None:
         assert cluster.jobs["1"].state is JobState.SUSPENDED
-        cluster.jobs["1"].state = JobState.HELD
+        cluster.virtual_jobs["1"].change(state=JobState.HELD)
 
     def resume() -> None:
         assert cluster.jobs["2"].position == 1
-        cluster.jobs["1"].state = JobState.SUSPENDED
+        cluster.virtual_jobs["1"].change(state=JobState.SUSPENDED)
         cluster._wake()
 
     cluster.at(1.5, pause)
@@ -151,7 +151,7 @@ def test_who_is_paused_or_ended_while_there_is_no_slot_holds_nobody_up(state: Jo
     cluster = cluster_of(ShaPolicy(eta=2), jobs=2, slots=1, max_position=2)
 
     def act() -> None:
-        cluster.jobs["2"].state = state
+        cluster.virtual_jobs["2"].change(state=state)
 
     cluster.at(1.5, cluster.lose_slot, "m01")
     cluster.at(3, act)

@@ -169,7 +169,7 @@ def test_park_amend_and_go_on_without_a_save() -> None:
     cluster = VirtualCluster(policy, slots=1, jobs=1, max_position=3)
     cluster.run()
     assert [(r.began, r.ended, r.position) for r in cluster.runs] == [(0, 7, 3)]
-    assert set(cluster.jobs["1"].saves) == {3}
+    assert set(cluster.virtual_jobs["1"].saves) == {3}
     assert policy.answers == [{"accepted": True, "position": 1}]
 
 
@@ -242,7 +242,7 @@ def test_fork_evaluate_and_answer() -> None:
     assert states["1"][0] is JobState.TERMINATED
     evaluations = [c for c in calls(cluster) if isinstance(c, ApplicationStat) and c.mode is RunMode.EVALUATE]
     assert [(c.input, c.report.position, c.report.part) for c in evaluations] == [("part-0", 2, "part-0")]
-    assert [p.position for p in cluster.jobs["3"].points] == [1, 2, 3, 4]
+    assert [p.position for p in cluster.curve("3")] == [1, 2, 3, 4]
 
 
 def test_one_lost_slot_ends_the_run_of_a_gang() -> None:

@@ -17,6 +17,7 @@ from hopyard.policy.vocabulary import (
     CreateJob,
     ExperimentChange,
     ExperimentState,
+    JobState,
     Report,
     RunEndReason,
     StreamId,
@@ -370,8 +371,9 @@ def test_the_state_shows_jobs_slots_and_snapshots() -> None:
     state = state_of(live.stream, len(live.journal), live.now)
     assert (state.state, state.share, state.slots) == ("RUNNING", 2, {"n/0": "1", "n/1": "2"})
     one, two = state.jobs
-    assert (one.state, one.position, one.attempt, one.slots) == ("SUSPENDING", 2, 1, ("n/0",))
-    assert (two.state, two.position, two.best, two.snapshots) == ("RUNNING", 2, 0.6, ())
+    seen = one.view
+    assert (seen.state, seen.position, seen.attempt, seen.slots) == (JobState.SUSPENDING, 2, 1, ("n/0",))
+    assert (two.view.state, two.view.position, two.best, two.snapshots) == (JobState.RUNNING, 2, 0.6, ())
     assert RunEndReason.TERMINATED.value.lower() in one.reason
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from hopyard_engine.core.events import Event
     from hopyard_engine.policy_host import Host
-    from hopyard_engine.replay import Replay, ReplayState, Until
+    from hopyard_engine.replay import JobLine, Replay, ReplayState, Until
     from hopyard_tools.commands.journal_source import JournalSource
 
 _LONG = 2_000  # Number of events below which a progress bar would be too short to see.
@@ -262,8 +263,17 @@ def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, 
             "now": first.now,
             "text": first.text,
         },
-        "state": state,
+        "state": None if state is None else {**_fields(state), "jobs": [_job_document(job) for job in state.jobs]},
     }
+
+
+def _job_document(line: JobLine) -> dict[str, Any]:
+    shown = {name: getattr(line.view, name) for name in ("id", "state", "position", "attempt", "slots")}
+    return {**shown, **{name: value for name, value in _fields(line).items() if name != "view"}}
+
+
+def _fields(value: ReplayState | JobLine) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
 def state_table(state: ReplayState, created_at: float) -> RenderableType:
@@ -290,11 +300,11 @@ def state_table(state: ReplayState, created_at: float) -> RenderableType:
         table.add_column(column, justify="right" if column in ("position", "attempt", "best") else "left")
     for job in state.jobs:
         table.add_row(
-            job.id,
-            job.state,
-            str(job.position),
-            str(job.attempt),
-            ", ".join(job.slots) or NOTHING,
+            job.view.id,
+            job.view.state.value,
+            str(job.view.position),
+            str(job.view.attempt),
+            ", ".join(job.view.slots) or NOTHING,
             ", ".join(map(str, job.snapshots)) or NOTHING,
             number(job.best),
             Text(first_line(job.reason)),

@@ -133,7 +133,7 @@ def test_a_model_whose_code_fails_on_a_gang_goes_on_by_hops() -> None:
     cluster = together(data, slots=4, jobs=1, curve=alone, max_failures=1)
     cluster.run()
     assert sizes(cluster) == [("1", 4)] + [("1", 1)] * 8
-    assert (cluster.jobs["1"].state, cluster.jobs["1"].failures) == (JobState.COMPLETED, 1)
+    assert (cluster.jobs["1"].state, cluster.virtual_jobs["1"].failures) == (JobState.COMPLETED, 1)
     check_epochs(cluster, data)
 
 

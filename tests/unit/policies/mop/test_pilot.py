@@ -63,8 +63,8 @@ def test_a_profile_is_told_and_recorded_nowhere() -> None:
     assert {(stat.job, stat.report.metrics["seconds"]) for stat in told} == {
         (job.id, 1.0 + int(job.hyperparameters["x"])) for job in cluster.jobs.values()
     }
-    for job in cluster.jobs.values():
-        assert [point.position for point in job.points] == [1, 2, 3, 4, 5, 6]
+    for job in cluster.jobs:
+        assert [point.position for point in cluster.curve(job)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_known_times_let_the_longest_begin_first() -> None:

@@ -64,8 +64,8 @@ def test_models_are_evaluated_by_parts_once_an_epoch_and_completed_afterwards() 
     cluster.run()
     found = [(c.job, c.inputs[c.slots[0]]) for c in starts(cluster, RunMode.EVALUATE)]
     assert sorted(found) == sorted(2 * [(job, f"eval/{part}") for job in ("1", "2") for part in range(3)])
-    for job in cluster.jobs.values():
-        assert job.state is JobState.COMPLETED
+    for job in cluster.virtual_jobs.values():
+        assert job.view.state is JobState.COMPLETED
         assert sorted(job.parts) == [(position, f"eval/{part}") for position in (2, 4) for part in range(3)]
 
 

@@ -59,8 +59,8 @@ def test_what_is_known_is_answered_at_once_and_without_a_run() -> None:
     cluster.run(19.5)
     answered = [cluster.jobs[name] for name in ("4", "5")]
     assert [(job.state, job.position) for job in answered] == [(JobState.COMPLETED, 3), (JobState.COMPLETED, 8)]
-    assert [point.position for point in answered[1].points] == list(range(1, 9))
-    assert answered[1].points[-1].metrics["accuracy"] == value(SPACE[2], 8)
+    assert [point.position for point in cluster.curve("5")] == list(range(1, 9))
+    assert cluster.curve("5")[-1].metrics["accuracy"] == value(SPACE[2], 8)
     cluster.run()
     assert trained(cluster)["4"] == trained(cluster)["5"] == 0
 
@@ -149,12 +149,14 @@ def test_the_best_trains_further_from_its_end(tuner: Any) -> None:
     cluster = made(StageTreePolicy(tuner=tuner, train_best_further=5), slots=2, jobs=3)
     cluster.run()
     (further,) = [job for job in cluster.jobs.values() if job.id not in ("1", "2", "3")]
-    ends = {job.id: job.points[-1].metrics["accuracy"] for job in cluster.jobs.values() if job.position == 10}
+    ends = {
+        job.id: cluster.curve(job.id)[-1].metrics["accuracy"] for job in cluster.jobs.values() if job.position == 10
+    }
     best = max(ends, key=lambda name: ends[name])
     assert further.hyperparameters == cluster.jobs[best].hyperparameters
     assert (further.state, further.position) == (JobState.COMPLETED, 15)
-    assert [point.position for point in further.points] == list(range(1, 16))
-    assert further.points[-1].metrics["accuracy"] == value(further.hyperparameters, 15)
+    assert [point.position for point in cluster.curve(further.id)] == list(range(1, 16))
+    assert cluster.curve(further.id)[-1].metrics["accuracy"] == value(further.hyperparameters, 15)
     assert trained(cluster)[further.id] == 5
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hopyard.policy.testing.run import VirtualRuns
 from hopyard.policy.testing.world import Curve, Generator, Unanswered, VirtualJob, VirtualRun, VirtualWorld
-from hopyard.policy.views import ExperimentView
+from hopyard.policy.views import ExperimentView, JobView
 from hopyard.policy.vocabulary import (
     AmendRun,
     AnswerJob,
@@ -63,7 +63,7 @@ class Commands(VirtualRuns):
     def _carry_out(self, command: Command) -> None:
         match command:
             case StartJob():
-                self._start(self.jobs[command.job], command)
+                self._start(self.virtual_jobs[command.job], command)
             case CreateJob():
                 if command.limit is None:
                     self.terms = replace(self.terms, jobs_left=self.terms.jobs_left - 1)
@@ -76,28 +76,27 @@ class Commands(VirtualRuns):
                     self._created(job, command.hyperparameters)
             case ForkJob():
                 job = self._new_job(command.job)
-                job.parent, job.fork_position = command.parent, command.position
-                job.position = job.high_water = command.position
-                job.inherit(self.jobs[command.parent], command.position)
+                at = command.position
+                job.change(parent=command.parent, fork_position=at, position=at, high_water=at)
+                job.inherit(self.virtual_jobs[command.parent], at)
                 self._created(job, command.hyperparameters)
             case AnswerJob():
-                job = self.jobs[command.job]
+                job = self.virtual_jobs[command.job]
                 if command.source != job.id:
-                    job.inherit(self.jobs[command.source], command.position)
-                job.high_water = max(job.high_water, command.position)
+                    job.inherit(self.virtual_jobs[command.source], command.position)
+                job.change(high_water=max(job.view.high_water, command.position))
                 if command.completes:
-                    job.position = job.high_water = command.position
-                    job.state = JobState.COMPLETED
+                    job.change(position=command.position, high_water=command.position, state=JobState.COMPLETED)
             case AmendRun():
-                self._amend(self.jobs[command.job], command)
+                self._amend(self.virtual_jobs[command.job], command)
             case SuspendJob(name) | TerminateJob(name):
-                job, ends = self.jobs[name], isinstance(command, TerminateJob)
+                job, ends = self.virtual_jobs[name], isinstance(command, TerminateJob)
                 if job.run is not None:
                     self._end(job, job.run, RunEndReason.TERMINATED if ends else RunEndReason.SUSPENDED)
-                elif ends and not job.state.ended:
-                    job.state = JobState.TERMINATED
+                elif ends and not job.view.state.ended:
+                    job.change(state=JobState.TERMINATED)
             case LabelJob():
-                self.jobs[command.job].priority = command.priority
+                self.virtual_jobs[command.job].change(priority=command.priority)
             case ReserveSlot(slot) | ReleaseSlot(slot):
                 self.slots[slot].reserved = isinstance(command, ReserveSlot)
                 if isinstance(command, ReleaseSlot):
@@ -115,7 +114,7 @@ class Commands(VirtualRuns):
 
     def _new_job(self, name: str) -> VirtualJob:
         self._ordinals += 1
-        job = self.jobs[name] = VirtualJob(name, self._ordinals)
+        job = self.virtual_jobs[name] = VirtualJob(JobView(name, JobState.CREATING, ordinal=self._ordinals))
         return job
 
     def _configured(self, job: VirtualJob) -> None:
@@ -124,17 +123,17 @@ class Commands(VirtualRuns):
         if hyperparameters is None:
             self._exhausted = True
             self.terms = replace(self.terms, jobs_left=0)
-            del self.jobs[job.id]
+            del self.virtual_jobs[job.id]
             self._calls.append((GeneratorExhausted(job.id), None))
             self._wake()
             return
         self._made += 1
-        if job.state is JobState.CREATING:
+        if job.view.state is JobState.CREATING:
             self._created(job, hyperparameters)
 
     def _created(self, job: VirtualJob, hyperparameters: Hyperparameters) -> None:
-        job.hyperparameters = dict(hyperparameters)
-        self._idle(job, job.position)
+        job.change(hyperparameters=dict(hyperparameters))
+        self._idle(job, job.view.position)
         self._calls.append((JobCreated(job.id), None))
 
     def _answered(self, question: Predict | Ask) -> None:
@@ -154,7 +153,7 @@ class Commands(VirtualRuns):
             raise Unanswered("nobody answers here")
         if not isinstance(question, Predict):
             return self._respond(question)
-        state = self.jobs[question.job].state
+        state = self.virtual_jobs[question.job].view.state
         if state.ended:
             raise Unanswered(f"job {question.job} is {state.value} by now")
         result = self._respond(question)

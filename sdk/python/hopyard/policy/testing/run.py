@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hopyard.policy.base import Policy, hears_statistics
@@ -19,7 +19,7 @@ from hopyard.policy.testing.world import (
     VirtualStep,
     VirtualWorld,
 )
-from hopyard.policy.views import ExperimentView, Incumbent
+from hopyard.policy.views import CurvePoint, ExperimentView, Incumbent, JobView
 from hopyard.policy.vocabulary import (
     AnswerReady,
     ApplicationStat,
@@ -53,7 +53,7 @@ class VirtualRuns:
         self.now = 0.0
         self.over = ""
         self.runs: list[RunLog] = []
-        self.jobs: dict[str, VirtualJob] = {}
+        self.virtual_jobs: dict[str, VirtualJob] = {}
         self.slots: dict[str, VirtualSlot] = {}
         self.share = 0
         self.terms = terms
@@ -69,6 +69,15 @@ class VirtualRuns:
         self._demand: int | None = None
         self._gang = 1
 
+    @property
+    def jobs(self) -> Mapping[str, JobView]:
+        """All jobs by id, in order of creation, as a policy would see them now."""
+        return {name: job.shown(self.terms.max_position) for name, job in self.virtual_jobs.items()}
+
+    def curve(self, job: str) -> Sequence[CurvePoint]:
+        """Return the reports of the job with the id `job`, by ascending position."""
+        return self.virtual_jobs[job].points
+
     def _push(self, time: float, scripted: bool, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (max(time, self.now), self._sequence, scripted, action, arguments))
@@ -81,27 +90,26 @@ class VirtualRuns:
 
     def _idle(self, job: VirtualJob, position: int) -> None:
         self._queued += 1
-        job.queued, job.position = self._queued, position
-        job.state = JobState.SUSPENDED if job.saves else JobState.PENDING
+        job.queued = self._queued
+        job.change(position=position, state=JobState.SUSPENDED if job.saves else JobState.PENDING)
         self._wake()
 
     # ------------------------------------------------------------------------------------------------------------- runs
 
     def _start(self, job: VirtualJob, command: StartJob) -> None:
-        job.attempt += 1
-        start = job.source()
+        attempt, start, high_water = job.view.attempt + 1, job.source(), job.view.high_water
         if command.from_snapshot is not None:
             start = command.from_snapshot[1]
             if command.from_snapshot[0] != job.id and command.mode is RunMode.TRAIN:
-                job.inherit(self.jobs[command.from_snapshot[0]], start)
-                job.high_water = max(job.high_water, start)
+                job.inherit(self.virtual_jobs[command.from_snapshot[0]], start)
+                high_water = max(high_water, start)
         until = job.end(self.terms.max_position) if command.until is None else command.until
         until = until if command.mode is RunMode.TRAIN else start
-        allowed = max(command.allowed or 0, min(job.high_water, until), start)
-        run = job.run = VirtualRun(command, job.attempt, self.now, start, until, allowed, start, start)
+        allowed = max(command.allowed or 0, min(high_water, until), start)
+        run = job.run = VirtualRun(command, attempt, self.now, start, until, allowed, start, start)
         run.saves = set(command.snapshot_at)
-        job.state = JobState.STARTING
-        job.position = start if run.trains else job.position
+        position = start if run.trains else job.view.position
+        job.change(state=JobState.STARTING, attempt=attempt, position=position, high_water=high_water)
         for slot in command.slots:
             self.slots[slot].job, self.slots[slot].reserved = job.id, False
         self._after(self._world.delays.start, self._started, job, run)
@@ -110,8 +118,8 @@ class VirtualRuns:
         if job.run is not run:
             return
         run.started = True
-        if job.state is JobState.STARTING:
-            job.state = JobState.RUNNING
+        if job.view.state is JobState.STARTING:
+            job.change(state=JobState.RUNNING)
         self._train(job, run)
 
     def _train(self, job: VirtualJob, run: VirtualRun) -> None:
@@ -121,7 +129,7 @@ class VirtualRuns:
         run.training, run.held = True, False
         profiles = run.command.mode is RunMode.PROFILE
         try:
-            step = self._curve(job.hyperparameters, position + profiles)
+            step = self._curve(job.view.hyperparameters, position + profiles)
         except TrainingFailed as failure:
             self._after(0.0, self._ended, job, run, RunEndReason.FAILED, f"train at position {position}: {failure}")
             return
@@ -150,16 +158,17 @@ class VirtualRuns:
         at_until = position >= run.until or step.finished
         run.parked = at_until
         part = "" if run.trains else run.command.inputs.get(run.command.slots[0], "")
-        new = position > job.high_water if run.trains else (position, part) not in job.parts
+        new = position > job.view.high_water if run.trains else (position, part) not in job.parts
         report = Report(position, dict(step.metrics), step.seconds, part, step.examples, at_until, step.finished)
         if run.trains:
-            job.position = position
+            job.change(position=position)
             if position in run.saves or (
                 self._world.snapshot_every and position - run.saved >= self._world.snapshot_every
             ):
                 self._save(job, run)
         if new:
-            job.losses, job.high_water = 0, max(job.high_water, position)
+            job.losses = 0
+            job.change(high_water=max(job.view.high_water, position))
             job.add(position, step, part)
             self._judge(job, position)
             source = run.command.inputs.get(run.command.slots[0], "")
@@ -182,7 +191,7 @@ class VirtualRuns:
         """
         started = run.command.until
         return not self.policy.ends_jobs and (
-            started is None or started >= self.jobs[run.command.job].end(self.terms.max_position)
+            started is None or started >= self.virtual_jobs[run.command.job].end(self.terms.max_position)
         )
 
     def _judge(self, job: VirtualJob, position: int) -> None:
@@ -219,7 +228,7 @@ class VirtualRuns:
         """
         if run.ending is None or reason is RunEndReason.TERMINATED:
             run.ending = reason
-            job.state = JobState.SUSPENDING
+            job.change(state=JobState.SUSPENDING)
         if run.started and not run.training:
             self._leave(job, run, run.ending)
 
@@ -251,7 +260,7 @@ class VirtualRuns:
         )
         self.runs.append(log)
         cause = Reason.of(ReasonCode.RUN_MESSAGE, message=message) if message else None
-        end = RunEnd(job.id, run.attempt, reason, run.position, job.position, cause, run.command.mode)
+        end = RunEnd(job.id, run.attempt, reason, run.position, job.view.position, cause, run.command.mode)
         self._calls.append((end, None))
         self._shed()
 
@@ -264,11 +273,11 @@ class VirtualRuns:
         # A run can be lost after its last position was saved. Nothing is left to train then.
         complete = complete or (run.trains and job.source() >= end)
         if reason is RunEndReason.TERMINATED:
-            job.state = JobState.TERMINATED
+            job.change(state=JobState.TERMINATED)
         elif complete and not self.policy.evaluates:
-            job.state = JobState.COMPLETED
+            job.change(state=JobState.COMPLETED)
         elif job.failures > self._world.max_failures or job.losses > self._world.max_losses:
-            job.state = JobState.FAILED
+            job.change(state=JobState.FAILED)
         else:
             self._idle(job, job.source())
 
@@ -321,11 +330,11 @@ class VirtualRuns:
             slot.granted = slot.reserved = False
 
     def _preempt(self) -> None:
-        runs: Mapping[str, VirtualRun] = {j.id: j.run for j in self.jobs.values() if j.run is not None}
+        runs: Mapping[str, VirtualRun] = {j.id: j.run for j in self.virtual_jobs.values() if j.run is not None}
         leaving = sum(len(run.command.slots) for run in runs.values() if run.ending is not None)
         surplus = sum(m.granted for m in self.slots.values()) - self.share - leaving
-        victims = [self.jobs[j] for j, run in runs.items() if run.ending is None and run.command.preemptible]
-        for job in sorted(victims, key=lambda j: (j.priority or 0.0, -j.ordinal)):
+        victims = [self.virtual_jobs[j] for j, run in runs.items() if run.ending is None and run.command.preemptible]
+        for job in sorted(victims, key=lambda j: (j.view.priority or 0.0, -j.view.ordinal)):
             if surplus > 0 and job.run is not None:
                 surplus -= len(job.run.command.slots)
                 self._end(job, job.run, RunEndReason.PREEMPTED)

@@ -67,7 +67,8 @@ class VirtualCluster(Commands):
 
     A test can schedule events: `cluster.at(3.0, cluster.lose_run, "1")`; then it calls `cluster.run()`. After that, the
     attributes show the result: `history` has the up-calls with their answers, `runs` all finished runs, `jobs` the jobs
-    by id, `now` the virtual time, and `over` the reason for the end of the experiment (empty if it has not ended).
+    by id as a policy would see them, `now` the virtual time, and `over` the reason for the end of the experiment (empty
+    if it has not ended). `curve` returns the reports of a job.
 
     Args:
         policy: The policy under test.
@@ -200,10 +201,7 @@ class VirtualCluster(Commands):
 
     def story(self) -> str:
         """Return a summary of the jobs and slots as text, for messages."""
-        jobs = [
-            f"{j.id} {j.state.value} at {j.position}{' parked' * (j.run is not None and j.run.parked)}"
-            for j in self.jobs.values()
-        ]
+        jobs = [f"{job.id} {job.state.value} at {job.position}{' parked' * job.parked}" for job in self.jobs.values()]
         held = [m for m in self.slots.values() if m.granted]
         slots = [f"{m.id} {(m.job and 'runs ' + m.job) or (m.reserved and 'reserved') or 'idle'}" for m in held]
         return (
@@ -219,22 +217,21 @@ class VirtualCluster(Commands):
         Args:
             job: The job's id.
         """
-        run = self.jobs[job].run if job in self.jobs else None
+        run = self.virtual_jobs[job].run if job in self.virtual_jobs else None
         if run is not None:
-            self._ended(self.jobs[job], run, RunEndReason.LOST, "its process is gone")
+            self._ended(self.virtual_jobs[job], run, RunEndReason.LOST, "its process is gone")
 
     def lose_slot(self, slot: str) -> None:
         """Remove a slot, with its run and with the snapshots on it that are not yet in the store. An unknown slot has no effect."""
         lost = self.slots.pop(slot, None)
         if lost is None:
             return
-        for job in self.jobs.values():
+        for job in self.virtual_jobs.values():
             job.saves = {p: s for p, s in job.saves.items() if s[0] <= self.now or s[1] != slot}
             if job.run is not None and slot in job.run.command.slots:
                 self._ended(job, job.run, RunEndReason.LOST, f"slot {slot} is lost")
-            elif job.state.idle and job.position != job.source():
-                job.position = job.source()
-                job.state = JobState.SUSPENDED if job.saves else JobState.PENDING
+            elif job.view.state.idle and job.view.position != job.source():
+                job.change(position=job.source(), state=JobState.SUSPENDED if job.saves else JobState.PENDING)
         if lost.granted:
             self._calls.append((SlotsChange(lost=(slot,)), None))
             self._wake()
@@ -263,8 +260,8 @@ class VirtualCluster(Commands):
         longer = max_position > self.terms.max_position
         left = 0 if self._exhausted else self.terms.jobs_left + jobs
         self.terms = replace(self.terms, jobs_left=left, max_position=max(max_position, self.terms.max_position))
-        for job in self.jobs.values():
-            if longer and job.limit is None and job.state is JobState.COMPLETED:
+        for job in self.virtual_jobs.values():
+            if longer and job.limit is None and job.view.state is JobState.COMPLETED:
                 self._idle(job, job.source())
         self.over = ""
         self._wake()
@@ -273,7 +270,7 @@ class VirtualCluster(Commands):
     def pause(self) -> None:
         """Pause the experiment: suspend all runs at their next boundary and start none until `resume`. The slots are released."""
         self._paused = True
-        for job in self.jobs.values():
+        for job in self.virtual_jobs.values():
             if job.run is not None:
                 self._end(job, job.run, RunEndReason.SUSPENDED)
         self._calls.append((ExperimentChange("paused"), None))
@@ -300,7 +297,8 @@ class VirtualCluster(Commands):
             self._calls.append((RequestMade(ticket, hyperparameters, position), None))
             return
         job = self._new_job(str(self._ordinals + 1))
-        job.limit, job.hyperparameters = position, dict(hyperparameters)
+        job.limit = position
+        job.change(hyperparameters=dict(hyperparameters))
         self._idle(job, 0)
         self._calls.append((RequestMade(ticket, hyperparameters, position, job.id), None))
 
@@ -310,7 +308,7 @@ class VirtualCluster(Commands):
         while not self.over:
             if self._calls:
                 call, run = self._calls.popleft()
-                if isinstance(call, IterationFinish) and self.jobs[call.job].run is not run:
+                if isinstance(call, IterationFinish) and self.virtual_jobs[call.job].run is not run:
                     continue
                 self._at_rest = False
                 self._make(call, run)
@@ -322,12 +320,13 @@ class VirtualCluster(Commands):
             self._make(AllocateJobs(), None)
 
     def _look_for_the_end(self) -> None:
-        live = any(job.run is not None for job in self.jobs.values())
+        live = any(job.run is not None for job in self.virtual_jobs.values())
         if live or self._asked or self._paused:
             return
         data = self._held_data()
         missing = data is not None and not all(each.nodes for each in (*data.train, *data.evaluate))
-        if missing and not all(job.state.ended for job in self.jobs.values()):
+        ended = all(job.view.state.ended for job in self.virtual_jobs.values())
+        if missing and not ended:
             return  # It waits for a node that holds the missing data.
         held = sum(m.granted for m in self.slots.values())
         if self._demand is not None and held < min(
@@ -338,7 +337,7 @@ class VirtualCluster(Commands):
         idle = sum(m.granted and not m.job for m in self.slots.values())
         offered = self._gang == 1 or idle >= self._gang
         rests = (self._at_rest and not self._attention and offered) or self._demand == 0
-        if all(job.state.ended for job in self.jobs.values()) and not self.terms.jobs_left:
+        if ended and not self.terms.jobs_left:
             self.over = "all jobs ended"
         elif rests and not self._timers:
             self.over = "the policy has nothing left to do"
@@ -348,8 +347,8 @@ class VirtualCluster(Commands):
         return any(not m.job and not m.reserved for m in held) and sum(bool(m.job) for m in held) < self.share
 
     def _moment(self) -> UpCallMoment:
-        jobs = self.jobs.values()
-        waiting = sorted((j for j in jobs if j.state.idle), key=lambda j: (-(j.priority or 0.0), j.queued))
+        jobs = self.virtual_jobs.values()
+        waiting = sorted((j for j in jobs if j.view.state.idle), key=lambda j: (-(j.view.priority or 0.0), j.queued))
         held = [m for _, m in sorted(self.slots.items()) if m.granted]
         number = len(self.history) + 1
         return UpCallMoment(
@@ -358,7 +357,7 @@ class VirtualCluster(Commands):
             seed=self.terms.seed * 1_000_003 + number,
             experiment=replace(self.terms, jobs_left=0, running=False) if self._paused else self.terms,
             share=self.share,
-            jobs={job.id: job.view(self.terms.max_position) for job in jobs},
+            jobs=self.jobs,
             slots={slot.id: slot.view() for slot in held},
             reserved=frozenset(m.id for m in held if m.reserved),
             queue=() if self._paused else tuple(job.id for job in waiting),
@@ -407,11 +406,11 @@ class VirtualCluster(Commands):
                 self._carry_out(command)
         if isinstance(call, AllocateJobs):
             self._at_rest = accepted == 0 and not self._verdicts
-            live = any(job.run is not None for job in self.jobs.values())
+            live = any(job.run is not None for job in self.virtual_jobs.values())
             if accepted and not live and not self._asked and not self._timers:
                 self._wake()  # The answer had commands without any consequence. Call `allocate_jobs` once more.
         if entry.decision is not None and run is not None and isinstance(call, IterationFinish):
-            self._decide(self.jobs[call.job], run, call, entry.decision)
+            self._decide(self.virtual_jobs[call.job], run, call, entry.decision)
         if (entry.demand, entry.gang) != (self._demand, self._gang):
             self._demand, self._gang = entry.demand, entry.gang
             self._after(0.0, self._rebalance)

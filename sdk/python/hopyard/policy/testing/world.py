@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hopyard.policy.views import CurvePoint, JobView, SlotView
 from hopyard.policy.vocabulary import (
     Hyperparameters,
-    JobState,
     Metrics,
     RunEndReason,
     RunMode,
@@ -178,9 +178,10 @@ class VirtualRun:
 
 @dataclass
 class VirtualJob:
-    """A job of the virtual cluster. Fields that `JobView` has too have the same meaning.
+    """A job of the virtual cluster.
 
     Attributes:
+        view: The job as a policy sees it. Only `shown` updates its `slots`, `parked` and `max_position`.
         failures: Number of its failed runs.
         losses: Number of lost runs since the last report above the high-water mark.
         limit: The position at which it is complete; None: that of the experiment.
@@ -192,18 +193,9 @@ class VirtualJob:
             the slot that has it until then.
     """
 
-    id: str
-    ordinal: int
-    state: JobState = JobState.CREATING
-    hyperparameters: Hyperparameters = field(default_factory=dict)
-    position: int = 0
-    high_water: int = 0
-    attempt: int = 0
+    view: JobView
     failures: int = 0
     losses: int = 0
-    priority: float | None = None
-    parent: str = ""
-    fork_position: int = 0
     limit: int | None = None
     queued: int = 0
     run: VirtualRun | None = None
@@ -211,39 +203,38 @@ class VirtualJob:
     parts: dict[tuple[int, str], VirtualStep] = field(default_factory=dict)
     saves: dict[int, tuple[float, str]] = field(default_factory=dict)
 
+    @property
+    def id(self) -> str:
+        """The id of the job."""
+        return self.view.id
+
+    def change(self, **changes: Any) -> None:
+        """Set fields of `view`, given by their names."""
+        self.view = replace(self.view, **changes)
+
     def end(self, max_position: int) -> int:
         """Return the position at which the job is complete: its limit, or `max_position` if it has none."""
         return max_position if self.limit is None else self.limit
 
     def source(self) -> int:
         """Return the position of the job's newest snapshot, from which it would continue; without one, that of its fork, or 0."""
-        return max(self.saves, default=self.fork_position)
+        return max(self.saves, default=self.view.fork_position)
 
     def origin(self) -> tuple[int, ...]:
         """Return the position at which the job was forked, in a tuple; empty if it was not forked.
 
         The job can start from its parent's snapshot at this position.
         """
-        return (self.fork_position,) if self.parent else ()
+        return (self.view.fork_position,) if self.view.parent else ()
 
-    def view(self, max_position: int) -> JobView:
-        """Return the job as a policy sees it; `max_position` is that of the experiment."""
+    def shown(self, max_position: int) -> JobView:
+        """Return the job as a policy sees it now; `max_position` is that of the experiment."""
         run = self.run
-        return JobView(
-            id=self.id,
-            state=self.state,
-            hyperparameters=self.hyperparameters,
-            position=self.position,
-            high_water=self.high_water,
-            attempt=self.attempt,
-            slots=run.command.slots if run else (),
-            priority=self.priority,
-            parent=self.parent,
-            fork_position=self.fork_position,
-            parked=run is not None and run.parked,
-            ordinal=self.ordinal,
-            max_position=self.end(max_position),
-        )
+        slots, parked = (run.command.slots, run.parked) if run is not None else ((), False)
+        known, end = self.view, self.end(max_position)
+        if (known.slots, known.parked, known.max_position) != (slots, parked, end):
+            self.change(slots=slots, parked=parked, max_position=end)
+        return self.view
 
     def add(self, position: int, step: VirtualStep, part: str = "") -> None:
         """Add a report to the learning curve.

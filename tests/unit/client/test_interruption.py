@@ -49,11 +49,14 @@ def test_a_running_experiment_is_interrupted_with_the_command_that_continues_it(
     assert (shown.slots, shown.share) == (0, 0)
 
 
-def test_a_pausing_experiment_is_paused() -> None:
-    message = experiment("PAUSING")
+@pytest.mark.parametrize("state", ["PAUSING", "PAUSED"])
+def test_an_experiment_that_a_person_paused_is_paused_with_the_command_that_continues_it(state: str) -> None:
+    message = experiment(state)
+    message.reason_code = common_pb2.REASON_CODE_PAUSED_BY_PERSON
     show_experiment(message, RESUME, [])
     shown = converters.experiment(message)
     assert (shown.state, shown.reason_code) == (ExperimentState.PAUSED, ReasonCode.PAUSED_BY_PERSON)
+    assert shown.reason == f"paused by a person; continue it with: {RESUME}"
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "COMPLETED", "STOPPED", "FAILED"])

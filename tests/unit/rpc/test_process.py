@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 
 import pytest
 
@@ -41,8 +42,8 @@ sys.exit(run_service(main, name="svc", log_format=LogFormat(sys.argv[2])))
 """
 
 
-def start(how: str, log_format: str = "text") -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), how, log_format]
+def start(how: str, log_format: str = "text", launcher: Sequence[str] = ()) -> subprocess.Popen[str]:
+    command = [*launcher, sys.executable, "-c", textwrap.dedent(PROGRAM), how, log_format]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -62,7 +63,7 @@ def test_exit_codes(how: str, code: int, said: str) -> None:
     assert log.endswith(said)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGHUP, 0)])
 def test_a_signal_stops_it_in_order(number: signal.Signals, code: int) -> None:
     process = start("wait")
     assert process.stdout is not None
@@ -86,3 +87,30 @@ def test_a_second_signal_ends_it_at_once(how: str) -> None:
     entries = [json.loads(line) for line in log.splitlines()]
     assert [entry["level"] for entry in entries][-2:] == ["INFO", "WARNING"]
     assert entries[0]["service"] == "svc"
+
+
+def test_several_hangups_do_not_interrupt_the_stop() -> None:
+    process = start("stuck", "json")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGHUP)
+    assert process.stdout.readline() == "stopping\n"
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=HANG_SECONDS)
+    entries = [json.loads(line)["message"] for line in log.splitlines()]
+    assert entries == [
+        "svc stops on SIGHUP; a second signal ends it at once",
+        "svc is cancelled by a second signal",  # SIGTERM
+    ]
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    process = start("wait", launcher=["nohup"])
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=HANG_SECONDS)
+    assert process.returncode == 0
+    assert "svc stops on SIGTERM" in log

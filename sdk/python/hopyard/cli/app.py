@@ -30,7 +30,8 @@ _HELP = """A cluster for exploring hyperparameters: policies decide during train
 **A permanent cluster**: `hopyard up` here, then `hopyard run FILE --server HOST:PORT` from anywhere.
 
 Commands find their cluster by --server, --data, $HOPYARD_SERVER, $HOPYARD_DATA, or in ./hopyard-data. An experiment is named
-by its id or name; the default is the newest. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+by its id or name; the default is the newest. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted
+(129 by SIGHUP, 141 by a closed output).
 """
 
 MODULES: Final = {

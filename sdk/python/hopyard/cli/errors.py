@@ -14,6 +14,9 @@ EXIT_FAILED: Final = 1
 EXIT_WRONG_USE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
+EXIT_OUTPUT_CLOSED: Final = 141
+"""Exit code of a command that ended because nobody reads its output any more: 128 + 13, as shells report SIGPIPE."""
+
 DEBUG_VARIABLE: Final = "HOPYARD_DEBUG"
 """Environment variable: if it is set, errors are shown with their traceback."""
 
@@ -23,7 +26,7 @@ class WrongUse(InvalidInput):
 
 
 class Interrupted(BaseException):
-    """Raised when the user has pressed Ctrl-C. The exit code of the command is 130.
+    """Raised when a signal, such as that of Ctrl-C, or a closed output ends a command; see `Interrupts`.
 
     Like KeyboardInterrupt, it is not an `Exception`, so that handlers of errors do not catch it.
     """

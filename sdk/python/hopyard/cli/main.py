@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted, report
+from hopyard.cli.output_guard import discard, reader_closed
 
 _GARBAGE_OBJECTS: Final = 50_000
 """Number of new objects after which Python looks for cyclic garbage: imports create many and no garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with 0 (done), 1 (failed), 2 (wrong use) or 130 (interrupted).
+    """Run the command line and exit with its code: 0 (done), 1 (failed), 2 (wrong use), 130 (interrupted) and others.
 
     `arguments` are the words after `hopyard` on the command line; None: those of this process.
 
     The working directory is added to the import path, so that policies named `module:Class` are found, as in the services
     that `hopyard run` starts.
     """
+    _open_missing_streams()
     gc.set_threshold(_GARBAGE_OBJECTS, 10, 10)
     if "" not in sys.path:
         sys.path.append("")  # last, so that the user's files do not hide installed modules
@@ -37,17 +40,39 @@ def run(arguments: list[str]) -> int:
         sys.stderr.write(f"error: the hopyard command needs {error.name}: pip install 'hopyard[cli]'\n")
         return EXIT_FAILED
     try:
-        return _code(build(arguments)(arguments, prog_name="hopyard"))
+        code = _code(build(arguments)(arguments, prog_name="hopyard"))
+        sys.stdout.flush()
+        return code
     except SystemExit as error:
-        return _code(error.code)
+        # Rich and click end the process with 1 if the reader closed the pipe.
+        return _end_without_reader() if isinstance(error.__context__, BrokenPipeError) else _code(error.code)
     except (KeyboardInterrupt, Interrupted):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader closed the pipe (`hopyard jobs | head`); without stdout the interpreter reports no error at exit.
-        sys.stdout = None
-        return EXIT_DONE
+        return _end_without_reader()
     except Exception as error:  # noqa: BLE001 - the outermost handler: no command may end in a traceback
         return report(error)
+
+
+def _open_missing_streams() -> None:
+    """Replace a stdout or stderr that was closed when the process started (`2>&-`) by the null device.
+
+    Otherwise messages would raise errors, and the next opened file would get the descriptor of the missing stream.
+    """
+    while sys.stdout is None or sys.stderr is None:
+        stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays open until the process ends
+        if sys.stdout is None:
+            sys.stdout = stream
+        else:
+            sys.stderr = stream
+
+
+def _end_without_reader() -> int:
+    """Discard all further output, since the reader closed the pipe (`hopyard jobs | head`), and return the exit code 0."""
+    for stream in (sys.stdout, sys.stderr):
+        if reader_closed(stream):
+            discard(stream)
+    return EXIT_DONE
 
 
 def _code(given: object) -> int:

@@ -89,7 +89,8 @@ class ClientQueries:
         """Create a client with its own cluster, whose processes run on this computer and whose state is in the directory `data`.
 
         The cluster starts with the first call (or when the context is entered) and stops when the client is closed.
-        Unfinished experiments continue when a cluster is started in the directory again.
+        Unfinished experiments continue when a cluster is started in the directory again. In the main thread, this call also makes
+        SIGHUP (a closed terminal) raise SystemExit, unless the program ignores or handles it: the client is then closed as at Ctrl-C.
 
         Args:
             data: The data directory. It is created if it is missing.
@@ -105,6 +106,7 @@ class ClientQueries:
         from hopyard._runtime.gpus import GpuOptions
         from hopyard._runtime.gpus.selection import NONE
         from hopyard.client.local_cluster.embedded import EmbeddedCluster
+        from hopyard.client.local_cluster.hangup import exit_on_hangup
 
         for name, number in (("gpus_per_slot", gpus_per_slot), ("slots_per_gpu", slots_per_gpu)):
             if number is not None and number < 1:
@@ -113,6 +115,7 @@ class ClientQueries:
         options = GpuOptions(words, gpus_per_slot, slots_per_gpu)
         client = cls()
         client._cluster = EmbeddedCluster(data, slots=slots, gpus=options, announce=True, purpose="Client.local")
+        exit_on_hangup()
         return client
 
     @classmethod

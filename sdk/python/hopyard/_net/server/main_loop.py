@@ -39,8 +39,9 @@ Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT, log_level: str = "INFO") -> int:
     """Run a service until it ends or a signal stops it.
 
-    The first SIGTERM or SIGINT sets the event that `main` waits for. The second cancels `main`; when `main` has ended,
-    the process exits with 130, without waiting for the rest of a stop in progress.
+    The first SIGTERM, SIGINT or SIGHUP sets the event that `main` waits for. A second SIGTERM or SIGINT cancels `main`; when `main`
+    has ended, the process exits with 130, without waiting for the rest of a stop in progress. SIGHUP stays ignored if it was
+    ignored before, as by `nohup`.
 
     Args:
         main: Coroutine function that starts the service, waits for the event that is its argument, and stops the service.
@@ -49,7 +50,7 @@ def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT
         log_level: Lowest level that is logged, such as "INFO".
 
     Returns:
-        The exit code. 0: the service ended or SIGTERM stopped it. 1: it failed, and the log says why. 2:
+        The exit code. 0: the service ended, or SIGTERM or SIGHUP stopped it. 1: it failed, and the log says why. 2:
             `InvalidInput`, wrong usage. 130: SIGINT stopped it.
     """
     set_up_logging(name, format=log_format, level=log_level)
@@ -81,11 +82,13 @@ async def _run(main: Main, name: str) -> int:
         if len(signals) == 1:
             _log.info("%s stops on %s; a second signal ends it at once", name, number.name)
             stop.set()
-        else:
+        elif number is not signal.SIGHUP:  # A closed terminal may cause several, which must not interrupt the stop.
             _log.warning("%s is cancelled by a second signal", name)
             task.cancel()
 
-    handled = (signal.SIGTERM, signal.SIGINT)
+    handled = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        handled.append(signal.SIGHUP)
     for number in handled:
         loop.add_signal_handler(number, on_signal, number)
     try:

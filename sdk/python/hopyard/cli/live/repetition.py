@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -11,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from hopyard.cli.errors import WrongUse
+from hopyard.cli.output_guard import reader_closed
 
 WATCH_SECONDS: Final = 1.0
 """Seconds between two queries."""
@@ -33,7 +35,7 @@ async def repeat(
     """Call `draw` repeatedly and show its output, until `draw` returns that the output will not change any more.
 
     On a terminal the output is redrawn in place; otherwise it is printed as text each time it has changed. Errors of `draw` are
-    raised.
+    raised. If the reader of stdout has closed it, BrokenPipeError is raised.
 
     Args:
         draw: Queries and formats the output. Returns it, and whether it will not change any more.
@@ -67,6 +69,8 @@ async def _until_over(
         if over:
             return
         await asyncio.sleep(seconds)
+        if reader_closed(sys.stdout):
+            raise BrokenPipeError
 
 
 def _text(shown: RenderableType) -> str:

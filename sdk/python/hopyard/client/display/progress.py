@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent import futures
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO, TypeVar
 
@@ -141,15 +142,17 @@ class TerminalProgress:
         width = shutil.get_terminal_size().columns - 1
         line = f"{bar(progress.fraction)}{progress.text(now)}"[:width]
         if line != self._shown:
-            self._stream.write(f"\r{line.ljust(len(self._shown))}")
-            self._stream.flush()
+            with suppress(OSError):  # The terminal is closed, which must not end the wait.
+                self._stream.write(f"\r{line.ljust(len(self._shown))}")
+                self._stream.flush()
             self._shown = line
 
     def close(self) -> None:
         """End the line."""
         if self._shown:
-            self._stream.write("\n")
-            self._stream.flush()
+            with suppress(OSError):
+                self._stream.write("\n")
+                self._stream.flush()
 
 
 class NotebookProgress:

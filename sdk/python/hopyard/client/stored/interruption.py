@@ -31,7 +31,7 @@ def show_experiment(experiment: experiment_pb2.Experiment, resume: str, jobs: It
     """Change the message of an experiment of a cluster that has ended, in place, to what clients show.
 
     It has no slots. A running or ending experiment gets the reason INTERRUPTED, by which clients show it as INTERRUPTED. A
-    pausing one becomes PAUSED.
+    pausing one becomes PAUSED. The reason of one that a person paused, as Ctrl-C does, contains the command, too.
 
     Args:
         experiment: The experiment as AppStat stores it.
@@ -45,9 +45,11 @@ def show_experiment(experiment: experiment_pb2.Experiment, resume: str, jobs: It
         experiment.jobs.update(counts)
     if experiment.state in _GOING:
         set_reason(experiment, Reason.of(ReasonCode.INTERRUPTED, command=resume))
-    elif experiment.state == experiment_pb2.EXPERIMENT_STATE_PAUSING:
+        return
+    pausing = experiment.state == experiment_pb2.EXPERIMENT_STATE_PAUSING
+    if pausing or experiment.reason_code == common_pb2.REASON_CODE_PAUSED_BY_PERSON:
         experiment.state = experiment_pb2.EXPERIMENT_STATE_PAUSED
-        set_reason(experiment, Reason(ReasonCode.PAUSED_BY_PERSON))
+        set_reason(experiment, Reason.of(ReasonCode.PAUSED_BY_PERSON, command=resume))
 
 
 def show_job(job: experiment_pb2.Job) -> None:

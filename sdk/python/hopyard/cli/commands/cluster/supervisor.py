@@ -317,7 +317,7 @@ def run_cluster(
     snapshot_quota: str | None = None,
     store_quota: str | None = None,
 ) -> int:
-    """Run `hopyard up` until a signal ends it, and return the exit code 0.
+    """Run `hopyard up` until a signal or a closed output ends it, and return the exit code 0.
 
     Args:
         data: The data directory of the cluster.
@@ -352,7 +352,7 @@ def run_cluster(
                 _show(cluster)
                 await interrupts.unless(interrupts.first, cluster.keep())
             except Interrupted:
-                say("stopping (Ctrl-C again ends everything at once)")
+                say(f"stopping ({interrupts.to_quit} ends everything at once)")
             finally:
                 try:
                     await interrupts.unless(interrupts.second, cluster.stop())

@@ -60,7 +60,8 @@ def up(
     """Run a cluster on this computer until Ctrl-C.
 
     It consists of AppStat, hpgen, the scheduler and node agents, each restarted if it crashes. Ctrl-C stops them in
-    order, with exit code 0; a second Ctrl-C kills them immediately. Unfinished experiments continue when the cluster is
+    order, with exit code 0; a second Ctrl-C kills them immediately. A closed terminal stops them in order, too, unless
+    the command was started with `nohup`. Unfinished experiments continue when the cluster is
     started again.
 
     On a computer with NVIDIA GPUs each visible GPU is one slot. Several agents divide the GPUs evenly.

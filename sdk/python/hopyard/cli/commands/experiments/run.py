@@ -56,7 +56,7 @@ def run(
 
     Without --server, a cluster is started in the data directory on this computer. Ctrl-C suspends: every job saves its
     state and leaves its slot, and `hopyard resume` continues. A second Ctrl-C quits immediately; jobs then continue
-    from their last snapshot.
+    from their last snapshot. A closed terminal or output suspends, too; `nohup` keeps the command running.
 
     On a computer with NVIDIA GPUs each visible GPU is one slot, and a job sees only the GPUs of its slot; --slots divides
     the GPUs evenly. Options for slots and GPUs apply only to a cluster that this command starts.

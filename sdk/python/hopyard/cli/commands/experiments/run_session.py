@@ -1,4 +1,4 @@
-"""Implements `run` and `resume`: opens the cluster, starts the experiment, shows it, handles Ctrl-C, and prints the result."""
+"""Implements `run` and `resume`: opens the cluster, starts the experiment, shows it, suspends it at Ctrl-C, and prints the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus
 from hopyard.cli.commands.experiments.preflight import check_policy, sharing_note
 from hopyard.cli.commands.inspect.trace_export import TraceFile
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
-from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
+from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live import LiveModel
 from hopyard.cli.live.screen import shown
@@ -83,8 +83,8 @@ class RunSession:
             json: Whether to print the result as JSON.
 
         Returns:
-            0: the experiment ended without an error. 1: it failed, its policy failed, or the traces could not be written. 130: a
-            signal suspended it or ended the command.
+            0: the experiment ended without an error. 1: it failed, its policy failed, or the traces could not be written. 130 (signal),
+            129 (SIGHUP) or 141 (closed output): this suspended it or ended the command; see `Interrupts`.
         """
         with self._interrupts:
             try:
@@ -101,7 +101,7 @@ class RunSession:
                     command = self.resume_command(self._experiment)
                     back = "; jobs go back to their last snapshot" if self._own is not None else ""
                     say(f"interrupted{back}; resume it with: {command}")
-                return EXIT_INTERRUPTED
+                return self._interrupts.exit_code
             finally:
                 if self._traces is not None and self._experiment is not None:
                     self._traces.tell_missing(self._experiment, self._where)
@@ -225,7 +225,7 @@ class RunSession:
         Raises:
             Interrupted: A second signal was received.
         """
-        model.note = "suspending... (Ctrl-C again quits at once)"
+        model.note = f"suspending... ({self._interrupts.to_quit} quits at once)"
 
         async def paused() -> None:
             try:
@@ -265,7 +265,7 @@ class RunSession:
             jobs: Its jobs.
 
         Returns:
-            0: it ended without an error. 1: it failed, or its policy failed. 130: it was suspended.
+            0: it ended without an error. 1: it failed, or its policy failed. Else it was suspended: `Interrupts.exit_code`.
         """
         if present.state.ended:
             return await self._verdict(client, present, jobs)
@@ -276,7 +276,7 @@ class RunSession:
         if trouble := await metric_error(client, present, jobs):
             say(f"warning: {trouble}")
         say(f"suspended; resume it with: {self.resume_command(present)}")
-        return EXIT_INTERRUPTED
+        return self._interrupts.exit_code
 
     async def _ended(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
         """Print that the experiment had ended before this command started, and return the exit code of the command.

@@ -10,8 +10,9 @@ from hopyard.policy.vocabulary.reasons.template import Sentence
 
 EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
     Code.PAUSED_BY_PERSON: Sentence(
-        "paused by a person[: {cause:reason}]",
-        "A person paused the experiment or the job. The cause is what its run does until it has left.",
+        "paused by a person[: {cause:reason}][; continue it with: {command}]",
+        "A person paused the experiment or the job. The cause is what its run does until it has left. Clients add the command for an "
+        "experiment whose cluster has ended.",
     ),
     Code.STOPPED_BY_PERSON: Sentence(
         "stopped by a person",

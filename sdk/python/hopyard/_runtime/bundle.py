@@ -134,6 +134,32 @@ def pack(
     return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(sorted([*files, *further])))
 
 
+def why_left_out(folder: Path, path: str) -> str:
+    """Return why `pack` leaves out a file or folder, such as ".hopyardignore line 3 (data/) excludes it".
+
+    Args:
+        folder: The folder that is packed.
+        path: A path relative to the folder, or an absolute one.
+
+    Returns:
+        The reason; empty: the path is packed, or does not exist.
+    """
+    name = os.path.relpath(folder / path, folder)
+    if not (folder / name).exists() or name == ".":
+        return ""
+    if name.split(os.sep)[0] == "..":
+        return f"it is outside of {folder}"
+    rules = _rules(folder)
+    parts = name.split(os.sep)
+    for count in range(1, len(parts) + 1):
+        above = folder.joinpath(*parts[:count])
+        if (rule := _ignored_by(rules, "/".join(parts[:count]), above.is_dir())) is not None:
+            return f"{rule.place} excludes it"
+        if above.is_dir() and any((above / mark).exists() for mark in _DATA_MARKS):
+            return f"{above} is the data directory of a cluster"
+    return ""
+
+
 def code_hash(data: bytes) -> str:
     """Return a hash of a bundle's files without experiment files, so that experiments with the same code have the same hash.
 
@@ -237,14 +263,16 @@ class _Rule:
         pattern: Matches the paths, relative to the packed folder, that the line names.
         folders_only: Whether the line matches only folders (it ends with "/").
         takes_back: Whether the line includes matching paths again (it begins with "!").
+        place: Where the line stands, with its text, for messages.
     """
 
     pattern: re.Pattern[str]
     folders_only: bool
     takes_back: bool
+    place: str
 
     @classmethod
-    def of(cls, line: str) -> _Rule | None:
+    def of(cls, line: str, place: str) -> _Rule | None:
         text = line.rstrip("\n").strip()
         if not text or text.startswith("#"):
             return None
@@ -254,7 +282,9 @@ class _Rule:
         text = text.rstrip("/")
         tied = "/" in text
         expression = _expression(text.lstrip("/"))
-        return cls(re.compile(expression if tied else f"(?:.*/)?{expression}", re.DOTALL), folders_only, takes_back)
+        return cls(
+            re.compile(expression if tied else f"(?:.*/)?{expression}", re.DOTALL), folders_only, takes_back, place
+        )
 
     def matches(self, name: str, is_folder: bool) -> bool:
         return (is_folder or not self.folders_only) and self.pattern.fullmatch(name) is not None
@@ -291,14 +321,17 @@ def _expression(text: str) -> str:
 
 
 def _rules(folder: Path) -> list[_Rule]:
-    lines: list[str] = list(DEFAULT_IGNORES)
+    lines = [(line, f"the default pattern {line}") for line in DEFAULT_IGNORES]
     file = folder / IGNORE_FILE
     if file.is_file():
-        lines += file.read_text(encoding="utf-8").splitlines()
+        text = file.read_text(encoding="utf-8")
+        lines += [
+            (line, f"{IGNORE_FILE} line {number} ({line.strip()})") for number, line in enumerate(text.splitlines(), 1)
+        ]
     rules: list[_Rule] = []
-    for line in lines:
+    for line, place in lines:
         try:
-            rule = _Rule.of(line)
+            rule = _Rule.of(line, place)
         except re.error as error:
             raise BundleError(f"{file}: {line!r} is no pattern: {error}") from error
         if rule is not None:
@@ -306,12 +339,10 @@ def _rules(folder: Path) -> list[_Rule]:
     return rules
 
 
-def _ignored(rules: Sequence[_Rule], name: str, is_folder: bool) -> bool:
-    ignored = False
-    for rule in rules:
-        if rule.matches(name, is_folder):
-            ignored = not rule.takes_back
-    return ignored
+def _ignored_by(rules: Sequence[_Rule], name: str, is_folder: bool) -> _Rule | None:
+    """Return the rule that excludes a path; None: it is not excluded."""
+    last = next((rule for rule in reversed(rules) if rule.matches(name, is_folder)), None)
+    return None if last is None or last.takes_back else last
 
 
 def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[str]:
@@ -328,7 +359,7 @@ def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[s
         )
     for entry in entries:
         name = prefix + entry.name
-        if _ignored(rules, name, entry.is_dir()):
+        if _ignored_by(rules, name, entry.is_dir()) is not None:
             continue
         if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
             raise BundleError(

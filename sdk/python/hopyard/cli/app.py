@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.options import LOOKS
+from hopyard.cli.suggestions import CommandGroup
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -79,6 +80,7 @@ def build(arguments: list[str]) -> Callable[..., Any]:
     """
     app = typer.Typer(
         name="hopyard",
+        cls=CommandGroup,
         help=_HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

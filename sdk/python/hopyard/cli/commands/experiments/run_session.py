@@ -24,7 +24,7 @@ from hopyard.client.async_client import AsyncClient
 from hopyard.client.display.outcome import STARTS_OVER, ended_error, incomplete_search_note, metric_error, metrics_seen
 from hopyard.client.local_cluster.data_dir_lock import lock_holder
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
-from hopyard.client.submission import Submission, prepare
+from hopyard.client.submission import Submission, left_out_note, missing_file_note, prepare
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.client.wire import converters
 from hopyard.errors import Conflict, HopyardError, NotFound
@@ -48,6 +48,7 @@ class RunSession:
         slots: What is known about the slots of a new cluster.
         purpose: Description of this command, for the error message of others that find the directory locked.
         eager: Whether to start the slots of a new cluster immediately, even if there may be nothing to train.
+        submission: The experiment that the command creates; None: it exists already.
         traces: The file to write the traces to at the end; None: no traces.
     """
 
@@ -59,9 +60,11 @@ class RunSession:
         purpose: str,
         *,
         eager: bool = False,
+        submission: Submission | None = None,
         traces: TraceFile | None = None,
     ) -> None:
         self._eager = eager
+        self._submission = submission
         self._traces = traces
         self._server = server
         self._data = data
@@ -316,6 +319,9 @@ class RunSession:
                 say(f"note: {note}")
             return EXIT_DONE
         say(f"error: {error}")
+        failed = next((job for job in jobs if job.state is JobState.FAILED), None)
+        if self._submission and failed and (note := missing_file_note(self._submission, failed.reason)):
+            say(f"note: {note}")
         if jobs and all(job.state is JobState.FAILED for job in jobs):
             say(f"its output: hopyard logs {experiment.id} {jobs[0].id}{self._where}")
         return EXIT_FAILED
@@ -425,6 +431,8 @@ def run_file(
     for note in (unused_note(submission.spec), sharing_note(submission)):
         if note:
             say(note)
+    if note := left_out_note(submission):
+        say(f"note: {note}")
     address, directory = choose(server, data)
     if address is None:
         check_policy(submission)
@@ -439,7 +447,9 @@ def run_file(
         return experiment
 
     async def main() -> int:
-        session = RunSession(address, directory, wishes, "hopyard run", eager=True, traces=trace_file)
+        session = RunSession(
+            address, directory, wishes, "hopyard run", eager=True, submission=submission, traces=trace_file
+        )
         return await session.follow(begin, submission.spec.name, json)
 
     return asyncio.run(main())

@@ -43,7 +43,7 @@ def missing(name: str) -> str | None:
     """Return a message about packages or data that must be installed first; None: nothing is missing."""
     extras = {extra for module, extra in MODULES[name].items() if find_spec(module) is None}
     if extras:
-        return f"packages are missing: pip install 'hopyard[{','.join(sorted(extras))}]'"
+        return f"packages are missing: pip install './hopyard[{','.join(sorted(extras))}]'"
     if name == "fashion":
         sys.path.insert(0, str(FASHION_DATA.parent))
         from data import DataMissing, load  # the file that travels with the trainer

@@ -38,7 +38,7 @@ def recipe() -> ModuleType:
 
 def test_agents_are_recorded(tmp_path: Path) -> None:
     for package, extra in (("torch", "torch"), ("Box2D", "lunarlander")):
-        pytest.importorskip(package, reason=f"{package} is not installed: pip install 'hopyard[{extra}]'")
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install './hopyard[{extra}]'")
     done = record("lunarlander", "--jobs", 2, "--epochs", 1, "-o", "new.jsonl.gz", where=tmp_path)
     assert done.returncode == 0, done.stderr
     spec = load_spec((FOLDER / "lunarlander" / "experiment.yaml").read_text())
@@ -54,7 +54,7 @@ def test_agents_are_recorded(tmp_path: Path) -> None:
 
 
 def test_without_the_images_it_says_what_to_install(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="torch is not installed: pip install 'hopyard[torch]'")
+    pytest.importorskip("torch", reason="torch is not installed: pip install './hopyard[torch]'")
     done = record("fashion", where=tmp_path, FASHION_MNIST=str(tmp_path / "none"))
     assert done.returncode == 1
     assert "dataset-fashion-mnist" in done.stderr
@@ -64,7 +64,7 @@ def test_without_the_images_it_says_what_to_install(tmp_path: Path) -> None:
 
 def test_without_a_package_it_names_the_extra(recipe: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "find_spec", lambda module: None if module == "Box2D" else module)
-    assert recipe.missing("lunarlander") == "packages are missing: pip install 'hopyard[lunarlander]'"
+    assert recipe.missing("lunarlander") == "packages are missing: pip install './hopyard[lunarlander]'"
 
 
 def test_fewer_digits_are_kept(recipe: ModuleType) -> None:

@@ -32,7 +32,7 @@ async def test_the_commands_of_the_page_do_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for package, extra in (("pyarrow.parquet", "parquet"), ("tensorboardX", "tensorboard")):
-        pytest.importorskip(package, reason=f"pip install 'hopyard[{extra}]'")
+        pytest.importorskip(package, reason=f"pip install './hopyard[{extra}]'")
     monkeypatch.chdir(tmp_path)
     for variable in ("HOPYARD_SERVER", "HOPYARD_DATA"):
         monkeypatch.delenv(variable, raising=False)

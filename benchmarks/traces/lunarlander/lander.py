@@ -1,6 +1,6 @@
 """A double DQN that learns to land: gymnasium's LunarLander-v3, with 1,500 steps per report.
 
-Run by ../record.py. Needs the extra `lunarlander`: pip install 'hopyard[torch,lunarlander]'
+Run by ../record.py. Needs the extra `lunarlander`: pip install './hopyard[torch,lunarlander]'
 """
 
 from __future__ import annotations

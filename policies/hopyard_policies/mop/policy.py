@@ -286,7 +286,7 @@ class MopPolicy(Policy):
             ValueError: There are no partitions, the tuner rejects the experiment, or `scheduler` is `milp` and scipy is not installed.
         """
         if self._exact is not None and importlib.util.find_spec("scipy") is None:
-            raise ValueError("scheduler milp needs scipy where the scheduler runs: pip install 'hopyard[mop]'")
+            raise ValueError("scheduler milp needs scipy where the scheduler runs: pip install scipy")
         if not terms.partitions:
             raise ValueError(f"mop {NEEDS_DATA}")
         left = terms.max_position % terms.partitions if terms.max_position < ENDLESS else 0

@@ -24,7 +24,7 @@ from hopyard_scheduler.service import SchedulerService
 from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
-pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install 'hopyard[optuna]'")
+pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install './hopyard[optuna]'")
 
 JOBS = 30
 TRAINER = '''

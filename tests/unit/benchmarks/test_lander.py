@@ -11,8 +11,8 @@ import pytest
 from hopyard.local import verify_resume
 from hopyard.spec import load_spec
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'hopyard[torch]'")
-pytest.importorskip("Box2D", reason="the extra lunarlander is not installed: pip install 'hopyard[lunarlander]'")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install './hopyard[torch]'")
+pytest.importorskip("Box2D", reason="the extra lunarlander is not installed: pip install './hopyard[lunarlander]'")
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "traces" / "lunarlander"
 

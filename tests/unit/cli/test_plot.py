@@ -83,5 +83,5 @@ def test_without_matplotlib_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["plot", str(results), "-o", str(tmp_path / "x.svg")]) == 1
-    assert "pip install 'hopyard[plot]'" in capsys.readouterr().err
+    assert "pip install './hopyard[plot]'" in capsys.readouterr().err
     assert run(["plot", str(results), "--json"]) == 0

@@ -93,7 +93,7 @@ def test_a_process_that_is_lost_while_another_ones_failure_is_undone() -> None:
 
 @pytest.mark.merge
 def test_nvidias_own_library_is_asked_and_without_a_driver_a_process_is_left_as_it_is() -> None:
-    pytest.importorskip("cuda.bindings", reason="NVIDIA's library is not installed: pip install 'hopyard[gpu]'")
+    pytest.importorskip("cuda.bindings", reason="NVIDIA's library is not installed: pip install './hopyard[gpu]'")
     if os.path.exists("/dev/nvidiactl"):
         pytest.skip("this computer has a GPU: its driver would be asked")
     with pytest.raises(DumpFailedError, match=r"process 1 .*cannot release its GPU: .*driver"):
@@ -111,5 +111,5 @@ def test_without_the_bindings_of_cuda_core_it_is_said_what_is_missing(monkeypatc
 
 def test_without_cuda_core_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core.checkpoint", None)
-    with pytest.raises(DumpRefusedError, match=r"pip install 'hopyard\[gpu\]'"):
+    with pytest.raises(DumpRefusedError, match=r"pip install './hopyard\[gpu\]'"):
         driver()

@@ -14,7 +14,7 @@ from hopyard.generator import Generator, GeneratorParameterError, ObjectiveMetri
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Choice, Configuration, Constant, IntUniform, LogInt, LogUniform, Space, Uniform, When
 
-pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install 'hopyard[optuna]'")
+pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install './hopyard[optuna]'")
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -210,12 +210,12 @@ def test_without_optuna_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPat
     for module in [name for name in sys.modules if name.startswith(("optuna", "hopyard_hpgen.generators.optuna"))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(PluginError, match=r"tpe, gp, cmaes and nsga2 need Optuna: pip install 'hopyard\[optuna\]'"):
+    with pytest.raises(PluginError, match=r"tpe, gp, cmaes and nsga2 need Optuna: pip install './hopyard\[optuna\]'"):
         load_plugin(GENERATORS, "hopyard_hpgen.generators.optuna_samplers:TpeGenerator")
 
 
 def test_gp_computes_with_one_thread_and_leaves_the_number_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'hopyard[torch]'")
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install './hopyard[torch]'")
     before, seen = torch.get_num_threads(), []
     real = OptunaGenerator.create
 

@@ -11,7 +11,7 @@ import pytest
 from hopyard.generator.conformance import CONSTRAINED, MIXED, NESTED, GeneratorConformance, MakeGenerator
 from hopyard.space import Space
 
-pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install 'hopyard[optuna]'")
+pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install './hopyard[optuna]'")
 
 from hopyard_hpgen.generators.optuna_samplers import CmaEsGenerator, GpGenerator, Nsga2Generator, TpeGenerator
 
@@ -41,7 +41,7 @@ class TestGp(GeneratorConformance):
 
     @pytest.fixture
     def make_generator(self) -> MakeGenerator:
-        pytest.importorskip("torch", reason="torch is not installed: pip install 'hopyard[torch]'")
+        pytest.importorskip("torch", reason="torch is not installed: pip install './hopyard[torch]'")
         return partial(GpGenerator, n_startup_trials=1)
 
 

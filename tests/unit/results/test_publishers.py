@@ -91,7 +91,7 @@ def scalars(folder: Path, metric: str = "accuracy") -> list[tuple[int, float, fl
 
 @pytest.fixture
 def _tensorboard() -> None:
-    pytest.importorskip("tensorboardX", reason="pip install 'hopyard[tensorboard]'")
+    pytest.importorskip("tensorboardX", reason="pip install './hopyard[tensorboard]'")
 
 
 @pytest.mark.usefixtures("_tensorboard")
@@ -132,7 +132,7 @@ def test_tensorboard_sees_a_live_job_grow_and_others_files_stay(tmp_path: Path) 
 
 def test_tensorboard_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(Unsupported, match=r"pip install 'hopyard\[tensorboard\]'"):
+    with pytest.raises(Unsupported, match=r"pip install './hopyard\[tensorboard\]'"):
         TensorBoardSink(tmp_path, experiment())
 
 
@@ -141,8 +141,8 @@ def test_tensorboard_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.timeout(240)
 def test_mlflow_has_a_run_a_job_and_again_only_what_is_new(tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="pip install 'hopyard[mlflow]'")
-    pytest.importorskip("sqlalchemy", reason="pip install 'hopyard[mlflow]'")
+    mlflow = pytest.importorskip("mlflow", reason="pip install './hopyard[mlflow]'")
+    pytest.importorskip("sqlalchemy", reason="pip install './hopyard[mlflow]'")
     running = job("1", {**HP, "odd(name)": 1}, state=JobState.RUNNING)
     with MlflowSink(str(tmp_path / "ml"), experiment()) as sink:
         assert sink.update(running, REPORTS[:1]) == 2
@@ -169,7 +169,7 @@ def test_mlflow_has_a_run_a_job_and_again_only_what_is_new(tmp_path: Path) -> No
 
 
 def test_mlflow_that_refuses_says_where_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mlflow", reason="pip install 'hopyard[mlflow]'")
+    pytest.importorskip("mlflow", reason="pip install './hopyard[mlflow]'")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with pytest.raises(Unavailable, match=r"MLflow at http://me:\*\*\*@127.0.0.1:1") as caught:

@@ -143,7 +143,7 @@ def test_a_file_is_replaced_as_a_whole(jobs: Results, tmp_path: Path) -> None:
 
 
 def test_parquet_keeps_types_and_values(jobs: Results, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'hopyard[parquet]'")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install './hopyard[parquet]'")
     write_parquet(jobs, tmp_path / "it.parquet")
     read = parquet.read_table(tmp_path / "it.parquet")
     types = {"hp.lr": "double", "hp.n": "int64", "hp.on": "bool", "hp.mixed": "string", "parent": "string"}
@@ -153,7 +153,7 @@ def test_parquet_keeps_types_and_values(jobs: Results, tmp_path: Path) -> None:
 
 
 def test_a_frame_has_the_same_values_and_knows_what_is_missing(jobs: Results) -> None:
-    pandas = pytest.importorskip("pandas", reason="pip install 'hopyard[pandas]'")
+    pandas = pytest.importorskip("pandas", reason="pip install './hopyard[pandas]'")
     frame = jobs.frame()
     assert list(frame.columns) == list(jobs.columns)
     assert {n: str(frame[n].dtype) for n in ("hp.lr", "hp.n", "hp.on")} == {
@@ -176,9 +176,9 @@ def test_a_frame_has_the_same_values_and_knows_what_is_missing(jobs: Results) ->
 def test_a_missing_library_is_named(jobs: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(Unsupported, match=r"pip install 'hopyard\[pandas\]' \(no module pandas\)"):
+    with pytest.raises(Unsupported, match=r"pip install './hopyard\[pandas\]' \(no module pandas\)"):
         jobs.frame()
-    with pytest.raises(Unsupported, match=r"pip install 'hopyard\[parquet\]'"):
+    with pytest.raises(Unsupported, match=r"pip install './hopyard\[parquet\]'"):
         write_parquet(jobs, tmp_path / "it.parquet")
 
 

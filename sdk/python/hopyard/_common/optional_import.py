@@ -21,4 +21,4 @@ def need(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise Unsupported(f"this needs: pip install 'hopyard[{extra}]' (no module {error.name})") from error
+        raise Unsupported(f"this needs: pip install './hopyard[{extra}]' (no module {error.name})") from error

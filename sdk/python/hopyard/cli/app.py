@@ -174,13 +174,13 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
     """
     extra = EXTRAS.get(name)
     if found is None:
-        raise WrongUse(f"hopyard {name} is not installed" + (f": pip install 'hopyard[{extra}]'" if extra else ""))
+        raise WrongUse(f"hopyard {name} is not installed" + (f": pip install './hopyard[{extra}]'" if extra else ""))
     try:
         loaded: Any = found.load()
     except ModuleNotFoundError as error:
         if extra is None or str(error.name).startswith("hopyard"):
             raise
-        raise WrongUse(f"hopyard {name} needs: pip install 'hopyard[{extra}]' (no module {error.name})") from error
+        raise WrongUse(f"hopyard {name} needs: pip install './hopyard[{extra}]' (no module {error.name})") from error
     if isinstance(loaded, typer.Typer):
         command: Callable[..., Any] = typer.main.get_command(loaded)
     elif callable(loaded) and not hasattr(loaded, "make_context"):

@@ -37,7 +37,7 @@ def run(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.stderr.write(f"error: the hopyard command needs {error.name}: pip install 'hopyard[cli]'\n")
+        sys.stderr.write(f"error: the hopyard command needs {error.name}: pip install './hopyard[cli]'\n")
         return EXIT_FAILED
     try:
         code = _code(build(arguments)(arguments, prog_name="hopyard"))

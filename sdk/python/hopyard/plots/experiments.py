@@ -71,7 +71,7 @@ def timeline(kind: str = "gantt") -> Timeline:
     """
     if not plugin_names(TIMELINES):
         raise Unsupported(
-            f"--kind {kind} of an experiment needs: pip install 'hopyard[scheduler]', which reads its journal"
+            f"--kind {kind} of an experiment needs: pip install './hopyard[scheduler]', which reads its journal"
         )
     found: Timeline = load_plugin(TIMELINES, "journal")  # type: ignore[assignment]  # what the group is for
     return found

@@ -4,7 +4,7 @@ try:
     import torch as _torch  # noqa: F401 (only to say what is missing)
 except ImportError as error:
     raise ImportError(
-        "hopyard.torch needs PyTorch, which Hopyard does not install by itself: pip install 'hopyard[torch]'"
+        "hopyard.torch needs PyTorch, which Hopyard does not install by itself: pip install torch"
     ) from error
 
 from hopyard.torch.data import Data, ShuffledBatches, batch_of, length_of

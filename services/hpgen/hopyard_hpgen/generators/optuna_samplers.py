@@ -100,7 +100,7 @@ class GpGenerator(OptunaGenerator):
     ) -> None:
         check_whole(self, "n_startup_trials", n_startup_trials, 1)
         if importlib.util.find_spec("torch") is None:
-            raise GeneratorParameterError("the generator gp needs torch: pip install 'hopyard[optuna,torch]'")
+            raise GeneratorParameterError("the generator gp needs torch: pip install torch")
         self._startup = n_startup_trials
         super().__init__(space, seed, history=history, **parameters)
 

@@ -19,7 +19,7 @@ from hopyard_hpgen.generators.deduplication import UnproposedConfigurations, nee
 try:
     import optuna
 except ImportError as error:
-    raise ImportError("the generators tpe, gp, cmaes and nsga2 need Optuna: pip install 'hopyard[optuna]'") from error
+    raise ImportError("the generators tpe, gp, cmaes and nsga2 need Optuna: pip install './hopyard[optuna]'") from error
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler

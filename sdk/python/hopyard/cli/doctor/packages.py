@@ -55,7 +55,9 @@ def extras() -> list[Finding]:
         offered = metadata("hopyard").get_all("Provides-Extra") or []
     except PackageNotFoundError:
         return [
-            problem("hopyard", "is imported, not installed", "pip install hopyard, or pip install -e .", needed=True)
+            problem(
+                "hopyard", "is imported, not installed", "pip install ./hopyard (./hopyard: a checkout)", needed=True
+            )
         ]
     return [extra(name, list(requires("hopyard") or ())) for name in offered]
 
@@ -73,7 +75,7 @@ def extra(name: str, requirements: Iterable[str]) -> Finding:
     title = f"hopyard[{name}]"
     if lacking:
         detail = f"{told + ': ' if told else ''}not installed: {', '.join(lacking)}"
-        return missing(title, detail, f"pip install 'hopyard[{name}]'", needed=name in NEEDED)
+        return missing(title, detail, f"pip install './hopyard[{name}]'", needed=name in NEEDED)
     return ok(title, told or "installed", needed=name in NEEDED)
 
 
@@ -101,7 +103,7 @@ def packages_of(name: str, requirements: list[str], seen: frozenset[str] = froze
 def torch() -> Finding:
     """Check PyTorch in a new process: its version, the duration of its import, and the number of GPUs that it detects."""
     if _version("torch") is None:
-        return missing("torch", "not installed", "only trainers that use it need it: pip install 'hopyard[torch]'")
+        return missing("torch", "not installed", "only trainers that use it need it: pip install torch")
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=_TORCH_SECONDS, check=False

@@ -111,10 +111,27 @@ with Client.local(sys.argv[1], slots=1) as client:
 """
 
 
-def test_a_program_with_a_cluster_of_its_own_closes_it_at_a_hangup(tmp_path: Path) -> None:
+ASYNC_SCRIPT = """
+import asyncio, sys
+from hopyard import AsyncClient
+
+async def main():
+    async with AsyncClient.local(sys.argv[1], slots=1) as client:
+        experiment = await client.create(sys.argv[2])
+        async for change in client.watch(experiment):
+            if getattr(change, "position", 0) > 1:
+                print("trains", flush=True)
+                await client.wait(experiment)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("script", [SCRIPT, ASYNC_SCRIPT], ids=["sync", "async"])
+def test_a_program_with_a_cluster_of_its_own_closes_it_at_a_hangup(script: str, tmp_path: Path) -> None:
     file, data = softmax_file(tmp_path / "e", stop=STOP), tmp_path / "data"
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(data), str(file)],
+        [sys.executable, "-c", script, str(data), str(file)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -79,6 +79,7 @@ async def test_a_closed_output_is_found_without_a_write(
             await interrupts.first.wait()
         assert interrupts.exit_code == 141
         assert interrupts.to_quit == "Ctrl-C twice"
+        assert interrupts.because == " because its output was closed"
 
 
 def test_writes_to_closed_outputs_raise_no_error(

@@ -88,6 +88,11 @@ class Interrupts:
         """What the user must press for an immediate end, after the first event."""
         return "Ctrl-C again" if self._signalled else "Ctrl-C twice"
 
+    @property
+    def because(self) -> str:
+        """Why the command ends, as the end of a message with a leading blank; empty after a signal that the user knows of."""
+        return " because its output was closed" if self.exit_code == EXIT_OUTPUT_CLOSED else ""
+
     def _request(self, code: int) -> None:
         if not self.first.is_set():
             self.exit_code = code

@@ -99,7 +99,7 @@ class RunSession:
                     return await self._watch(client, experiment, source, json)
             except Interrupted:
                 if self._experiment is None:
-                    say("interrupted")
+                    say(f"interrupted{self._interrupts.because}")
                 else:
                     command = self.resume_command(self._experiment)
                     back = "; jobs go back to their last snapshot" if self._own is not None else ""
@@ -278,7 +278,7 @@ class RunSession:
             return EXIT_FAILED
         if trouble := await metric_error(client, present, jobs):
             say(f"warning: {trouble}")
-        say(f"suspended; resume it with: {self.resume_command(present)}")
+        say(f"suspended{self._interrupts.because}; resume it with: {self.resume_command(present)}")
         return self._interrupts.exit_code
 
     async def _ended(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:

@@ -1,8 +1,8 @@
 """Tests of the documentation: every command on its pages is run.
 
-The pages are README.md, docs/*.md and the README of each example. Each page is run in order in its own folder, which contains
-copies of the examples. Experiment files of the examples and of the pages are reduced to two jobs of two iterations. The language
-of a block, and the text before it, determine what is done with it:
+The pages are README.md, CONTRIBUTING.md, docs/*.md, examples/README.md and the README of each example. Each page is run in order in
+its own folder, which contains copies of the examples. Experiment files of the examples and of the pages are reduced to two jobs of
+two iterations. The language of a block, and the text before it, determine what is done with it:
 
 - ```bash is run as a script that must succeed. In ```console, lines that begin with `$` are run likewise, and the other lines are
   samples of their output.

@@ -72,6 +72,7 @@ def pages() -> list[Path]:
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         *sorted(ROOT.glob("docs/*.md")),
+        ROOT / "examples" / "README.md",
         *sorted(ROOT.glob("examples/*/README.md")),
     ]
     return [path.relative_to(ROOT) for path in found]

@@ -20,8 +20,10 @@ _NEEDS_FASHION_MNIST = (
     "examples/log_mode/README.md",
 )
 _AT_NIGHT = (
+    "CONTRIBUTING.md",
     "docs/halving.md",
     "docs/mop.md",
+    "docs/operations.md",
     "docs/pbt.md",
     "docs/plots.md",
     "docs/policies.md",
@@ -37,7 +39,8 @@ _AT_NIGHT = (
     "examples/own_predictor/README.md",
     "examples/secondary_metric/README.md",
 )
-"""Pages whose commands take more than 5 s of CPU time. README.md and docs/first-experiment.md take more and guard each merge."""
+"""Pages whose commands take more than 5 s of CPU time. README.md, docs/first-experiment.md and docs/tour.md take more and guard
+each merge."""
 
 
 def _tiered(page: str) -> ParameterSet:

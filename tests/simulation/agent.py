@@ -38,6 +38,7 @@ class Agent:
         self.alive = True
         self.partitioned = False
         self.life = 1
+        self.released_in = 0  # The life in which the scheduler let it end.
         self.disk: dict[str, Blob] = {}
         self.evicted: set[str] = set()  # Evicted; the scheduler may not know it yet.
         self.needed_by: dict[str, set[str]] = {}  # Experiments whose runs took or fetched a copy here.

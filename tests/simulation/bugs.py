@@ -13,7 +13,8 @@ from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core, pending_answers
 from hopyard_engine.core.actions import command_checks, failures, generator_feedback, runs
 from hopyard_engine.core.actions.snapshots import eviction, store_quota
-from hopyard_engine.core.cluster.cluster import ClusterNode, ClusterState
+from hopyard_engine.core.cluster.cluster import ClusterState
+from hopyard_engine.core.cluster.nodes import ClusterNode
 from hopyard_engine.core.events import (
     Ended,
     NodeLost,

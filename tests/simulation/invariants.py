@@ -322,7 +322,7 @@ def _stream(core: Core, experiment: str) -> Stream:
 
 
 def _usable(core: Core) -> int:
-    return sum(not core.cluster.nodes[m.node].draining for m in core.cluster.slots.values())
+    return sum(not core.cluster.nodes[m.node].unschedulable for m in core.cluster.slots.values())
 
 
 def _asked(stream: Stream, job: Job) -> set[int]:

@@ -14,6 +14,7 @@ from hopyard_engine.core.events import NodeBack
 from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.snapshot_entries import SnapshotEntry
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 
 # A second copy of the documented state table, since a seeded bug may patch that of the core.
@@ -72,9 +73,19 @@ def legal_story(job: Job) -> None:
 
 def started_for_good(core: Core, send: Send) -> None:
     job = core.streams[send.run.stream].jobs[send.run.job]
-    drained = core.cluster.nodes[send.node].draining
-    require(not drained, "{0.run} is started on {0.node}, which is drained", send)
+    away = core.cluster.nodes[send.node].unschedulable
+    require(not away, "{0.run} is started on {0.node}, which is drained or leaving", send)
     require(send.run.attempt <= job.attempt, "{} is started, the job is at attempt {}", send.run, job.attempt)
+
+
+def released(core: Core, node: str) -> None:
+    """Check that the agent of a node may end: no run is on it, and all snapshots that only it has could not be stored."""
+    for stream in core.streams.values():
+        for run in stream.live.values():
+            require(all(rank.gone or rank.node != node for rank in run.ranks), "{} is released with {}", node, run)
+        for entry in stream.snapshots.entries():
+            only = entry.nodes == {node} and not entry.stored and entry.state is not SnapshotState.LOCAL
+            require(stream.state.ended or not only, "{} is released with {}", node, entry)
 
 
 def check_runs(stream: Stream, used: dict[str, str]) -> None:

@@ -17,6 +17,8 @@ from hopyard_engine.core.events import (
     JobHeld,
     JobOperated,
     NodeDrained,
+    NodeLeaving,
+    NodeUndrained,
     Operated,
     Requested,
     SnapshotsGivenUp,
@@ -87,6 +89,7 @@ class Schedule:
         self._quiet = random.Random(f"quiet policies of {self.seed}")
         self._late = random.Random(f"more time of {self.seed}")
         self._room = random.Random(f"too little room of {self.seed}")
+        self._leaving = random.Random(f"leaving nodes of {self.seed}")
         self.paused: set[str] = set()
 
     def tempered(self, rates: faults.Rates) -> faults.Rates:
@@ -136,6 +139,8 @@ class Schedule:
         self.world.later(self._late.uniform(2.0, 10.0), self._more_time_again)
         if self._room.random() < 0.25:
             self.world.later(self._room.uniform(2.0, 10.0), self._need_room_again)
+        if self._leaving.random() < 0.3:
+            self.world.later(self._leaving.uniform(5.0, 30.0), self._leave_again)
         if PROBES[self.probe].on_request is not Policy.on_request:
             self.world.later(6.0, self._request)
         if PROBES[self.probe].evaluates:
@@ -385,13 +390,41 @@ class Schedule:
         if core is not None and agent.node in core.cluster.nodes:
             self.world.fault("node drained", agent.node)
             self.scheduler.handle(NodeDrained(self.world.now, agent.node))
-            self.world.later(self.world.rng.choice([5.0, 20.0]), self._renew, agent)
+            self.world.later(self.world.rng.choice([5.0, 20.0]), self._maintain, agent)
 
-    def _renew(self, agent: Agent) -> None:
-        """Restart the agent of a drained node after its maintenance."""
+    def _maintain(self, agent: Agent) -> None:
+        """Restart the agent of a drained node, and undrain the node."""
         if agent.alive:
             agent.die(disk_lost=False)
             self.world.later(self.world.rng.choice([0.5, 14.0]), agent.rise)
+        self.world.later(self.world.rng.choice([0.1, 20.0]), self._undrain, agent)
+
+    def _undrain(self, agent: Agent) -> None:
+        """Undrain a node, and repeat that until it has taken effect, because a crash may have lost it."""
+        core = self.scheduler.core
+        node = core.cluster.nodes.get(agent.node) if core is not None else None
+        if node is not None and node.drain is not None:
+            self.world.fault("node undrained", agent.node)
+            self.scheduler.handle(NodeUndrained(self.world.now, agent.node))
+        if core is None or (node is not None and node.drain is not None):
+            self.world.later(1.0, self._undrain, agent)
+
+    def _leave_again(self) -> None:
+        """Let an agent announce that it is stopping, end within its grace, and start anew."""
+        if not self.world.faulty:
+            return
+        self.world.later(self._leaving.uniform(10.0, 60.0), self._leave_again)
+        agent = self._leaving.choice(list(self.agents.values()))
+        if agent.alive and agent.welcomed and self.scheduler.core is not None:
+            self.world.fault("agent leaves", agent.node)
+            self.scheduler.handle(NodeLeaving(self.world.now, agent.node, f"life-{agent.life}"))
+            self.world.later(self._leaving.choice([0.5, 5.0, 20.0]), self._end, agent, agent.life)
+
+    def _end(self, agent: Agent, life: int) -> None:
+        """End an agent that announced it. If the scheduler released the node, nothing is lost even with its disk."""
+        if agent.alive and agent.life == life:
+            agent.die(disk_lost=agent.released_in == life)
+            self.world.later(self._leaving.choice([0.5, 14.0]), agent.rise)
 
     def _crash_scheduler(self) -> None:
         if self.scheduler.core is not None:

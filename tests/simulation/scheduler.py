@@ -18,6 +18,7 @@ from hopyard_engine.core.effects import (
     AskOutside,
     Effect,
     ForgetSnapshot,
+    NodeReleased,
     OrdersGiven,
     Record,
     Send,
@@ -47,7 +48,7 @@ from hopyard_policies.mop.milp_plans import KIND
 from hopyard_policies.mop.schedule.planning import longest
 from hopyard_policies.mop.schedule.problem import from_plain
 from tests.reasons import failure
-from tests.simulation import dump, training
+from tests.simulation import dump, legal, training
 from tests.simulation.agent import unreliable
 from tests.simulation.faults import LEASE, Rates
 from tests.simulation.training import Store
@@ -265,6 +266,10 @@ class Scheduler:
                 self._welcome(core, effect)
             case OrdersGiven():
                 self._order(core, effect.node)
+            case NodeReleased():
+                legal.released(core, effect.node)
+                self.world.fault("node released", effect.node)
+                self.agents[effect.node].released_in = self.agents[effect.node].life
             case ForgetSnapshot():
                 self._forget(effect)
             case AskOutside():

@@ -48,10 +48,14 @@ from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 _log = logging.getLogger(__name__)
 
 _JANITOR_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.2
+
+ABSENCE_SECONDS: Final = 3.0
+"""Seconds for which an agent that is stopping waits for a session with the scheduler."""
 
 
 class NodeAgent:
-    """The agent of one node. Call `start`, then `wait`, then `stop`.
+    """The agent of one node. Call `start`, then `wait`, then `leave` for an orderly end, then `stop`.
 
     It implements `SessionOwner`: the session with the scheduler calls it for messages that do not belong to a run.
 
@@ -163,10 +167,59 @@ class NodeAgent:
         """Wait until the event `stop` is set. If a part of the agent fails, raise its error."""
         await self._background.wait(stop)
 
-    async def stop(self) -> None:
+    async def leave(self, grace: float) -> bool:
+        """Announce to the scheduler that the agent is stopping, and wait until nothing on this node is needed any more.
+
+        The scheduler suspends the runs at their next boundary and orders uploads of the snapshots that no other node has. Without a
+        session the agent waits at most `ABSENCE_SECONDS` for the next one, and not at all if it has no runs, messages and uploads. An
+        error of a part of the agent ends the wait too; `stop` raises it.
+
+        Args:
+            grace: Maximum time in seconds.
+
+        Returns:
+            Whether the scheduler has answered that nothing is needed any more. If not, `stop` ends the runs that are left as LOST.
+        """
+        if grace <= 0:
+            return False
+        self._runs.leaving = True
+        self._session.leave()
+        left = asyncio.create_task(self._left(), name="leave")
+        failed = asyncio.create_task(self._background.wait(asyncio.Event()), name="failure")
+        try:
+            await asyncio.wait((left, failed), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (left, failed):
+                task.cancel()
+            await asyncio.gather(left, failed, return_exceptions=True)
+        released = self._session.released.is_set()
+        if not released and self._busy:
+            runs, uploads = self._runs.executing, self._shipper.waiting
+            _log.warning("the scheduler has not released this node: %d runs and %d uploads are left", runs, uploads)
+        return released
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._runs.executing or self._runs.unacknowledged() or self._shipper.waiting)
+
+    async def _left(self) -> None:
+        """Wait until the scheduler has released the node, or is absent."""
+        released = asyncio.create_task(self._session.released.wait(), name="released")
+        absent = 0.0
+        try:
+            while not released.done():
+                absent = 0.0 if self._session.connected else absent + _LOOK_SECONDS
+                if not self._session.connected and not (self._busy and absent <= ABSENCE_SECONDS):
+                    return
+                await asyncio.wait((released,), timeout=_LOOK_SECONDS)
+        finally:
+            released.cancel()
+
+    async def stop(self, *, flush: bool = True) -> None:
         """Stop in order: refuse new runs, end all processes, send the last messages, close connections. Safe to call twice.
 
-        The agent waits at most `flush_seconds` until the scheduler has acknowledged all messages of runs.
+        Args:
+            flush: Whether to wait until the scheduler has acknowledged all messages of runs, at most `flush_seconds`.
         """
         self._gpus.stop()
         self._partitions.stop()
@@ -175,7 +228,8 @@ class NodeAgent:
         await self._slots.kill_all()
         await self._snapshots.in_memory.wait()
         self._images.clear()
-        await self._flush()
+        if flush:
+            await self._flush()
         try:
             await self._background.stop()
         finally:
@@ -327,7 +381,7 @@ class NodeAgent:
         node = wire.Node(
             id=self._settings.node,
             address=self.address,
-            state=wire.NODE_STATE_UP,
+            state=wire.NODE_STATE_LEAVING if self._session.leaving else wire.NODE_STATE_UP,
             slots=self._slot_messages(),
             incarnation=self._incarnation,
             gpus=self._gpus.devices(),

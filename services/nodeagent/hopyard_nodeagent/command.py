@@ -12,6 +12,7 @@ import typer
 
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import check_host
+from hopyard._net.server.main_loop import EXIT_DONE, EXIT_INTERRUPTED
 from hopyard._runtime.cpus import available_cpus
 from hopyard._runtime.gpus import GpuOptions, SlotLayout, lay_out_slots
 from hopyard.errors import InvalidInput
@@ -121,6 +122,14 @@ def command(
             min=0, help="Seconds within which the processes of a job on several slots must connect to each other."
         ),
     ] = 300.0,
+    grace: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="After SIGTERM or Ctrl-C, time for runs to be suspended and snapshots to be stored; 0: end at once. A second "
+            "signal ends at once.",
+        ),
+    ] = "30s",
     log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:
@@ -128,11 +137,15 @@ def command(
 
     A host with NVIDIA GPUs has one slot per GPU, others one slot, unless options say otherwise.
 
+    SIGTERM and Ctrl-C end it in order, with exit code 0: no run starts any more, its runs are suspended at their next
+    boundary and continue on other nodes, and its snapshots are stored, within --grace.
+
     **Examples:** `hopyard agent --scheduler head:4650 --data /var/lib/hopyard`, `hopyard agent --scheduler head:4650 --data
     agent --gpus 0,1 --slots-per-gpu 2`
     """
     quota, partitions = quota_of(snapshot_quota), quota_of(data_quota, "--data-quota")
     images = quota_of(image_memory, "--image-memory")
+    grace_seconds = _grace_of(grace)
     check_host(host)
     options = GpuOptions(gpus, gpus_per_slot, slots_per_gpu)
 
@@ -162,13 +175,35 @@ def command(
             join_seconds=gang_join_seconds,
         )
         agent = NodeAgent(settings)
+        hurry = False
         try:
             await agent.start()
             await agent.wait(stop)
+            await agent.leave(grace_seconds)
+        except asyncio.CancelledError:
+            hurry = True
+            raise
         finally:
-            await agent.stop()
+            await agent.stop(flush=not hurry)
 
-    raise typer.Exit(run_service(main, name="agent", log_format=log_format, log_level=log_level))
+    code = run_service(main, name="agent", log_format=log_format, log_level=log_level)
+    # Ctrl-C is a regular way to end an agent.
+    raise typer.Exit(EXIT_DONE if code == EXIT_INTERRUPTED else code)
+
+
+def _grace_of(given: str) -> float:
+    """Return the seconds that the option --grace specifies.
+
+    Raises:
+        InvalidInput: The text is neither 0 nor a time such as "30" or "5m".
+    """
+    from hopyard.spec.units import seconds  # The import is slow.
+
+    try:
+        number = float(given) if given.replace(".", "", 1).isdecimal() else None
+        return 0.0 if number == 0 else seconds(given if number is None else number)
+    except ValueError as error:
+        raise InvalidInput(f"--grace: {error}") from error
 
 
 def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:

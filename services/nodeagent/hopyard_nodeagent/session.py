@@ -94,6 +94,8 @@ class SchedulerSession:
 
     Attributes:
         connected: Whether a session is open.
+        leaving: Whether the agent is stopping. The hello of each session says so.
+        released: Set when the scheduler has answered that a stopping agent may end.
     """
 
     def __init__(
@@ -121,6 +123,14 @@ class SchedulerSession:
         self._lease_seconds = _DEFAULT_LEASE_SECONDS
         self._welcomes = 0
         self.connected = False
+        self.leaving = False
+        self.released = asyncio.Event()
+
+    def leave(self) -> None:
+        """Announce that the agent is stopping, now if a session is open, and at the start of each later session."""
+        self.leaving = True
+        if self.connected:
+            self._say(wire.AgentSessionRequest(leaving=wire.AgentLeaving()))
 
     def changed(self, run: NodeRun) -> None:
         """Record that a run has messages to send."""
@@ -179,8 +189,12 @@ class SchedulerSession:
         async with channel(await scheduler_at(self._scheduler)) as connection:
             call = resource_manager_pb2_grpc.ResourceManagerServiceStub(connection).AgentSession()
             try:
-                await call.write(wire.AgentSessionRequest(hello=self._owner.hello(self._epochs.newest)))
+                hello = self._owner.hello(self._epochs.newest)
+                hello.leaving = announced = self.leaving
+                await call.write(wire.AgentSessionRequest(hello=hello))
                 await self._welcome(call, runs)
+                if self.leaving and not announced:
+                    self.leave()
                 tasks = {
                     asyncio.create_task(self._read(call, runs)),
                     asyncio.create_task(self._write(call)),
@@ -249,6 +263,8 @@ class SchedulerSession:
                 self._owner.ordered(list(message.ship_snapshots.orders))
             case "shipment_ack":
                 self._owner.shipment_acknowledged(message.shipment_ack.experiment, message.shipment_ack.number)
+            case "released":
+                self.released.set()
             case "list_snapshots":
                 self._owner.inventory(message.list_snapshots)
             case "question":

@@ -35,6 +35,12 @@ def command(
         float, typer.Option(help="Seconds without a message after which a node counts as lost.")
     ] = DEFAULT_LEASE_SECONDS,
     heartbeat: Annotated[float, typer.Option(help="Seconds between heartbeats.")] = DEFAULT_HEARTBEAT_SECONDS,
+    forget_lost: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="Time after which a lost node leaves the list of nodes, unless it is drained."
+        ),
+    ] = "24h",
     policy_time_limit: Annotated[
         float,
         typer.Option(
@@ -71,6 +77,7 @@ def command(
     async def main(stop: asyncio.Event) -> None:
         check_times(lease, heartbeat)
         quota = _quota_of(store_quota)
+        forget_seconds = _seconds_of(forget_lost)
         service = SchedulerService(
             appstat=appstat,
             hpgen=hpgen,
@@ -80,6 +87,7 @@ def command(
             insecure=insecure,
             lease_seconds=lease,
             heartbeat_seconds=heartbeat,
+            forget_seconds=forget_seconds,
             policy_seconds=policy_time_limit,
             absence_seconds=policy_absence_limit,
             store_quota=quota,
@@ -109,6 +117,15 @@ def _quota_of(given: str | None) -> int | None:
         return size_or_none(given)
     except ValueError as error:
         raise InvalidInput(f"--store-quota: {error}") from error
+
+
+def _seconds_of(given: str) -> float:
+    from hopyard.spec.units import seconds  # The import is slow.
+
+    try:
+        return seconds(given)
+    except ValueError as error:
+        raise InvalidInput(f"--forget-lost: {error}") from error
 
 
 def check_times(lease: float, heartbeat: float) -> None:

@@ -21,10 +21,12 @@ from hopyard.v1 import (
     policy_pb2_grpc,
     resource_manager_pb2_grpc,
 )
-from hopyard_engine.core.events import NodeExpired
+from hopyard_engine.core.cluster.nodes import NodeState
+from hopyard_engine.core.events import DrainExpired, NodeExpired, NodeForgotten
 from hopyard_scheduler.agents.node_queries import Inspections
+from hopyard_scheduler.agents.nodes import Nodes
 from hopyard_scheduler.agents.session_requests import SessionRequests
-from hopyard_scheduler.agents.sessions import Sessions
+from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.agents.slot_reservations import SlotReservations
 from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.experiments.archive_import import Importer
@@ -58,6 +60,9 @@ _LOG = logging.getLogger(__name__)
 DEFAULT_ABSENCE_SECONDS = 30.0
 DEFAULT_LEASE_SECONDS = 10.0
 DEFAULT_HEARTBEAT_SECONDS = 1.0
+DEFAULT_FORGET_SECONDS = 86400.0
+NODES_SECONDS = 1.0
+"""Maximum seconds between two checks of the deadlines of drains and of the time since nodes were lost."""
 EPOCH_SECONDS = 2.0
 """Seconds between two checks that no newer scheduler has begun an epoch."""
 
@@ -76,6 +81,7 @@ class SchedulerService:
         insecure: Permit an address other than loopback, without encryption.
         lease_seconds: Seconds without a message after which a node is lost.
         heartbeat_seconds: Seconds between two heartbeats of an agent.
+        forget_seconds: Seconds after which a lost node is removed from the list of nodes, unless it is drained.
         data_seconds: Seconds between two requests to each node for the list of its data partitions; greater than 0.
         policy_seconds: Seconds that a policy process may take to answer one up-call. If it takes longer, its experiment
             is paused.
@@ -96,6 +102,7 @@ class SchedulerService:
         insecure: bool = False,
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
         heartbeat_seconds: float = DEFAULT_HEARTBEAT_SECONDS,
+        forget_seconds: float = DEFAULT_FORGET_SECONDS,
         policy_seconds: float = DEFAULT_POLICY_SECONDS,
         data_seconds: float = INTERVAL_SECONDS,
         absence_seconds: float = DEFAULT_ABSENCE_SECONDS,
@@ -109,6 +116,8 @@ class SchedulerService:
             self._appstat
         )
         self._sessions = Sessions(lease_seconds, time.monotonic)
+        self._sessions.left.append(self._agent_left)
+        self._forget_seconds = forget_seconds
         journal = Journal(self._appstat_stub)
         self._generators = Generators(
             hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen), self._background, time.time
@@ -169,6 +178,7 @@ class SchedulerService:
 
     def _add_servicers(self) -> None:
         add = self._server.add
+        slots = SlotReservations(self._runtime)
         add(
             experiment_pb2_grpc.add_ExperimentServiceServicer_to_server,
             ExperimentServicer(self._commands, self._garbage, self._importer, self._deletion),
@@ -182,7 +192,8 @@ class SchedulerService:
         add(
             resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server,
             ResourceManagerServicer(
-                SlotReservations(self._runtime, self._sessions),
+                slots,
+                Nodes(self._runtime, self._sessions, slots),
                 self._sessions,
                 SessionRequests(
                     self._runtime, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections
@@ -225,7 +236,7 @@ class SchedulerService:
         await self._catalog.load()
         self._runtime.hosts.update(found.hosts)
         for node, known in self._runtime.core.cluster.nodes.items():
-            if known.up:
+            if known.lost_at is None:
                 self._sessions.seen(node)
         await self._runtime.journal.append([], found.failed, self._runtime.clock())
         for event in found.unanswered:
@@ -240,6 +251,7 @@ class SchedulerService:
         for effect in found.outstanding:
             self._carrier.carry(effect)
         self._background.start(self._watch_leases(), name="leases")
+        self._background.start(self._watch_nodes(), name="nodes")
         self._background.start(self._watch_epoch(), name="epoch")
         self._background.start(self._catalog.run(), name="catalog")
         if self._given_quota is not None:
@@ -306,3 +318,31 @@ class SchedulerService:
                 _LOG.warning("node %s is silent for %.1f s: lost", node, self._sessions.silent_seconds(node))
                 self._sessions.forget(node)
                 await self._runtime.submit(NodeExpired(self._runtime.clock(), node))
+
+    async def _watch_nodes(self) -> None:
+        """Submit an event for each drain whose deadline passes, and for each node that was lost long ago. Run until cancelled.
+
+        A lost node that is drained stays in the list, because a person has not finished with it.
+        """
+        while True:
+            await asyncio.sleep(min(self._sessions.lease_seconds / 4, NODES_SECONDS))
+            now = self._runtime.clock()
+            for name, node in list(self._runtime.core.cluster.nodes.items()):
+                drain = node.drain
+                if drain is not None and drain.deadline is not None and drain.deadline <= now and not drain.expired:
+                    await self._runtime.submit(DrainExpired(now, name))
+                elif drain is None and node.lost_at is not None and now - node.lost_at >= self._forget_seconds:
+                    _LOG.info("node %s was lost %.0f s ago and is forgotten", name, now - node.lost_at)
+                    await self._runtime.submit(NodeForgotten(now, name))
+                    self._sessions.drop(name)
+
+    def _agent_left(self, session: Session) -> None:
+        """Declare the node of an ended session lost at once if its agent was stopping and nothing on it was needed any more."""
+        cluster = self._runtime.core.cluster
+        node = cluster.nodes.get(session.node)
+        replaced = self._sessions.of(session.node) is not None
+        if node is None or replaced or node.leaving != session.incarnation or session.node in cluster.unreleased:
+            return
+        if self._runtime.core.node_state(session.node) is NodeState.LEAVING:
+            self._sessions.forget(session.node)
+            self._runtime.post(NodeExpired(self._runtime.clock(), session.node))

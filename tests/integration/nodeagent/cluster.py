@@ -206,9 +206,8 @@ class Cluster:
             slot=f"{node}/{slot}",
             hyperparameters=hyperparameters_to_proto({"step": 0.5} | dict(hyperparameters or {})),
             seed=7,
-            world=1,
             program=program,
-            **fields,
+            **{"world": 1, **fields},
         )
         self.scheduler.send(node, key, start=start)
 

@@ -32,6 +32,12 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         self.answers: list[wire.NodeAnswer] = []
         self.shipped: list[wire.SnapshotShipped] = []
         self.redelivered = 0
+        self.leaving: list[str] = []
+        """Nodes whose agents announced that they are stopping."""
+        self.releases = True
+        """Whether such an agent may end at once."""
+        self.away = False
+        """Whether it refuses sessions as if it could not be reached."""
         self._node_of: dict[RunKey, str] = {}
         self._commands: dict[RunKey, list[wire.RunCommand]] = defaultdict(list)
         self._taken: dict[RunKey, int] = defaultdict(int)
@@ -44,6 +50,8 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[wire.AgentSessionResponse]:
         hello = (await anext(request_iterator)).hello
+        if self.away:
+            raise Unavailable("the scheduler is away")
         if hello.node in self.occupied:
             raise Conflict(f"node {hello.node} is alive elsewhere")
         queue: asyncio.Queue[wire.AgentSessionResponse | None] = asyncio.Queue()
@@ -65,7 +73,9 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
             if self._node_of[key] == hello.node and key not in self.unwanted:
                 for command in commands[self._taken[key] :]:
                     queue.put_nowait(wire.AgentSessionResponse(command=command))
-        reader = asyncio.create_task(self._read(request_iterator, queue))
+        if hello.leaving:
+            self._leave(hello.node, queue)
+        reader = asyncio.create_task(self._read(hello.node, request_iterator, queue))
         try:
             while (response := await queue.get()) is not None:
                 yield response
@@ -76,12 +86,15 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
 
     async def _read(
         self,
+        node: str,
         requests: AsyncIterator[wire.AgentSessionRequest],
         queue: asyncio.Queue[wire.AgentSessionResponse | None],
     ) -> None:
         async for request in requests:
             async with self._changed:
                 for message in (request, *request.more):
+                    if message.HasField("leaving"):
+                        self._leave(node, queue)
                     self._take(message, queue)
                 self._changed.notify_all()
 
@@ -102,6 +115,11 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
                     order = request.shipped.order
                     ack = wire.ShipmentAck(experiment=order.experiment, number=order.number)
                     queue.put_nowait(wire.AgentSessionResponse(shipment_ack=ack))
+
+    def _leave(self, node: str, queue: asyncio.Queue[wire.AgentSessionResponse | None]) -> None:
+        self.leaving.append(node)
+        if self.releases:
+            queue.put_nowait(wire.AgentSessionResponse(released=wire.AgentReleased()))
 
     def _message(self, message: wire.RunMessage, queue: asyncio.Queue[wire.AgentSessionResponse | None]) -> None:
         key = run_key_from_proto(message.run)

@@ -26,6 +26,7 @@ from hopyard_engine.core.events import (
     NodeDraining,
     NodeEvicted,
     NodeJoined,
+    NodeUndrained,
     Operated,
     SnapshotStored,
     Started,
@@ -123,7 +124,9 @@ def test_draining_suspends_the_nodes_runs_at_their_next_boundary_and_gives_its_s
     assert rig.run().start == 1
 
 
-def test_a_drained_node_stays_drained_after_a_recovery_until_its_agent_is_started_anew(rig: Rig) -> None:
+def test_a_drained_node_stays_drained_after_a_recovery_and_a_restart_of_its_agent_until_it_is_undrained(
+    rig: Rig,
+) -> None:
     def cluster_events() -> tuple[ClusterEvent, ...]:
         return (NodeJoined(rig.now, "n1", "a", ()), NodeDrained(rig.now, "n1"))
 
@@ -132,9 +135,13 @@ def test_a_drained_node_stays_drained_after_a_recovery_until_its_agent_is_starte
     core.handle(NodeJoined(rig.now, "n1", "a", specs, (rig.key(),)))
     assert core.streams[StreamId("x")].share == 0
     core.handle(NodeJoined(rig.now, "n1", "b", specs))
+    assert core.streams[StreamId("x")].share == 0
+    core.handle(NodeUndrained(rig.now, "n1"))
     assert core.streams[StreamId("x")].share == 2
     renewed = recovered(rig, (*cluster_events(), NodeJoined(rig.now, "n1", "b", ())))
-    assert not renewed.cluster.nodes["n1"].draining
+    assert renewed.cluster.nodes["n1"].unschedulable
+    renewed = recovered(rig, (*cluster_events(), NodeUndrained(rig.now, "n1")))
+    assert not renewed.cluster.nodes["n1"].unschedulable
 
 
 def test_draining_is_recorded_in_the_clusters_stream() -> None:

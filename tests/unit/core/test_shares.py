@@ -111,7 +111,7 @@ def test_a_drained_node_counts_for_nobody() -> None:
     # 4 slots on n, 2 on m; m is drained: weights 1 and 3 divide 4, not 6.
     cluster = cluster_of(4, [("a", 1, None, None), ("b", 3, None, None)])
     cluster.join(NodeJoined(0.0, "m", "a", (SlotSpec("m/0"), SlotSpec("m/1"))))
-    cluster.drain(NodeDrained(0.0, "m").node)
+    cluster.drain(NodeDrained(0.0, "m"))
     cluster.rebalance(1.0, {})
     assert {name: tenant.share for name, tenant in cluster.tenants.items()} == {"a": 1, "b": 3}
 

@@ -49,6 +49,7 @@ MODULES: Final = {
     "experiments.removal": ("rm",),
     "experiments.export_import": ("export", "import"),
     "cluster.data": ("data",),
+    "cluster.nodes": ("drain", "undrain", "forget"),
     "cluster.garbage": ("gc",),
     "plugins.catalog": ("plugins",),
     "plugins.policy": ("policy",),

@@ -68,6 +68,16 @@ def complete_experiment_or_job(context: typer.Context, incomplete: str) -> Offer
     return _matching(_ask(context, both), incomplete)
 
 
+def complete_node(context: typer.Context, incomplete: str) -> Offers:
+    """Return the ids of nodes that begin with `incomplete`; empty: no cluster answers.
+
+    Args:
+        context: The options typed so far, which select the cluster.
+        incomplete: The beginning of the word to complete.
+    """
+    return _matching(_ask(context, _nodes), incomplete)
+
+
 def complete_policy(incomplete: str) -> Offers:
     """Return the names of the installed policies that begin with `incomplete`."""
     from hopyard._common.plugins import POLICIES, plugin_names
@@ -90,6 +100,10 @@ async def _experiments(client: AsyncClient) -> Offers:
     found = await client.experiments()
     ids = [(one.id, f"{one.name}, {one.state.value}") for one in found]
     return ids + [(one.name, f"the newest is {one.id}") for one in found[::-1]]
+
+
+async def _nodes(client: AsyncClient) -> Offers:
+    return [(node.id, node.state.value) for node in await client.nodes()]
 
 
 async def _jobs(client: AsyncClient, given: str | None) -> Offers:

@@ -159,7 +159,10 @@ def jobs_table(
 
 
 def nodes_table(found: Sequence[Node]) -> RenderableType:
-    """Format nodes, with one line for each slot. If any node has GPUs, columns show their models and present use."""
+    """Format nodes, with one line for each slot, and below them why nodes are not UP.
+
+    If any node has GPUs, columns show their models and present use.
+    """
     if not found:
         return Text("no nodes; `hopyard agent --scheduler HOST:PORT` adds this computer")
     with_gpus = any(node.gpus for node in found)
@@ -171,7 +174,7 @@ def nodes_table(found: Sequence[Node]) -> RenderableType:
             gpus = [gpu for gpu in node.gpus if slot.id in gpu.slots]
             table.add_row(
                 node.id if first else "",
-                node.state.value if first else "",
+                _node_state(node) if first else "",
                 slot.id,
                 str(slot.cpus),
                 ",".join(map(str, slot.gpus)) or formatting.NOTHING,
@@ -182,9 +185,15 @@ def nodes_table(found: Sequence[Node]) -> RenderableType:
         if not node.slots:
             blank = [""] * (3 + len(shown))
             table.add_row(
-                node.id, node.state.value, formatting.NOTHING, *blank, formatting.silence(node.silent_seconds)
+                node.id, _node_state(node), formatting.NOTHING, *blank, formatting.silence(node.silent_seconds)
             )
-    return table
+    reasons = [_line(node.id, "bold", node.reason) for node in found if node.reason]
+    return Group(table, *reasons) if reasons else table
+
+
+def _node_state(node: Node) -> str:
+    age = f" {formatting.duration(node.state_seconds)}" if node.state_seconds is not None else ""
+    return f"{node.state.value}{age}"
 
 
 def _gpu_cells(gpus: Sequence[Gpu]) -> tuple[list[str], list[str], list[str]]:

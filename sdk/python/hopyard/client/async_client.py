@@ -14,10 +14,19 @@ from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard.client.datasets import DataPartition, DataSet
 from hopyard.client.queries import ClientQueries, id_of
 from hopyard.client.searches import ClientSearches
-from hopyard.client.types import Download, Experiment, ExperimentStorage, Exported, Garbage, ImportedExperiment, Job
+from hopyard.client.types import (
+    Download,
+    Experiment,
+    ExperimentStorage,
+    Exported,
+    Garbage,
+    ImportedExperiment,
+    Job,
+    Node,
+)
 from hopyard.client.wire import converters
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2
+from hopyard.v1 import data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
 
 if TYPE_CHECKING:
     from hopyard.client.submission import SpecLike, Submission
@@ -307,6 +316,49 @@ class AsyncClient(ClientSearches, ClientQueries):
             lambda: connection.experiments.DeleteExperiments(request, timeout=_GARBAGE_SECONDS)
         )
         return [converters.storage(one) for one in answer.deleted]
+
+    async def drain_node(self, node: str, *, deadline: float | None = None) -> Node:
+        """Drain a node until `undrain_node`: suspend its runs at their next boundary, store its snapshots, start no runs on it.
+
+        The call does not wait for the runs; the node is DRAINED when nothing on it is needed any more.
+
+        Args:
+            node: The id of the node.
+            deadline: Seconds from now (0 or more) after which the runs that are left are ended; their jobs continue elsewhere from
+                their last snapshots. None: never, or the present deadline if the node is drained already.
+
+        Raises:
+            NotFound: There is no such node.
+            InvalidInput: The deadline is negative or too long.
+        """
+        connection = await self._connection()
+        request = resource_manager_pb2.DrainNodeRequest(node=node, deadline_seconds=deadline)
+        return converters.node((await connection.call(lambda: connection.resources.DrainNode(request))).node)
+
+    async def undrain_node(self, node: str) -> Node:
+        """End the drain of a node, so that runs start on it again, and return it. No effect if it is not drained.
+
+        Raises:
+            NotFound: There is no such node.
+        """
+        connection = await self._connection()
+        request = resource_manager_pb2.UndrainNodeRequest(node=node)
+        return converters.node((await connection.call(lambda: connection.resources.UndrainNode(request))).node)
+
+    async def forget_node(self, node: str, *, force: bool = False) -> None:
+        """Remove a lost node from the list of nodes.
+
+        Args:
+            node: The id of the node.
+            force: Whether to remove it also if it had the only copies of snapshots.
+
+        Raises:
+            NotFound: There is no such node.
+            Conflict: The node is connected, or it had the only copies of snapshots and `force` is False.
+        """
+        connection = await self._connection()
+        request = resource_manager_pb2.ForgetNodeRequest(node=node, force=force)
+        await connection.call(lambda: connection.resources.ForgetNode(request))
 
     async def update(
         self,

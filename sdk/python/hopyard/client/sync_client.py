@@ -429,6 +429,21 @@ class Client:
         """Return the nodes of the cluster with their slots."""
         return self._loop.run(self._client.nodes())
 
+    def drain_node(self, node: str, *, deadline: float | None = None) -> Node:
+        """Drain a node until `undrain_node`: suspend its runs, store its snapshots, start no runs on it. See `AsyncClient.drain_node`.
+
+        After `deadline` seconds (None: never) the runs that are left are ended.
+        """
+        return self._loop.run(self._client.drain_node(node, deadline=deadline))
+
+    def undrain_node(self, node: str) -> Node:
+        """End the drain of a node, so that runs start on it again; see `AsyncClient.undrain_node`."""
+        return self._loop.run(self._client.undrain_node(node))
+
+    def forget_node(self, node: str, *, force: bool = False) -> None:
+        """Remove a lost node from the list; with `force` also if it had the only copies of snapshots. See `AsyncClient.forget_node`."""
+        self._loop.run(self._client.forget_node(node, force=force))
+
     def data_sets(self) -> list[DataSet]:
         """Return all data sets in the catalog of the cluster, ordered by name."""
         return self._loop.run(self._client.data_sets())

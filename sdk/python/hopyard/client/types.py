@@ -74,10 +74,16 @@ ExperimentState: TypeAlias = ShownExperimentState
 
 
 class NodeState(enum.Enum):
-    """The state of a node: UP accepts runs, DRAINING accepts no new ones, LOST has no session with the scheduler."""
+    """The state of a node.
+
+    UP: it accepts runs. DRAINING: a person drained it, and it still has runs, or snapshots that only it has. DRAINED: a person drained
+    it, and nothing on it is needed. LEAVING: its agent is stopping. LOST: its agent is not connected.
+    """
 
     UP = "UP"
     DRAINING = "DRAINING"
+    DRAINED = "DRAINED"
+    LEAVING = "LEAVING"
     LOST = "LOST"
 
 
@@ -435,6 +441,11 @@ class Node:
         slots: Its slots.
         silent_seconds: Seconds since the scheduler received the last message of the agent.
         gpus: The GPUs of its slots.
+        state_seconds: Seconds since it entered its state (of a drained node: since it was drained); None: unknown.
+        reason: Why it is in its state, as a sentence; empty: it is UP.
+        reason_code: The code of the reason, for programs; None: no reason.
+        reason_args: The arguments of the reason by name.
+        drain_seconds_left: Seconds until the deadline of its drain, at least 0; None: it has none.
     """
 
     id: str
@@ -443,6 +454,11 @@ class Node:
     slots: tuple[Slot, ...] = ()
     silent_seconds: float = 0.0
     gpus: tuple[Gpu, ...] = ()
+    state_seconds: float | None = None
+    reason: str = ""
+    reason_code: ReasonCode | None = None
+    reason_args: Mapping[str, Argument] = field(default_factory=dict)
+    drain_seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -447,7 +447,7 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     REASON_CODE_PARKED: _ReasonCode.ValueType  # 115
     """The run waits at its `until`."""
     REASON_CODE_NO_SLOT_DRAINED: _ReasonCode.ValueType  # 116
-    """All nodes are drained."""
+    """All nodes are drained or leaving."""
     REASON_CODE_NO_SLOT_ANNOUNCED: _ReasonCode.ValueType  # 117
     """The agents have announced no slot."""
     REASON_CODE_NO_AGENT: _ReasonCode.ValueType  # 118
@@ -626,6 +626,24 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The job never got a configuration from its generator."""
     REASON_CODE_JOB_WITHOUT_ORIGIN: _ReasonCode.ValueType  # 234
     """Neither a snapshot of the job nor that of its origin is left."""
+    REASON_CODE_NODE_LEAVING: _ReasonCode.ValueType  # 250
+    """The agent of the node announced that it is stopping before the run began."""
+    REASON_CODE_DRAIN_EXPIRED: _ReasonCode.ValueType  # 251
+    """The deadline of the node's drain passed while the run was on it."""
+    REASON_CODE_DRAINED_BY_PERSON: _ReasonCode.ValueType  # 252
+    """A person drained the node."""
+    REASON_CODE_AGENT_STOPPING: _ReasonCode.ValueType  # 253
+    """The agent of the node is stopping."""
+    REASON_CODE_AGENT_STOPPED: _ReasonCode.ValueType  # 254
+    """The agent of the node has stopped."""
+    REASON_CODE_AGENT_SILENT: _ReasonCode.ValueType  # 255
+    """The agent of the node sent no message for longer than its lease."""
+    REASON_CODE_ONLY_UNSCHEDULABLE_NODES: _ReasonCode.ValueType  # 256
+    """The policy can only use nodes that are drained or leaving."""
+    REASON_CODE_FITTING_SLOTS_UNSCHEDULABLE: _ReasonCode.ValueType  # 257
+    """The slots that have what a job needs are on nodes that are drained or leaving."""
+    REASON_CODE_AGENT_NOT_CONNECTED: _ReasonCode.ValueType  # 258
+    """The agent of the node has not connected since the scheduler started."""
 
 class ReasonCode(_ReasonCode, metaclass=_ReasonCodeEnumTypeWrapper):
     """The reason for a state, a wait, an end, a failure or a refusal. docs/reasons.md lists the meaning, the arguments and
@@ -873,7 +891,7 @@ REASON_CODE_WAITS_FOR_DECISION: ReasonCode.ValueType  # 114
 REASON_CODE_PARKED: ReasonCode.ValueType  # 115
 """The run waits at its `until`."""
 REASON_CODE_NO_SLOT_DRAINED: ReasonCode.ValueType  # 116
-"""All nodes are drained."""
+"""All nodes are drained or leaving."""
 REASON_CODE_NO_SLOT_ANNOUNCED: ReasonCode.ValueType  # 117
 """The agents have announced no slot."""
 REASON_CODE_NO_AGENT: ReasonCode.ValueType  # 118
@@ -1052,6 +1070,24 @@ REASON_CODE_JOB_WITHOUT_CONFIGURATION: ReasonCode.ValueType  # 233
 """The job never got a configuration from its generator."""
 REASON_CODE_JOB_WITHOUT_ORIGIN: ReasonCode.ValueType  # 234
 """Neither a snapshot of the job nor that of its origin is left."""
+REASON_CODE_NODE_LEAVING: ReasonCode.ValueType  # 250
+"""The agent of the node announced that it is stopping before the run began."""
+REASON_CODE_DRAIN_EXPIRED: ReasonCode.ValueType  # 251
+"""The deadline of the node's drain passed while the run was on it."""
+REASON_CODE_DRAINED_BY_PERSON: ReasonCode.ValueType  # 252
+"""A person drained the node."""
+REASON_CODE_AGENT_STOPPING: ReasonCode.ValueType  # 253
+"""The agent of the node is stopping."""
+REASON_CODE_AGENT_STOPPED: ReasonCode.ValueType  # 254
+"""The agent of the node has stopped."""
+REASON_CODE_AGENT_SILENT: ReasonCode.ValueType  # 255
+"""The agent of the node sent no message for longer than its lease."""
+REASON_CODE_ONLY_UNSCHEDULABLE_NODES: ReasonCode.ValueType  # 256
+"""The policy can only use nodes that are drained or leaving."""
+REASON_CODE_FITTING_SLOTS_UNSCHEDULABLE: ReasonCode.ValueType  # 257
+"""The slots that have what a job needs are on nodes that are drained or leaving."""
+REASON_CODE_AGENT_NOT_CONNECTED: ReasonCode.ValueType  # 258
+"""The agent of the node has not connected since the scheduler started."""
 Global___ReasonCode: typing_extensions.TypeAlias = ReasonCode
 
 @typing.final

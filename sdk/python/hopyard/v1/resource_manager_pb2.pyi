@@ -28,20 +28,30 @@ class _NodeStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     NODE_STATE_UNSPECIFIED: _NodeState.ValueType  # 0
     NODE_STATE_UP: _NodeState.ValueType  # 1
+    """It accepts runs."""
     NODE_STATE_DRAINING: _NodeState.ValueType  # 2
-    """Its runs leave; no run starts on it."""
+    """A person drained it: no run starts on it. Runs are left on it, or snapshots that only it has."""
     NODE_STATE_LOST: _NodeState.ValueType  # 3
-    """Its lease has expired; its runs are lost."""
+    """Its lease has expired, or its agent has stopped; its runs are lost."""
+    NODE_STATE_DRAINED: _NodeState.ValueType  # 4
+    """A person drained it, and nothing on it is needed: its agent can be stopped without a loss."""
+    NODE_STATE_LEAVING: _NodeState.ValueType  # 5
+    """Its agent is stopping: no run starts on it, and its runs are suspended."""
 
 class NodeState(_NodeState, metaclass=_NodeStateEnumTypeWrapper):
     """The state of a node."""
 
 NODE_STATE_UNSPECIFIED: NodeState.ValueType  # 0
 NODE_STATE_UP: NodeState.ValueType  # 1
+"""It accepts runs."""
 NODE_STATE_DRAINING: NodeState.ValueType  # 2
-"""Its runs leave; no run starts on it."""
+"""A person drained it: no run starts on it. Runs are left on it, or snapshots that only it has."""
 NODE_STATE_LOST: NodeState.ValueType  # 3
-"""Its lease has expired; its runs are lost."""
+"""Its lease has expired, or its agent has stopped; its runs are lost."""
+NODE_STATE_DRAINED: NodeState.ValueType  # 4
+"""A person drained it, and nothing on it is needed: its agent can be stopped without a loss."""
+NODE_STATE_LEAVING: NodeState.ValueType  # 5
+"""Its agent is stopping: no run starts on it, and its runs are suspended."""
 Global___NodeState: typing_extensions.TypeAlias = NodeState
 
 class _Decision:
@@ -137,6 +147,24 @@ class Node(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ReasonArgsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> hopyard.v1.common_pb2.ReasonArgument: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: hopyard.v1.common_pb2.ReasonArgument | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ID_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
@@ -144,6 +172,11 @@ class Node(google.protobuf.message.Message):
     SILENT_SECONDS_FIELD_NUMBER: builtins.int
     INCARNATION_FIELD_NUMBER: builtins.int
     GPUS_FIELD_NUMBER: builtins.int
+    STATE_SECONDS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    REASON_CODE_FIELD_NUMBER: builtins.int
+    REASON_ARGS_FIELD_NUMBER: builtins.int
+    DRAIN_SECONDS_LEFT_FIELD_NUMBER: builtins.int
     id: builtins.str
     address: builtins.str
     """Address of its NodeAgentService."""
@@ -152,12 +185,21 @@ class Node(google.protobuf.message.Message):
     """Seconds since its last message."""
     incarnation: builtins.str
     """Identifies one start of the agent process."""
+    state_seconds: builtins.float
+    """Seconds since it entered its state; unset: unknown."""
+    reason: builtins.str
+    """Why it is in its state, for people; empty: it is UP."""
+    reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType
+    drain_seconds_left: builtins.float
+    """Seconds until the deadline of its drain, at least 0; unset: it has none."""
     @property
     def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Slot]: ...
     @property
     def gpus(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Gpu]:
         """The GPUs of its slots."""
 
+    @property
+    def reason_args(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, hopyard.v1.common_pb2.ReasonArgument]: ...
     def __init__(
         self,
         *,
@@ -168,8 +210,18 @@ class Node(google.protobuf.message.Message):
         silent_seconds: builtins.float = ...,
         incarnation: builtins.str = ...,
         gpus: collections.abc.Iterable[Global___Gpu] | None = ...,
+        state_seconds: builtins.float | None = ...,
+        reason: builtins.str = ...,
+        reason_code: hopyard.v1.common_pb2.ReasonCode.ValueType = ...,
+        reason_args: collections.abc.Mapping[builtins.str, hopyard.v1.common_pb2.ReasonArgument] | None = ...,
+        drain_seconds_left: builtins.float | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "gpus", b"gpus", "id", b"id", "incarnation", b"incarnation", "silent_seconds", b"silent_seconds", "slots", b"slots", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_drain_seconds_left", b"_drain_seconds_left", "_state_seconds", b"_state_seconds", "drain_seconds_left", b"drain_seconds_left", "state_seconds", b"state_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_drain_seconds_left", b"_drain_seconds_left", "_state_seconds", b"_state_seconds", "address", b"address", "drain_seconds_left", b"drain_seconds_left", "gpus", b"gpus", "id", b"id", "incarnation", b"incarnation", "reason", b"reason", "reason_args", b"reason_args", "reason_code", b"reason_code", "silent_seconds", b"silent_seconds", "slots", b"slots", "state", b"state", "state_seconds", b"state_seconds"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_drain_seconds_left", b"_drain_seconds_left"]) -> typing.Literal["drain_seconds_left"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_state_seconds", b"_state_seconds"]) -> typing.Literal["state_seconds"] | None: ...
 
 Global___Node: typing_extensions.TypeAlias = Node
 
@@ -383,6 +435,48 @@ class DrainNodeRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NODE_FIELD_NUMBER: builtins.int
+    DEADLINE_SECONDS_FIELD_NUMBER: builtins.int
+    node: builtins.str
+    deadline_seconds: builtins.float
+    """Seconds from now after which the runs that are left on the node are ended as LOST; 0 or more. Unset: never, or the
+    present deadline if the node is drained already.
+    """
+    def __init__(
+        self,
+        *,
+        node: builtins.str = ...,
+        deadline_seconds: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_deadline_seconds", b"_deadline_seconds", "deadline_seconds", b"deadline_seconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_deadline_seconds", b"_deadline_seconds", "deadline_seconds", b"deadline_seconds", "node", b"node"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_deadline_seconds", b"_deadline_seconds"]) -> typing.Literal["deadline_seconds"] | None: ...
+
+Global___DrainNodeRequest: typing_extensions.TypeAlias = DrainNodeRequest
+
+@typing.final
+class DrainNodeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    @property
+    def node(self) -> Global___Node:
+        """The node after the request."""
+
+    def __init__(
+        self,
+        *,
+        node: Global___Node | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["node", b"node"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["node", b"node"]) -> None: ...
+
+Global___DrainNodeResponse: typing_extensions.TypeAlias = DrainNodeResponse
+
+@typing.final
+class UndrainNodeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
     node: builtins.str
     def __init__(
         self,
@@ -391,17 +485,55 @@ class DrainNodeRequest(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["node", b"node"]) -> None: ...
 
-Global___DrainNodeRequest: typing_extensions.TypeAlias = DrainNodeRequest
+Global___UndrainNodeRequest: typing_extensions.TypeAlias = UndrainNodeRequest
 
 @typing.final
-class DrainNodeResponse(google.protobuf.message.Message):
+class UndrainNodeResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    @property
+    def node(self) -> Global___Node:
+        """The node after the request."""
+
+    def __init__(
+        self,
+        *,
+        node: Global___Node | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["node", b"node"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["node", b"node"]) -> None: ...
+
+Global___UndrainNodeResponse: typing_extensions.TypeAlias = UndrainNodeResponse
+
+@typing.final
+class ForgetNodeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    FORCE_FIELD_NUMBER: builtins.int
+    node: builtins.str
+    force: builtins.bool
+    """True: also if it had the only copies of snapshots."""
+    def __init__(
+        self,
+        *,
+        node: builtins.str = ...,
+        force: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["force", b"force", "node", b"node"]) -> None: ...
+
+Global___ForgetNodeRequest: typing_extensions.TypeAlias = ForgetNodeRequest
+
+@typing.final
+class ForgetNodeResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
 
-Global___DrainNodeResponse: typing_extensions.TypeAlias = DrainNodeResponse
+Global___ForgetNodeResponse: typing_extensions.TypeAlias = ForgetNodeResponse
 
 @typing.final
 class AgentSessionRequest(google.protobuf.message.Message):
@@ -417,6 +549,7 @@ class AgentSessionRequest(google.protobuf.message.Message):
     INVENTORY_FIELD_NUMBER: builtins.int
     EVICTED_FIELD_NUMBER: builtins.int
     SHIPPED_FIELD_NUMBER: builtins.int
+    LEAVING_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> Global___AgentHello:
@@ -451,6 +584,10 @@ class AgentSessionRequest(google.protobuf.message.Message):
         """The result of an upload order; repeated in each session until it is acknowledged."""
 
     @property
+    def leaving(self) -> Global___AgentLeaving:
+        """The agent is stopping."""
+
+    @property
     def more(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AgentSessionRequest]:
         """Further messages in order, as if each had been sent separately; they have no `more`. Only if the welcome has
         `bundles`.
@@ -467,11 +604,12 @@ class AgentSessionRequest(google.protobuf.message.Message):
         inventory: Global___SnapshotInventory | None = ...,
         evicted: Global___SnapshotsEvicted | None = ...,
         shipped: Global___SnapshotShipped | None = ...,
+        leaving: Global___AgentLeaving | None = ...,
         more: collections.abc.Iterable[Global___AgentSessionRequest] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "run_message", b"run_message", "shipped", b"shipped"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "message", b"message", "more", b"more", "run_message", b"run_message", "shipped", b"shipped"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "heartbeat", "run_message", "ack", "answer", "inventory", "evicted", "shipped"] | None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "leaving", b"leaving", "message", b"message", "run_message", b"run_message", "shipped", b"shipped"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "answer", b"answer", "evicted", b"evicted", "heartbeat", b"heartbeat", "hello", b"hello", "inventory", b"inventory", "leaving", b"leaving", "message", b"message", "more", b"more", "run_message", b"run_message", "shipped", b"shipped"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "heartbeat", "run_message", "ack", "answer", "inventory", "evicted", "shipped", "leaving"] | None: ...
 
 Global___AgentSessionRequest: typing_extensions.TypeAlias = AgentSessionRequest
 
@@ -491,6 +629,7 @@ class AgentSessionResponse(google.protobuf.message.Message):
     SHIP_SNAPSHOTS_FIELD_NUMBER: builtins.int
     SHIPMENT_ACK_FIELD_NUMBER: builtins.int
     WITHDRAW_QUESTION_FIELD_NUMBER: builtins.int
+    RELEASED_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> Global___AgentWelcome:
@@ -533,6 +672,10 @@ class AgentSessionResponse(google.protobuf.message.Message):
         """Withdraws a question."""
 
     @property
+    def released(self) -> Global___AgentReleased:
+        """The agent, which is stopping, may end."""
+
+    @property
     def more(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AgentSessionResponse]:
         """Further messages in order, as if each had been sent separately; they have no `more`. Only if the hello has
         `bundles`.
@@ -551,11 +694,12 @@ class AgentSessionResponse(google.protobuf.message.Message):
         ship_snapshots: Global___ShipSnapshots | None = ...,
         shipment_ack: Global___ShipmentAck | None = ...,
         withdraw_question: Global___WithdrawQuestion | None = ...,
+        released: Global___AgentReleased | None = ...,
         more: collections.abc.Iterable[Global___AgentSessionResponse] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome", "withdraw_question", b"withdraw_question"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "more", b"more", "question", b"question", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome", "withdraw_question", b"withdraw_question"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat", "list_snapshots", "ship_snapshots", "shipment_ack", "withdraw_question"] | None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "question", b"question", "released", b"released", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome", "withdraw_question", b"withdraw_question"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "command", b"command", "forget_snapshots", b"forget_snapshots", "heartbeat", b"heartbeat", "list_snapshots", b"list_snapshots", "message", b"message", "more", b"more", "question", b"question", "released", b"released", "ship_snapshots", b"ship_snapshots", "shipment_ack", b"shipment_ack", "welcome", b"welcome", "withdraw_question", b"withdraw_question"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "ack", "question", "forget_snapshots", "heartbeat", "list_snapshots", "ship_snapshots", "shipment_ack", "withdraw_question", "released"] | None: ...
 
 Global___AgentSessionResponse: typing_extensions.TypeAlias = AgentSessionResponse
 
@@ -575,6 +719,7 @@ class AgentHello(google.protobuf.message.Message):
     HOME_FIELD_NUMBER: builtins.int
     BUNDLES_FIELD_NUMBER: builtins.int
     GPUS_FIELD_NUMBER: builtins.int
+    LEAVING_FIELD_NUMBER: builtins.int
     node: builtins.str
     incarnation: builtins.str
     """Identifies one start of the agent process. Runs of an earlier incarnation are lost."""
@@ -588,6 +733,8 @@ class AgentHello(google.protobuf.message.Message):
     """
     bundles: builtins.bool
     """True if this agent accepts messages with `more`."""
+    leaving: builtins.bool
+    """True if this agent is stopping, as after `leaving`."""
     @property
     def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Slot]:
         """Its slots; `experiment`, `job` and `attempt` are ignored."""
@@ -617,8 +764,9 @@ class AgentHello(google.protobuf.message.Message):
         home: builtins.str = ...,
         bundles: builtins.bool = ...,
         gpus: collections.abc.Iterable[Global___Gpu] | None = ...,
+        leaving: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "epoch", b"epoch", "gpus", b"gpus", "home", b"home", "incarnation", b"incarnation", "node", b"node", "runs", b"runs", "slots", b"slots", "snapshots", b"snapshots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "epoch", b"epoch", "gpus", b"gpus", "home", b"home", "incarnation", b"incarnation", "leaving", b"leaving", "node", b"node", "runs", b"runs", "slots", b"slots", "snapshots", b"snapshots"]) -> None: ...
 
 Global___AgentHello: typing_extensions.TypeAlias = AgentHello
 
@@ -688,6 +836,37 @@ class SchedulerHeartbeat(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___SchedulerHeartbeat: typing_extensions.TypeAlias = SchedulerHeartbeat
+
+@typing.final
+class AgentLeaving(google.protobuf.message.Message):
+    """Announces that the agent is stopping. The scheduler starts no more runs on the node, suspends its runs at their next
+    boundary, and orders uploads of the snapshots that no other node has. It answers with `released` when nothing on the
+    node is needed any more. Until then the agent uploads, executes commands and sends messages as before; it ends a run
+    whose start command arrives after the announcement without starting its process. It need not wait for the answer: it
+    may end at any time.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___AgentLeaving: typing_extensions.TypeAlias = AgentLeaving
+
+@typing.final
+class AgentReleased(google.protobuf.message.Message):
+    """The answer to `leaving`: no run, slot or upload on the node is needed any more. Sent again in each session of an agent
+    that is stopping.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___AgentReleased: typing_extensions.TypeAlias = AgentReleased
 
 @typing.final
 class ChannelAck(google.protobuf.message.Message):

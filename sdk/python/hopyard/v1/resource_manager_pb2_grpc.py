@@ -60,6 +60,16 @@ class ResourceManagerServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.DrainNodeRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.DrainNodeResponse.FromString,
                 _registered_method=True)
+        self.UndrainNode = channel.unary_unary(
+                '/hopyard.v1.ResourceManagerService/UndrainNode',
+                request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.UndrainNodeRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.UndrainNodeResponse.FromString,
+                _registered_method=True)
+        self.ForgetNode = channel.unary_unary(
+                '/hopyard.v1.ResourceManagerService/ForgetNode',
+                request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeResponse.FromString,
+                _registered_method=True)
         self.AgentSession = channel.stream_stream(
                 '/hopyard.v1.ResourceManagerService/AgentSession',
                 request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.AgentSessionRequest.SerializeToString,
@@ -101,7 +111,24 @@ class ResourceManagerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """Drains a node: suspends its runs at their next boundary and starts no more runs on it.
+        """Drains a node until UndrainNode: suspends its runs at their next boundary, stores the snapshots that only it has,
+        and starts no more runs on it. Restarts of its agent and of the scheduler do not end the drain. A drained node can be
+        given a new deadline. NOT_FOUND: there is no such node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndrainNode(self, request, context):
+        """Ends the drain of a node. No effect on a node that is not drained. NOT_FOUND: there is no such node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetNode(self, request, context):
+        """Removes a lost node from the list of nodes, with its drain. FAILED_PRECONDITION: its agent is connected, or the node had the only
+        copies of snapshots and `force` is false. NOT_FOUND: there is no such node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,6 +171,16 @@ def add_ResourceManagerServiceServicer_to_server(servicer, server):
                     servicer.DrainNode,
                     request_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.DrainNodeRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_resource__manager__pb2.DrainNodeResponse.SerializeToString,
+            ),
+            'UndrainNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndrainNode,
+                    request_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.UndrainNodeRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_resource__manager__pb2.UndrainNodeResponse.SerializeToString,
+            ),
+            'ForgetNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetNode,
+                    request_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeResponse.SerializeToString,
             ),
             'AgentSession': grpc.stream_stream_rpc_method_handler(
                     servicer.AgentSession,
@@ -287,6 +324,60 @@ class ResourceManagerService(object):
             '/hopyard.v1.ResourceManagerService/DrainNode',
             hopyard_dot_v1_dot_resource__manager__pb2.DrainNodeRequest.SerializeToString,
             hopyard_dot_v1_dot_resource__manager__pb2.DrainNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndrainNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ResourceManagerService/UndrainNode',
+            hopyard_dot_v1_dot_resource__manager__pb2.UndrainNodeRequest.SerializeToString,
+            hopyard_dot_v1_dot_resource__manager__pb2.UndrainNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ResourceManagerService/ForgetNode',
+            hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeRequest.SerializeToString,
+            hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -100,6 +100,36 @@ _ResourceManagerServiceDrainNodeType = typing_extensions.TypeVar(
     ],
 )
 
+_ResourceManagerServiceUndrainNodeType = typing_extensions.TypeVar(
+    '_ResourceManagerServiceUndrainNodeType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.UndrainNodeRequest,
+        hopyard.v1.resource_manager_pb2.UndrainNodeResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.UndrainNodeRequest,
+        hopyard.v1.resource_manager_pb2.UndrainNodeResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.UndrainNodeRequest,
+        hopyard.v1.resource_manager_pb2.UndrainNodeResponse,
+    ],
+)
+
+_ResourceManagerServiceForgetNodeType = typing_extensions.TypeVar(
+    '_ResourceManagerServiceForgetNodeType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
+        hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
+        hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
+        hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
+    ],
+)
+
 _ResourceManagerServiceAgentSessionType = typing_extensions.TypeVar(
     '_ResourceManagerServiceAgentSessionType',
     bound=typing.Union[grpc.StreamStreamMultiCallable[
@@ -115,7 +145,7 @@ _ResourceManagerServiceAgentSessionType = typing_extensions.TypeVar(
     ],
 )
 
-class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveIdleMachineType, _ResourceManagerServiceReleaseMachineType, _ResourceManagerServiceListSlotsType, _ResourceManagerServiceListNodesType, _ResourceManagerServiceDrainNodeType, _ResourceManagerServiceAgentSessionType]):
+class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveIdleMachineType, _ResourceManagerServiceReleaseMachineType, _ResourceManagerServiceListSlotsType, _ResourceManagerServiceListNodesType, _ResourceManagerServiceDrainNodeType, _ResourceManagerServiceUndrainNodeType, _ResourceManagerServiceForgetNodeType, _ResourceManagerServiceAgentSessionType]):
     """The resource manager of the HyperDrive paper (section 4.2)."""
 
     @typing.overload
@@ -139,6 +169,14 @@ class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveId
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.resource_manager_pb2.DrainNodeRequest,
             hopyard.v1.resource_manager_pb2.DrainNodeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.resource_manager_pb2.UndrainNodeRequest,
+            hopyard.v1.resource_manager_pb2.UndrainNodeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
+            hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
         ],
         grpc.StreamStreamMultiCallable[
             hopyard.v1.resource_manager_pb2.AgentSessionRequest,
@@ -168,6 +206,14 @@ class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveId
             hopyard.v1.resource_manager_pb2.DrainNodeRequest,
             hopyard.v1.resource_manager_pb2.DrainNodeResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.resource_manager_pb2.UndrainNodeRequest,
+            hopyard.v1.resource_manager_pb2.UndrainNodeResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
+            hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
+        ],
         grpc.aio.StreamStreamMultiCallable[
             hopyard.v1.resource_manager_pb2.AgentSessionRequest,
             hopyard.v1.resource_manager_pb2.AgentSessionResponse,
@@ -189,7 +235,18 @@ class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveId
     """Returns all nodes, paged."""
 
     DrainNode: _ResourceManagerServiceDrainNodeType
-    """Drains a node: suspends its runs at their next boundary and starts no more runs on it."""
+    """Drains a node until UndrainNode: suspends its runs at their next boundary, stores the snapshots that only it has,
+    and starts no more runs on it. Restarts of its agent and of the scheduler do not end the drain. A drained node can be
+    given a new deadline. NOT_FOUND: there is no such node.
+    """
+
+    UndrainNode: _ResourceManagerServiceUndrainNodeType
+    """Ends the drain of a node. No effect on a node that is not drained. NOT_FOUND: there is no such node."""
+
+    ForgetNode: _ResourceManagerServiceForgetNodeType
+    """Removes a lost node from the list of nodes, with its drain. FAILED_PRECONDITION: its agent is connected, or the node had the only
+    copies of snapshots and `force` is false. NOT_FOUND: there is no such node.
+    """
 
     AgentSession: _ResourceManagerServiceAgentSessionType
     """The session of an agent, which opens this stream and keeps it open. Each run has a channel with sequence numbers
@@ -218,6 +275,14 @@ ResourceManagerServiceAsyncStub: typing_extensions.TypeAlias = ResourceManagerSe
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.DrainNodeRequest,
         hopyard.v1.resource_manager_pb2.DrainNodeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.UndrainNodeRequest,
+        hopyard.v1.resource_manager_pb2.UndrainNodeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
+        hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
     ],
     grpc.aio.StreamStreamMultiCallable[
         hopyard.v1.resource_manager_pb2.AgentSessionRequest,
@@ -268,7 +333,28 @@ class ResourceManagerServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.resource_manager_pb2.DrainNodeRequest,
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.resource_manager_pb2.DrainNodeResponse, collections.abc.Awaitable[hopyard.v1.resource_manager_pb2.DrainNodeResponse]]:
-        """Drains a node: suspends its runs at their next boundary and starts no more runs on it."""
+        """Drains a node until UndrainNode: suspends its runs at their next boundary, stores the snapshots that only it has,
+        and starts no more runs on it. Restarts of its agent and of the scheduler do not end the drain. A drained node can be
+        given a new deadline. NOT_FOUND: there is no such node.
+        """
+
+    @abc.abstractmethod
+    def UndrainNode(
+        self,
+        request: hopyard.v1.resource_manager_pb2.UndrainNodeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.resource_manager_pb2.UndrainNodeResponse, collections.abc.Awaitable[hopyard.v1.resource_manager_pb2.UndrainNodeResponse]]:
+        """Ends the drain of a node. No effect on a node that is not drained. NOT_FOUND: there is no such node."""
+
+    @abc.abstractmethod
+    def ForgetNode(
+        self,
+        request: hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.resource_manager_pb2.ForgetNodeResponse, collections.abc.Awaitable[hopyard.v1.resource_manager_pb2.ForgetNodeResponse]]:
+        """Removes a lost node from the list of nodes, with its drain. FAILED_PRECONDITION: its agent is connected, or the node had the only
+        copies of snapshots and `force` is false. NOT_FOUND: there is no such node.
+        """
 
     @abc.abstractmethod
     def AgentSession(

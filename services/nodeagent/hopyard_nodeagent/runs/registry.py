@@ -63,6 +63,8 @@ class Runs:
         self._quiet = asyncio.Event()
         self.accepting = True
         """Whether new runs are accepted; False after `stop` was called."""
+        self.leaving = False
+        """Whether the agent is stopping. Then new runs end before their processes start."""
 
     def all(self) -> list[NodeRun]:
         """Return every run that has not ended or has unacknowledged messages."""
@@ -71,6 +73,11 @@ class Runs:
     def unacknowledged(self) -> int:
         """Return the number of messages of all runs that the scheduler has not acknowledged."""
         return sum(len(run.outgoing) for run in self._runs.values())
+
+    @property
+    def executing(self) -> int:
+        """The number of runs that have not ended."""
+        return sum(not run.over for run in self._runs.values())
 
     def live(self, experiment: str, job: str, rank: int = 0) -> bool:
         """Return whether a run of the job with this rank is on this node and has not ended."""
@@ -182,6 +189,9 @@ class Runs:
         match command.WhichOneof("body"):
             case "start":
                 self._displace(run)
+                if self.leaving:
+                    self._end(run, _not_begun(run, self._node))
+                    return
                 run.task = self._background.start(self._make(run), name=str(run.key))
             case "decide":
                 run.tell(wire.AttachResponse(decide=command.decide))
@@ -215,6 +225,9 @@ class Runs:
             if run.killed is None:
                 raise
             ended = run.killed
+        self._end(run, ended)
+
+    def _end(self, run: NodeRun, ended: resource_manager_pb2.RunEnded) -> None:
         run.end(ended)
         _log.info("%s ended: %s", run.key, common_pb2.RunEndReason.Name(ended.reason))
         if ended.HasField("snapshot"):
@@ -238,3 +251,16 @@ class Runs:
         self._forgotten[run.key] = None
         while len(self._forgotten) > _MOST_REMEMBERED:
             self._forgotten.popitem(last=False)
+
+
+def _not_begun(run: NodeRun, node: str) -> resource_manager_pb2.RunEnded:
+    """Return the end of a run whose start command arrived after the agent began to stop.
+
+    The run is suspended where it would have started. A gang is lost instead, so that its other ranks do not wait for this one.
+    """
+    message = f"node {node} is leaving"
+    if run.start.world > 1:
+        return run.lost(message)
+    return resource_manager_pb2.RunEnded(
+        reason=common_pb2.RUN_END_REASON_SUSPENDED, position=run.position, message=message
+    )

@@ -89,6 +89,11 @@ class Uploader:
             self._wanted.add(shipment)
             self._queue.put_nowait(shipment)
 
+    @property
+    def waiting(self) -> int:
+        """The number of uploads that have not finished."""
+        return len(self._wanted)
+
     def pending(self, run: RunKey) -> bool:
         """Return whether the upload of a snapshot that this run took has not finished."""
         return any(shipment.run == run for shipment in self._wanted)

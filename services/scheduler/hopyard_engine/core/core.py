@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from typing import Final
 
@@ -10,12 +10,14 @@ from hopyard.policy.vocabulary import ExperimentId, RunKey, StreamId
 from hopyard_engine.core import pending_answers
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.division import SlotKind
+from hopyard_engine.core.cluster.nodes import NodeState
 from hopyard_engine.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
     DemandChanged,
     Effect,
     ForgetSnapshot,
+    NodeReleased,
     OrdersGiven,
     Record,
     Send,
@@ -31,6 +33,7 @@ from hopyard_engine.core.events import (
     ClusterEvent,
     CopiesEvicted,
     DeletionCompleted,
+    DrainExpired,
     Event,
     ExperimentJoined,
     NodeBack,
@@ -38,8 +41,11 @@ from hopyard_engine.core.events import (
     NodeDraining,
     NodeEvicted,
     NodeExpired,
+    NodeForgotten,
     NodeJoined,
+    NodeLeaving,
     NodeLost,
+    NodeUndrained,
     PolicyAnswered,
     PolicyFailed,
     RunMessage,
@@ -53,6 +59,7 @@ from hopyard_engine.core.handlers import dispatch, node_events
 from hopyard_engine.core.pending_answers import PendingAnswers
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 
 CLUSTER_STREAM: Final = StreamId("cluster")
 
@@ -110,12 +117,9 @@ class Core:
                 self._effects.append(Record(CLUSTER_STREAM, event))
                 self._joined(event)
             case NodeExpired():
-                if self.cluster.lose(event.node):
-                    self._effects.append(Record(CLUSTER_STREAM, event))
-                    self._lost(event.node, event.at, ())
-            case NodeDrained():
-                self._effects.append(Record(CLUSTER_STREAM, event))
-                self._drained(event)
+                self._expired(replace(event, orphans=self._orphans(event.node)))
+            case NodeDrained() | NodeUndrained() | DrainExpired() | NodeLeaving() | NodeForgotten():
+                self._schedulability_changed(event)
             case NodeEvicted():
                 self._evicted(event)
             case StoreQuotaSet():
@@ -146,6 +150,7 @@ class Core:
                 else:
                     self._inbox.append(event)
         self._settle(event.at)
+        self._release()
         effects, self._effects = self._effects, []
         return effects
 
@@ -240,6 +245,21 @@ class Core:
         gangs = [{r.node for r in run.ranks} for stream in self.streams.values() for run in stream.live.values()]
         return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
 
+    def node_state(self, name: str) -> NodeState:
+        """Return the state of the node with this name.
+
+        Raises:
+            KeyError: There is no such node.
+        """
+        node = self.cluster.nodes[name]
+        if not node.up:
+            return NodeState.LOST
+        if node.leaving is not None:
+            return NodeState.LEAVING
+        if node.drain is None:
+            return NodeState.UP
+        return NodeState.DRAINED if self._vacated(name) else NodeState.DRAINING
+
     # ------------------------------------------------------------------------------------------------------- recovery
 
     def restore(self, event: StreamEvent) -> list[Effect]:
@@ -280,7 +300,7 @@ class Core:
         self._forgotten.clear()
         # A crash may have lost cluster events that waited for a policy's answer. The streams get them with the first event,
         # or after that answer.
-        self._drained_before = [name for name, node in self.cluster.nodes.items() if node.draining]
+        self._drained_before = self.cluster.unschedulable
         for stream in self.streams.values():
             if stream.state.ended:
                 continue
@@ -341,6 +361,7 @@ class Core:
             ship = node_events.not_shipped_any_more(stream, event.node, frozenset(runs), frozenset(listed))
             self._inbox.append(NodeBack(event.at, stream.id, event.node, runs, listed, lost, gone, ship))
         self.cluster.remove(unannounced)
+        self._tell_draining(event.node, event.at)
         self._settle_inbox()
         unknown = tuple(key for key in event.runs if not self._wanted(key, event.node))
         self._effects.append(Welcome(event.node, unknown))
@@ -359,9 +380,67 @@ class Core:
             if gone:
                 self._inbox.append(CopiesEvicted(event.at, stream.id, event.node, gone))
 
-    def _drained(self, event: NodeDrained) -> None:
-        self.cluster.drain(event.node)
-        self._tell_draining(event.node, event.at)
+    def _schedulability_changed(
+        self, event: NodeDrained | NodeUndrained | DrainExpired | NodeLeaving | NodeForgotten
+    ) -> None:
+        """Record an event that determines whether a node gets runs, and inform the streams. A repeated event has no effect."""
+        match event:
+            case NodeDrained():
+                changed = self.cluster.drain(event)
+            case NodeUndrained():
+                changed = self.cluster.undrain(event.node)
+            case DrainExpired():
+                changed = self.cluster.expire_drain(event.node)
+            case NodeLeaving():
+                changed = self.cluster.announce_leaving(event)
+            case _:
+                changed = self.cluster.forget(event.node)
+        if changed:
+            self._effects.append(Record(CLUSTER_STREAM, event))
+            for (
+                node
+            ) in self.cluster.unschedulable:  # Snapshots on this node do not protect those on the others any more.
+                self._tell_draining(node, event.at)
+
+    def _expired(self, event: NodeExpired) -> None:
+        if self.cluster.lose(event):
+            self._effects.append(Record(CLUSTER_STREAM, event))
+            self._lost(event.node, event.at, ())
+            self._settle_inbox()
+            for node in self.cluster.unschedulable:  # They may now have the only copies.
+                self._tell_draining(node, event.at)
+
+    def _orphans(self, node: str) -> tuple[tuple[str, int], ...]:
+        """Return the number of snapshots of which `node` has the only copy, by the id of their experiment, sorted."""
+        counts = Counter(
+            stream.jobs[entry.job].experiment.id
+            for stream in self.streams.values()
+            for entry in stream.snapshots.entries()
+            if entry.nodes == {node} and not entry.stored
+        )
+        return tuple(sorted(counts.items()))
+
+    def _release(self) -> None:
+        """Let the stopping agents end on whose nodes nothing is needed any more."""
+        for node in sorted(self.cluster.unreleased):
+            if self._vacated(node):
+                self.cluster.unreleased.discard(node)
+                self._effects.append(NodeReleased(node))
+
+    def _vacated(self, node: str) -> bool:
+        """Return whether nothing on an unschedulable node is needed any more: no stream has slots there, and no upload is due.
+
+        An upload is due if only unschedulable nodes have a snapshot, and it has not been given up.
+        """
+        away = set(self.cluster.unschedulable)
+        due = (SnapshotState.UPLOADING, SnapshotState.ORDERED, SnapshotState.DEFERRED)
+        return not any(
+            self._thinking.concerns(stream.id, node)
+            or any(slot.node == node for slot in stream.slots.values())
+            or any(node in e.nodes and e.nodes <= away and e.state in due for e in stream.snapshots.entries())
+            for stream in self.streams.values()
+            if not stream.state.ended
+        )
 
     def _tell_lost_before(self, at: float) -> None:
         """Send the `NodeLost` events that streams did not get before a crash. `at` is their time in seconds since the Unix epoch.
@@ -376,16 +455,26 @@ class Core:
         self._lost_before = []
         self._settle_inbox()
 
-    def _tell_draining(self, node: str, at: float) -> None:
-        """Send `NodeDraining` to each stream that has slots on the drained node `node` and has not marked all of them as draining.
+    def _tell_draining(self, name: str, at: float) -> None:
+        """Send `NodeDraining` to each stream that has slots or snapshots on the unschedulable node `name` and must act on it.
 
-        `at` is the time of these events in seconds since the Unix epoch.
+        A stream must act if it has not marked all these slots as draining, if nobody uploads a snapshot that only unschedulable nodes
+        have, or if runs are left after the deadline of the drain. `at` is the time of these events in seconds since the Unix epoch.
         """
+        node = self.cluster.nodes.get(name)
+        if node is None or not node.unschedulable:  # The first event after a recovery changed that.
+            return
+        others = tuple(other for other in self.cluster.unschedulable if other != name)
+        expired = node.drain is not None and node.drain.expired
         for stream in self.streams.values():
-            if any(m.node == node and m.id not in stream.draining for m in stream.slots.values()):
-                self._inbox.append(
-                    NodeDraining(at, stream.id, node, pending_answers.unsent(stream, node, self._effects))
-                )
+            slots = [slot for slot in stream.slots.values() if slot.node == name]
+            if not stream.state.ended and (
+                any(slot.id not in stream.draining or (expired and slot.run is not None) for slot in slots)
+                or stream.snapshots.endangered(name, others)
+            ):
+                unsent = pending_answers.unsent(stream, name, self._effects)
+                leaving = node.leaving is not None
+                self._inbox.append(NodeDraining(at, stream.id, name, unsent, leaving, expired, others))
 
     def _recall(self) -> None:
         """Remove commands to processes that have left their slots, or whose run is closed, from the effects of the current event."""

@@ -325,6 +325,13 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeReleased:
+    """Effect: tell the stopping agent of a node that it may end. No run, slot or upload on the node is needed any more."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobChanged:
     """Effect: write the row of a job in AppStat again from its present state, or delete the row if `removed` is True.
 
@@ -434,6 +441,7 @@ Effect = (
     | AcknowledgeShipment
     | OrdersGiven
     | Welcome
+    | NodeReleased
     | ForgetSnapshot
     | ReportAccepted
     | Profiled

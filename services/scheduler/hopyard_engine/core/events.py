@@ -61,17 +61,70 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True)
 class NodeExpired:
-    """The lease of a node expired, because its agent sent no message in time. The node is lost."""
+    """The lease of a node expired, because its agent sent no message in time, or has stopped. The node is lost.
+
+    Attributes:
+        at: Time of the event in seconds since the Unix epoch.
+        node: Name of the node.
+        orphans: Number of snapshots of which the node had the only copy, by the id of their experiment. The core adds it.
+    """
 
     at: float
     node: str
+    orphans: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
     """A person drained a node.
 
-    It gets no new runs, and its runs are suspended at their next boundary. The drain ends when its agent restarts.
+    It gets no new runs, and its runs are suspended at their next boundary. The drain lasts until `NodeUndrained`.
+
+    Attributes:
+        at: Time of the event in seconds since the Unix epoch.
+        node: Name of the node.
+        deadline: Time at which the runs that are left are ended (`DrainExpired`); None: never, or unchanged if the node is drained.
+    """
+
+    at: float
+    node: str
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUndrained:
+    """A person ended the drain of a node, which gets runs again."""
+
+    at: float
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainExpired:
+    """The deadline of a node's drain has passed: the runs that are left on it are ended as LOST."""
+
+    at: float
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLeaving:
+    """The agent of a node announced that it is stopping.
+
+    The node gets no new runs, its runs are suspended at their next boundary, and the snapshots that only it has are uploaded. This ends
+    when an agent with another incarnation joins.
+    """
+
+    at: float
+    node: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeForgotten:
+    """A node that is not connected was removed from the list of nodes, by a person or because it was lost long ago.
+
+    An agent that joins with this name later is a new node. The event has no effect on a connected node.
     """
 
     at: float
@@ -127,7 +180,19 @@ class DeletionCompleted:
     stream: StreamId
 
 
-ClusterEvent = NodeJoined | NodeExpired | NodeDrained | NodeEvicted | StoreQuotaSet | StreamDeleted | DeletionCompleted
+ClusterEvent = (
+    NodeJoined
+    | NodeExpired
+    | NodeDrained
+    | NodeUndrained
+    | DrainExpired
+    | NodeLeaving
+    | NodeForgotten
+    | NodeEvicted
+    | StoreQuotaSet
+    | StreamDeleted
+    | DeletionCompleted
+)
 
 
 # --------------------------------------------------------------------------------------------------------- stream events
@@ -257,7 +322,9 @@ class NodeBack:
 
 @dataclass(frozen=True, slots=True)
 class NodeDraining:
-    """A node with slots of the stream is drained: runs on it are suspended at their next boundary, and its slots are returned.
+    """A node with slots or snapshots of the stream is drained, or its agent is stopping.
+
+    Runs on it are suspended at their next boundary, its slots are returned, and the snapshots that only it has are uploaded.
 
     Attributes:
         at: Time of the event in seconds since the Unix epoch.
@@ -265,12 +332,18 @@ class NodeDraining:
         node: Name of the node.
         unsent: Processes on the node whose start command was not sent yet, because the node was drained while the policy was computing
             its answer. Their runs end before they begin.
+        leaving: Whether the agent of the node is stopping.
+        expired: Whether the deadline of the drain has passed: the processes that are left on the node are killed.
+        others: The other nodes that are drained or stopping. A snapshot that only these nodes have is uploaded too.
     """
 
     at: float
     stream: StreamId
     node: str
     unsent: tuple[RunKey, ...] = ()
+    leaving: bool = False
+    expired: bool = False
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from hopyard_engine.core.events import (
     CopiesEvicted,
     DataChanged,
     DeletionCompleted,
+    DrainExpired,
     Ended,
     Event,
     ExperimentJoined,
@@ -31,8 +32,11 @@ from hopyard_engine.core.events import (
     NodeDraining,
     NodeEvicted,
     NodeExpired,
+    NodeForgotten,
     NodeJoined,
+    NodeLeaving,
     NodeLost,
+    NodeUndrained,
     Operated,
     PolicyAnswered,
     PolicyFailed,
@@ -193,7 +197,13 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
                 EventPart(job, f"job {job} does not start there")
                 for job in dict.fromkeys(key.job for key in event.unsent)
             ]
-            return [EventPart("", f"node {event.node} is drained: its runs leave at their next boundary"), *never]
+            state = "is leaving" if event.leaving else "is drained"
+            if event.expired:
+                return [
+                    EventPart("", f"the drain of node {event.node} reached its deadline: its runs are ended"),
+                    *never,
+                ]
+            return [EventPart("", f"node {event.node} {state}: its runs leave at their next boundary"), *never]
         case DataChanged():
             return [EventPart("", "; ".join(map(answer_text.partition, event.partitions)))]
         case ShareSet():
@@ -240,7 +250,9 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
             return [EventPart("", _updated(stream, event))]
         case SnapshotsGivenUp():
             return [EventPart("", f"the store needs the space of {count(len(event.snapshots), 'snapshot')}")]
-        case NodeJoined() | NodeExpired() | NodeDrained() | NodeEvicted() | CopiesEvicted() | StoreQuotaSet():
+        case NodeJoined() | NodeExpired() | NodeEvicted() | CopiesEvicted() | StoreQuotaSet():
+            return [of_cluster(event)]
+        case NodeDrained() | NodeUndrained() | DrainExpired() | NodeLeaving() | NodeForgotten():
             return [of_cluster(event)]
         case StreamDeleted() | DeletionCompleted():
             return [of_cluster(event)]
@@ -260,6 +272,14 @@ def of_cluster(
             return EventPart("", f"node {event.node} was silent beyond its lease and is lost")
         case NodeDrained():
             return EventPart("", f"node {event.node} is drained: its runs are suspended at their next boundary")
+        case NodeUndrained():
+            return EventPart("", f"node {event.node} is not drained any more")
+        case DrainExpired():
+            return EventPart("", f"the drain of node {event.node} reached its deadline: its runs are ended")
+        case NodeLeaving():
+            return EventPart("", f"node {event.node} is leaving: its runs are suspended at their next boundary")
+        case NodeForgotten():
+            return EventPart("", f"node {event.node} was removed from the list of nodes")
         case NodeEvicted() | CopiesEvicted():
             copies = count(len(event.snapshots), "snapshot")
             return EventPart("", f"node {event.node} deleted its copies of {copies} in the store, to free space")

@@ -289,9 +289,9 @@ class WaitingReasons:
 
     @cached_property
     def _usable(self) -> int:
-        """The number of slots in the cluster, except those of drained nodes."""
+        """The number of slots in the cluster, except those of drained and leaving nodes."""
         nodes = self._cluster.nodes
-        return sum(not nodes[slot.node].draining for slot in self._cluster.slots.values())
+        return sum(not nodes[slot.node].unschedulable for slot in self._cluster.slots.values())
 
     def _is_up(self, name: str) -> bool:
         node = self._cluster.nodes.get(name)
@@ -313,13 +313,21 @@ class WaitingReasons:
             return self._no_slot
         if tenant is None:
             return None
-        slots = [m for m in cluster.slots.values() if not cluster.nodes[m.node].draining]
+        slots = [m for m in cluster.slots.values() if not cluster.nodes[m.node].unschedulable]
+        others = [m for m in cluster.slots.values() if cluster.nodes[m.node].unschedulable]
         serving = sum(slot.kind.serves(tenant.need) for slot in slots)
         if tenant.nodes and not any(slot.node in tenant.nodes for slot in slots):
             nodes = sorted(tenant.nodes)
-            return Reason.of(ReasonCode.NO_SLOT_ON_NODES, count=len(nodes), nodes=_listed(nodes))
+            away = tenant.nodes <= {slot.node for slot in others}
+            code = ReasonCode.ONLY_UNSCHEDULABLE_NODES if away else ReasonCode.NO_SLOT_ON_NODES
+            return Reason.of(code, count=len(nodes), nodes=_listed(nodes))
         kinds = sorted(Counter(m.kind for m in slots).items())
         there, need = _and([f"{number} with {kind}" for kind, number in kinds]), str(tenant.need)
+        fitting = [slot.node for slot in others if slot.kind.serves(tenant.need)]
+        if serving < tenant.gang <= serving + len(fitting):
+            nodes, gang = sorted(set(fitting)), tenant.gang if tenant.gang > 1 else None
+            code = ReasonCode.FITTING_SLOTS_UNSCHEDULABLE
+            return Reason.of(code, gang=gang, need=need, count=len(nodes), nodes=_listed(nodes))
         if not serving:
             return Reason.of(ReasonCode.NO_FITTING_SLOT, need=need, slots=there)
         if serving < tenant.gang:
@@ -348,10 +356,11 @@ class WaitingReasons:
         """The reason why the cluster has no usable slot at all."""
         cluster = self._cluster
         if cluster.slots:
-            return Reason.of(ReasonCode.NO_SLOT_DRAINED, slots=len(cluster.slots))
+            nodes = sorted({slot.node for slot in cluster.slots.values()})
+            return Reason.of(ReasonCode.NO_SLOT_DRAINED, slots=len(cluster.slots), nodes=_listed(nodes))
         if any(node.up for node in cluster.nodes.values()):
             return Reason(ReasonCode.NO_SLOT_ANNOUNCED)
-        lost = sorted(cluster.nodes)
+        lost = sorted(node.id for node in cluster.nodes.values() if not node.up)
         if not lost:
             return Reason(ReasonCode.NO_AGENT)
         return Reason.of(ReasonCode.NO_AGENT, count=len(lost), nodes=_listed(lost))

@@ -49,6 +49,11 @@ class NodeGpus:
                 known[use.uuid].use.CopyFrom(use)
                 self._measured[node] = self._clock()
 
+    def forget(self, node: str) -> None:
+        """Remove the GPUs of a node. Does nothing if none are known."""
+        self._devices.pop(node, None)
+        self._measured.pop(node, None)
+
     def show(self, node: str) -> list[pb.Gpu]:
         """Return the GPUs of a node, with their use if it was reported in the last `STALE_SECONDS` seconds; empty: none are known."""
         stale = self._clock() - self._measured.get(node, float("-inf")) > STALE_SECONDS

@@ -8,7 +8,7 @@ from hopyard._net.rpc.values import run_key_from_proto
 from hopyard._runtime.datasets.node_query import LOOK_AGAIN
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import resource_manager_pb2 as pb
-from hopyard_engine.core.events import NodeEvicted, NodeJoined
+from hopyard_engine.core.events import NodeEvicted, NodeJoined, NodeLeaving
 from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.converters import (
@@ -80,6 +80,8 @@ class SessionRequests:
         session = Session(hello.node, hello.incarnation, hello.address, hello.home, bundles=hello.bundles)
         self._sessions.open(session)
         self._sessions.gpus.announce(hello.node, hello.gpus)
+        if hello.leaving:  # Before it joins, so that no run starts on it.
+            await self._runtime.submit(NodeLeaving(self._runtime.clock(), hello.node, hello.incarnation))
         await self._runtime.submit(
             NodeJoined(
                 at=self._runtime.clock(),
@@ -128,6 +130,8 @@ class SessionRequests:
             case "evicted":
                 hashes = tuple(message.evicted.sha256)
                 await self._runtime.submit(NodeEvicted(self._runtime.clock(), session.node, hashes))
+            case "leaving":
+                await self._runtime.submit(NodeLeaving(self._runtime.clock(), session.node, session.incarnation))
             case "heartbeat":
                 self._sessions.gpus.measured(session.node, message.heartbeat.gpus)
                 session.send(pb.AgentSessionResponse(heartbeat=pb.SchedulerHeartbeat()))

@@ -186,6 +186,14 @@ class Sessions:
         if session is not None:
             session.close()
 
+    def drop(self, node: str) -> None:
+        """Remove what is known of a node that is not connected: its lease, address and GPUs. Does nothing if it has a session."""
+        if node not in self._open:
+            self._leased.discard(node)
+            self._seen.pop(node, None)
+            self._addresses.pop(node, None)
+            self.gpus.forget(node)
+
     def silent_seconds(self, node: str) -> float:
         """Return the seconds since the node's lease was last renewed; infinite if it never had a lease."""
         return self._clock() - self._seen[node] if node in self._seen else float("inf")

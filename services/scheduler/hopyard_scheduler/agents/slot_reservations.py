@@ -1,26 +1,23 @@
-"""Operations of clients on slots and nodes: list, reserve, release and drain."""
+"""Operations of clients on slots: list, reserve and release."""
 
 from __future__ import annotations
 
 from hopyard.errors import Conflict, Exhausted, NotFound
 from hopyard.policy.vocabulary import ExperimentId, ReleaseSlot, StreamId
 from hopyard.v1 import resource_manager_pb2 as pb
-from hopyard_engine.core.events import JobOperated, NodeDrained, SlotReserved
-from hopyard_scheduler.agents.sessions import Sessions
+from hopyard_engine.core.events import JobOperated, SlotReserved
 from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 
 
 class SlotReservations:
-    """Lists slots and nodes, reserves and releases slots, and drains nodes on behalf of clients.
+    """Lists, reserves and releases slots on behalf of clients.
 
     Args:
         runtime: Provides the state of the cluster and handles the resulting events.
-        sessions: Provides the addresses and GPUs of the agents and the time of their last messages.
     """
 
-    def __init__(self, runtime: Runtime, sessions: Sessions) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._sessions = sessions
 
     async def reserve_idle(self, experiment: str, request: str) -> str:
         """Reserve an idle slot of an experiment, so that the policy cannot use it: the one with the lowest id.
@@ -67,28 +64,14 @@ class SlotReservations:
             if refused:
                 raise Conflict(refused)
 
-    async def drain(self, node: str) -> None:
-        """Drain a node: no run starts on it, and its runs are suspended at their next boundary.
-
-        The drain ends when the agent of the node restarts.
-
-        Args:
-            node: The id of the node.
-
-        Raises:
-            NotFound: The node does not exist.
-        """
-        if node not in self._runtime.core.cluster.nodes:
-            raise NotFound(f"there is no node {node!r}")
-        await self._runtime.apply(NodeDrained(self._runtime.clock(), node))
-
     def show_all(self) -> list[pb.Slot]:
         """Return all slots of the cluster, sorted by id."""
         return [self._slot(name) for name in sorted(self._runtime.core.cluster.slots)]
 
-    def show_nodes(self) -> list[pb.Node]:
-        """Return all nodes of the cluster with their slots, sorted by id."""
-        return [self._node(name) for name in sorted(self._runtime.core.cluster.nodes)]
+    def of_node(self, node: str) -> list[pb.Slot]:
+        """Return the slots of the node with this id, sorted by id; empty: it is not connected."""
+        slots = self._runtime.core.cluster.slots
+        return [self._slot(name) for name in sorted(slots) if slots[name].node == node]
 
     def _slot(self, name: str) -> pb.Slot:
         slot = self._runtime.core.cluster.slots[name]
@@ -102,17 +85,3 @@ class SlotReservations:
             message.experiment = stream.jobs[held.run.job].experiment.id
             message.rank, message.world = held.run.slots.index(name), len(held.run.ranks)
         return message
-
-    def _node(self, name: str) -> pb.Node:
-        node = self._runtime.core.cluster.nodes[name]
-        state = pb.NODE_STATE_LOST if not node.up else pb.NODE_STATE_DRAINING if node.draining else pb.NODE_STATE_UP
-        slots = [m.spec.id for m in self._runtime.core.cluster.slots.values() if m.node == name]
-        return pb.Node(
-            id=name,
-            address=self._sessions.addresses.get(name, ""),
-            state=state,
-            slots=[self._slot(slot) for slot in sorted(slots)],
-            silent_seconds=min(self._sessions.silent_seconds(name), 1e9),
-            incarnation=node.incarnation,
-            gpus=self._sessions.gpus.show(name),
-        )

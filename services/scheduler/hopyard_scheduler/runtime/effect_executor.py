@@ -20,6 +20,7 @@ from hopyard_engine.core.effects import (
     AskOutside,
     Effect,
     ForgetSnapshot,
+    NodeReleased,
     Noted,
     OrdersGiven,
     Refused,
@@ -128,6 +129,8 @@ class EffectExecutor:
                 self._welcome(effect)
             case OrdersGiven():
                 self._order(effect.node)
+            case NodeReleased():
+                self._release(effect.node)
             case AskOutside() if effect.kind == CREATE_JOB:
                 self._generators.ask(effect)
             case AskOutside() if effect.kind == PREDICT:
@@ -222,6 +225,11 @@ class EffectExecutor:
         if session is not None and orders:
             ship = resource_manager_pb2.ShipSnapshots(orders=orders)
             session.send(resource_manager_pb2.AgentSessionResponse(ship_snapshots=ship))
+
+    def _release(self, node: str) -> None:
+        session = self.sessions.of(node)
+        if session is not None:
+            session.send(resource_manager_pb2.AgentSessionResponse(released=resource_manager_pb2.AgentReleased()))
 
     def _set_timer(self, timer: SetTimer) -> None:
         key = (timer.stream, timer.ticket)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard.v1 import resource_manager_pb2_grpc
+from hopyard_scheduler.agents.nodes import Nodes
 from hopyard_scheduler.agents.session_requests import SessionRequests
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.agents.slot_reservations import SlotReservations
@@ -21,13 +22,15 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
     """Implements the gRPC service ResourceManagerService.
 
     Args:
-        slots: Lists and reserves slots, and lists and drains nodes.
+        slots: Lists, reserves and releases slots.
+        nodes: Lists, drains and forgets nodes.
         sessions: The register of agent sessions.
         requests: Opens sessions and handles the requests of agents.
     """
 
-    def __init__(self, slots: SlotReservations, sessions: Sessions, requests: SessionRequests) -> None:
+    def __init__(self, slots: SlotReservations, nodes: Nodes, sessions: Sessions, requests: SessionRequests) -> None:
         self._slots = slots
+        self._nodes = nodes
         self._sessions = sessions
         self._requests = requests
 
@@ -93,7 +96,7 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         context: grpc.aio.ServicerContext[pb.ListNodesRequest, pb.ListNodesResponse],
     ) -> pb.ListNodesResponse:
         """Return a page of all nodes with their slots, sorted by id. InvalidInput: the page size or token is invalid."""
-        shown, token = page(self._slots.show_nodes(), request.page_size, request.page_token)
+        shown, token = page(self._nodes.show_all(), request.page_size, request.page_token)
         return pb.ListNodesResponse(nodes=shown, next_page_token=token)
 
     async def DrainNode(
@@ -101,6 +104,30 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         request: pb.DrainNodeRequest,
         context: grpc.aio.ServicerContext[pb.DrainNodeRequest, pb.DrainNodeResponse],
     ) -> pb.DrainNodeResponse:
-        """Drain a node: no run starts on it, and its runs are suspended at their next boundary. NotFound: the node does not exist."""
-        await self._slots.drain(request.node)
-        return pb.DrainNodeResponse()
+        """Drain a node: no run starts on it, and its runs are suspended at their next boundary.
+
+        NotFound: the node does not exist. InvalidInput: the deadline is not allowed.
+        """
+        deadline = request.deadline_seconds if request.HasField("deadline_seconds") else None
+        return pb.DrainNodeResponse(node=await self._nodes.drain(request.node, deadline))
+
+    async def UndrainNode(
+        self,
+        request: pb.UndrainNodeRequest,
+        context: grpc.aio.ServicerContext[pb.UndrainNodeRequest, pb.UndrainNodeResponse],
+    ) -> pb.UndrainNodeResponse:
+        """End the drain of a node. No effect on a node that is not drained. NotFound: the node does not exist."""
+        return pb.UndrainNodeResponse(node=await self._nodes.undrain(request.node))
+
+    async def ForgetNode(
+        self,
+        request: pb.ForgetNodeRequest,
+        context: grpc.aio.ServicerContext[pb.ForgetNodeRequest, pb.ForgetNodeResponse],
+    ) -> pb.ForgetNodeResponse:
+        """Remove a lost node from the list of nodes.
+
+        NotFound: the node does not exist. Conflict: it is connected, or it had the only copies of snapshots and the request
+        has no `force`.
+        """
+        await self._nodes.forget(request.node, force=request.force)
+        return pb.ForgetNodeResponse()

@@ -16,6 +16,9 @@ _log = logging.getLogger(__name__)
 
 NODE: Final = "local"
 
+AGENT_GRACE_SECONDS: Final = 10.0
+"""Seconds that the runs of a node may take to be suspended when a local cluster stops its agent. It is less than `STOP_SECONDS`."""
+
 
 def scheduler_service(data: Path, synchronous: str = "normal") -> ServiceSpec:
     """Return the command of the process that runs scheduler, AppStat and hpgen together, on the data directory `data`.
@@ -48,7 +51,8 @@ def agent_service(
         gpus: The options for its GPUs.
         snapshot_quota: Quota of the snapshot folder, such as "50GiB"; None: no quota.
     """
-    arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node, *gpus.arguments)
+    arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node)
+    arguments += ("--grace", f"{AGENT_GRACE_SECONDS:g}", *gpus.arguments)
     if slots is not None:
         arguments += ("--slots", str(slots))
     if cpus is not None:

@@ -62,6 +62,8 @@ NODE_STATES: Final = EnumMap(
     {
         NodeState.UP: resource_manager_pb2.NODE_STATE_UP,
         NodeState.DRAINING: resource_manager_pb2.NODE_STATE_DRAINING,
+        NodeState.DRAINED: resource_manager_pb2.NODE_STATE_DRAINED,
+        NodeState.LEAVING: resource_manager_pb2.NODE_STATE_LEAVING,
         NodeState.LOST: resource_manager_pb2.NODE_STATE_LOST,
     },
 )
@@ -89,8 +91,8 @@ def metric(message: common_pb2.Metric) -> Metric:
     )
 
 
-def _reason(message: experiment_pb2.Experiment | experiment_pb2.Job) -> dict[str, Any]:
-    """Return the fields `reason_code` and `reason_args` of an `Experiment` or `Job`; empty if the message has no reason."""
+def _reason(message: experiment_pb2.Experiment | experiment_pb2.Job | resource_manager_pb2.Node) -> dict[str, Any]:
+    """Return the fields `reason_code` and `reason_args` of an `Experiment`, `Job` or `Node`; empty if the message has no reason."""
     found = reason_from_proto(message.reason_code, message.reason_args)
     return {"reason_code": found.code, "reason_args": _shown(found)} if found is not None else {}
 
@@ -247,6 +249,10 @@ def node(message: resource_manager_pb2.Node) -> Node:
         slots=tuple(map(slot, message.slots)),
         silent_seconds=message.silent_seconds,
         gpus=tuple(map(gpu, message.gpus)),
+        state_seconds=message.state_seconds if message.HasField("state_seconds") else None,
+        reason=printable(message.reason),
+        **_reason(message),
+        drain_seconds_left=message.drain_seconds_left if message.HasField("drain_seconds_left") else None,
     )
 
 

@@ -16,13 +16,18 @@ from dataclasses import dataclass, field
 from hopyard.policy.vocabulary import StreamId
 from hopyard_engine.core.cluster.division import ANY, Division, SlotKind, SlotRequest, divide
 from hopyard_engine.core.cluster.fair_share import Claim
+from hopyard_engine.core.cluster.nodes import ClusterNode, Drain
 from hopyard_engine.core.events import (
     ClusterEvent,
     DeletionCompleted,
+    DrainExpired,
     NodeDrained,
     NodeEvicted,
     NodeExpired,
+    NodeForgotten,
     NodeJoined,
+    NodeLeaving,
+    NodeUndrained,
     ShareSet,
     SlotGranted,
     SlotRecalled,
@@ -30,34 +35,6 @@ from hopyard_engine.core.events import (
     StreamDeleted,
 )
 from hopyard_engine.core.types import SlotSpec
-
-
-@dataclass(slots=True)
-class ClusterNode:
-    """Represents a node.
-
-    Attributes:
-        id: Name of the node.
-        incarnation: Incarnation of the agent; empty: the agent has not opened a session yet.
-        up: Whether the lease of the node is valid.
-        drained: Incarnation of the agent when the node was drained (empty: unknown); None: not drained. The drain ends when the agent
-            has another incarnation.
-    """
-
-    id: str
-    incarnation: str = ""
-    up: bool = False
-    drained: str | None = None
-
-    @property
-    def draining(self) -> bool:
-        """Whether the node is drained, so that it gets no new runs."""
-        return self.drained is not None
-
-    def record_incarnation(self, incarnation: str) -> None:
-        """Record the incarnation of the node's agent, as announced or journalled. A new incarnation ends the drain."""
-        if self.drained is not None:
-            self.drained = incarnation if self.drained in ("", incarnation) else None
 
 
 @dataclass(slots=True)
@@ -121,7 +98,8 @@ class ClusterState:
     """Represents all nodes, slots and tenants.
 
     Attributes:
-        nodes: The nodes by name.
+        nodes: The nodes by name: connected, expected and lost ones, until they are forgotten.
+        unreleased: Names of the connected nodes whose agents are stopping and were not told yet that they may end.
         slots: The slots of nodes that are up, by id.
         tenants: The tenants by stream id.
         store_quota: Maximum size in bytes of the snapshots in the store; None: no limit.
@@ -131,6 +109,7 @@ class ClusterState:
 
     def __init__(self) -> None:
         self.nodes: dict[str, ClusterNode] = {}
+        self.unreleased: set[str] = set()
         self.slots: dict[str, ClusterSlot] = {}
         self.tenants: dict[StreamId, Tenant] = {}
         self.store_quota: int | None = None
@@ -153,8 +132,11 @@ class ClusterState:
         same = node.up and node.incarnation in ("", event.incarnation)
         if not same:
             self._remove_slots(event.node)
-        node.incarnation, node.up = event.incarnation, True
-        node.record_incarnation(event.incarnation)
+        node.up = True
+        node.record_incarnation(event.incarnation, event.at)
+        self.unreleased.discard(event.node)
+        if node.leaving is not None:  # A new session: the agent may have missed that it may end.
+            self.unreleased.add(event.node)
         for spec in event.slots:
             known = self.slots.get(spec.id)
             if known is None:
@@ -169,13 +151,14 @@ class ClusterState:
         announced = {spec.id for spec in event.slots}
         return sorted(name for name, m in self.slots.items() if m.node == event.node and name not in announced)
 
-    def lose(self, name: str) -> bool:
-        """Mark a node as not up and remove its slots. Return whether it was up before; False also if it is unknown."""
-        node = self.nodes.get(name)
-        if node is None or not node.up:
+    def lose(self, event: NodeExpired) -> bool:
+        """Mark a node as lost and remove its slots. Return whether this changed its state; False also if it is unknown."""
+        node = self.nodes.get(event.node)
+        if node is None or node.lost_at is not None:
             return False
-        node.up = False
-        self._remove_slots(name)
+        node.up, node.lost_at, node.orphans = False, event.at, event.orphans
+        self.unreleased.discard(event.node)
+        self._remove_slots(event.node)
         return True
 
     def _remove_slots(self, node: str) -> None:
@@ -193,26 +176,94 @@ class ClusterState:
                 self.tenants[StreamId(holder)].granted.discard(name)
         self._changed = True
 
-    def drain(self, name: str) -> None:
-        """Mark the node with this name as drained, so that its slots are not granted. An unknown node is added."""
-        node = self.nodes.setdefault(name, ClusterNode(name))
-        node.drained = node.incarnation
+    def drain(self, event: NodeDrained) -> bool:
+        """Mark a node as drained, so that its slots are not granted. An unknown node is added.
+
+        A node that is drained already only gets the new deadline, if the event has one.
+
+        Returns:
+            Whether this changed anything.
+        """
+        node = self.nodes.setdefault(event.node, ClusterNode(event.node))
+        if node.drain is None:
+            node.drain = Drain(event.at, event.deadline)
+        elif event.deadline in (None, node.drain.deadline):
+            return False
+        else:
+            node.drain = Drain(node.drain.since, event.deadline)
         self._changed = True
+        return True
+
+    def undrain(self, name: str) -> bool:
+        """End the drain of the node with this name. Return whether it was drained; False also if it is unknown."""
+        node = self.nodes.get(name)
+        if node is None or node.drain is None:
+            return False
+        node.drain = None
+        self._changed = True
+        return True
+
+    def expire_drain(self, name: str) -> bool:
+        """Record that the deadline of a drain has passed. Return False if the node has no such drain, or this was recorded before."""
+        node = self.nodes.get(name)
+        if node is None or node.drain is None or node.drain.deadline is None or node.drain.expired:
+            return False
+        node.drain.expired = True
+        return True
+
+    def announce_leaving(self, event: NodeLeaving) -> bool:
+        """Record that the agent of a node is stopping, so that its slots are not granted. An unknown node is added.
+
+        Returns:
+            Whether this was new. False also if the node already has a newer incarnation of the agent.
+        """
+        node = self.nodes.setdefault(event.node, ClusterNode(event.node))
+        if node.leaving == event.incarnation or (node.up and node.incarnation not in ("", event.incarnation)):
+            return False
+        node.leaving, node.leaving_at = event.incarnation, event.at
+        if node.up:
+            self.unreleased.add(event.node)
+        self._changed = True
+        return True
+
+    def forget(self, name: str) -> bool:
+        """Remove a node that is not connected. Return False, without a change, if it is connected or unknown."""
+        node = self.nodes.get(name)
+        if node is None or node.up:
+            return False
+        del self.nodes[name]
+        self._lives.pop(name, None)
+        return True
+
+    @property
+    def unschedulable(self) -> list[str]:
+        """The names of the nodes that get no new runs because they are drained or their agents are stopping, sorted."""
+        return sorted(name for name, node in self.nodes.items() if node.unschedulable)
 
     def restore(self, event: ClusterEvent) -> None:
         """Apply an event of the cluster journal again in a recovery.
 
-        It restores drains, incarnations, the store quota and the deletions of streams. The rest of the state is not in this journal.
-        Tenants and granted slots are rebuilt from the streams, with `enter` and `adopt`, and nodes and slots from the announcements of
-        agents.
+        It restores the list of nodes with their drains and incarnations, the store quota and the deletions of streams. The rest of the
+        state is not in this journal. No node is up: tenants and granted slots are rebuilt from the streams, with `enter` and `adopt`,
+        and slots and sessions from the announcements of agents.
         """
         match event:
             case NodeDrained():
-                self.nodes.setdefault(event.node, ClusterNode(event.node)).drained = self._lives.get(event.node, "")
+                self.drain(event)
+            case NodeUndrained():
+                self.undrain(event.node)
+            case DrainExpired():
+                self.expire_drain(event.node)
+            case NodeLeaving():
+                self.announce_leaving(event)
             case NodeJoined():
                 self._lives[event.node] = event.incarnation
-                if event.node in self.nodes:
-                    self.nodes[event.node].record_incarnation(event.incarnation)
+                node = self.nodes.setdefault(event.node, ClusterNode(event.node))
+                node.record_incarnation(event.incarnation, event.at)
+            case NodeExpired():
+                self.lose(event)
+            case NodeForgotten():
+                self.forget(event.node)
             case StoreQuotaSet():
                 self.store_quota = event.size
             case StreamDeleted():
@@ -220,7 +271,7 @@ class ClusterState:
                 self.open_deletions[event.stream] = event
             case DeletionCompleted():
                 self.open_deletions.pop(event.stream, None)
-            case NodeExpired() | NodeEvicted():
+            case NodeEvicted():
                 pass
 
     def enter(self, stream: StreamId, tenant: Tenant) -> None:
@@ -289,7 +340,9 @@ class ClusterState:
         node are lost, including those that had not reported yet.
         """
         node = self.nodes.setdefault(name, ClusterNode(name))
-        node.incarnation, node.up = self._lives.get(name, ""), True
+        node.incarnation, node.up, node.lost_at = self._lives.get(name, ""), True, None
+        if node.leaving is not None:
+            self.unreleased.add(name)
 
     def leave(self, stream: StreamId) -> None:
         """Remove a stream from the tenants and make all its slots free. The stream must be a tenant."""
@@ -323,8 +376,8 @@ class ClusterState:
             kind.
         """
         self._changed = False
-        usable = [m for m in self.slots.values() if not self.nodes[m.node].draining]
-        # Slots of drained nodes and recalled slots are left out, because they will be returned.
+        usable = [m for m in self.slots.values() if not self.nodes[m.node].unschedulable]
+        # Slots of unschedulable nodes and recalled slots are left out, because they will be returned.
         kinds = self._kinds(usable)
         held = Counter((m.holder, kinds[m.spec.id]) for m in usable if not m.recalled)
         division = self._divide(usable, kinds, held)
@@ -412,7 +465,7 @@ class ClusterState:
         Args:
             at: Time of the returned events, in seconds since the Unix epoch.
             division: The division, which has a `plan`.
-            usable: The slots of nodes that are up and not drained.
+            usable: The slots of nodes that are up and schedulable.
             kinds: The kind of each usable slot, by slot id.
             held: Number of slots by tenant and kind, without recalled ones. It is updated.
             totals: Number of slots by tenant, without recalled ones. It is updated.

@@ -6,7 +6,7 @@ from hopyard.policy.vocabulary import RunEndReason, RunKey, SlotsChange
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import earlier_results, failures, runs
 from hopyard_engine.core.actions.snapshots import deferred_uploads
-from hopyard_engine.core.effects import ExperimentChanged
+from hopyard_engine.core.effects import ExperimentChanged, Kill
 from hopyard_engine.core.events import (
     CopiesEvicted,
     DataChanged,
@@ -194,14 +194,15 @@ def imported(stream: Stream, event: Imported) -> None:
 
 
 def node_draining(stream: Stream, event: NodeDraining) -> None:
-    """Drain a node: its idle slots are returned now, the others when their runs have left.
+    """Return the idle slots of a drained or stopping node now, the others when their runs have left, and upload what only it has.
 
-    Runs with an unsent start command on the node (`event.unsent`) end before they begin, including their ranks on other nodes.
+    Runs with an unsent start command on the node (`event.unsent`) end before they begin, including their ranks on other nodes. After
+    the deadline of the drain, the processes on the node are killed, so that their runs end as LOST.
     """
     for key in event.unsent:
         run = stream.live.get(key.job)
         if run is not None and run.attempt == key.attempt:
-            cause = Reason.of(ReasonCode.NODE_DRAINED, node=event.node)
+            cause = Reason.of(ReasonCode.NODE_LEAVING if event.leaving else ReasonCode.NODE_DRAINED, node=event.node)
             never = Ended(RunEndReason.SUSPENDED, run.position, cause=cause)
             for rank in run.ranks:
                 if not rank.gone:
@@ -211,7 +212,12 @@ def node_draining(stream: Stream, event: NodeDraining) -> None:
             stream.draining.add(slot.id)
             if slot.run is not None and slot.run.ended is None:
                 runs.end_run(stream, slot.run, RunEndReason.SUSPENDED)
-    deferred_uploads.node_leaves(stream, event.node)
+    if event.expired:
+        for run in stream.live.values():
+            for index, rank in enumerate(run.ranks):
+                if rank.node == event.node and not rank.gone:
+                    stream.send(run, index, Kill(Reason.of(ReasonCode.DRAIN_EXPIRED, node=event.node)))
+    deferred_uploads.node_leaves(stream, event.node, event.others)
 
 
 def wanted(stream: Stream, key: RunKey) -> bool:

@@ -357,13 +357,23 @@ class SnapshotBook:
             change_snapshot(entry, SnapshotState.ORDERED, f"order {self._orders} to {node}")
             self._note(entry)
 
-    def order_deferred(self, snapshot: SnapshotId) -> str:
-        """Assign the upload of a deferred snapshot to a node that has it. Return the name of the node.
+    def endangered(self, node: str, others: Collection[str] = ()) -> list[SnapshotId]:
+        """Return the snapshots on `node` that nobody uploads, and that neither the store nor a node besides `node` and `others` has."""
+        away = {node, *others}
+        return [
+            (e.job, e.info.position)
+            for e in self.entries()
+            if e.state in (SnapshotState.DEFERRED, SnapshotState.LOCAL) and node in e.nodes and e.nodes <= away
+        ]
+
+    def order_upload(self, snapshot: SnapshotId) -> str:
+        """Assign the upload of a snapshot that nobody uploads to a node that has it. Return the name of the node.
 
         Raises:
-            KeyError: There is no such snapshot, or its upload is not deferred.
+            KeyError: There is no such snapshot.
+            ValueError: No node has it.
         """
-        entry = self._deferred[snapshot]
+        entry = self._entries[snapshot[0]][snapshot[1]]
         node = min(entry.nodes)
         self.order(snapshot, node)
         return node

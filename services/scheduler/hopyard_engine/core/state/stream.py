@@ -414,8 +414,8 @@ class Stream:
         self.changed(job)
 
     def order_uploads(self, snapshots: Iterable[SnapshotId]) -> None:
-        """Order the upload of the given deferred snapshots, each from a node that has it."""
-        nodes = [self.snapshots.order_deferred(snapshot) for snapshot in snapshots]
+        """Order the upload of the given snapshots, which nobody uploads, each from a node that has it."""
+        nodes = [self.snapshots.order_upload(snapshot) for snapshot in snapshots]
         for node in dict.fromkeys(nodes):
             self.emit(OrdersGiven(node))
 

@@ -110,7 +110,9 @@ def jobs(
 def nodes(watch: Watch = False, server: Server = None, data: Data = None, json: Json = False) -> None:
     """List a running cluster's nodes, and what their slots do.
 
-    Nodes with GPUs also show model, memory in use and utilization of each GPU, as their agents last measured them.
+    The state of a node has its age: UP, DRAINING and DRAINED (`hopyard drain`), LEAVING (its agent is stopping), LOST. A
+    line below the table says why a node is not UP. Nodes with GPUs also show model, memory in use and utilization of each
+    GPU, as their agents last measured them.
 
     **Examples:** `hopyard nodes --server gpu1:4650`, `hopyard nodes --watch`, `hopyard nodes --json | jq '.[].gpus'`
     """

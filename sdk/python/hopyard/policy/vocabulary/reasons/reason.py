@@ -9,6 +9,7 @@ from typing import Any, Final, Union
 from hopyard.policy.vocabulary.reasons.codes import ReasonCode
 from hopyard.policy.vocabulary.reasons.experiments import EXPERIMENTS
 from hopyard.policy.vocabulary.reasons.jobs import JOBS
+from hopyard.policy.vocabulary.reasons.nodes import NODES
 from hopyard.policy.vocabulary.reasons.notes import NOTES
 from hopyard.policy.vocabulary.reasons.policies import POLICIES
 from hopyard.policy.vocabulary.reasons.refusals import REFUSALS
@@ -23,6 +24,7 @@ SECTIONS: Final[Mapping[str, Mapping[ReasonCode, Sentence]]] = {
     "Failures of a policy: causes of POLICY_ERROR": POLICIES,
     "What a job waits for now": WAITS,
     "Why a command is refused": REFUSALS,
+    "The state of a node": NODES,
     "Notes on what happened, and refusals of requests": NOTES,
 }
 """The codes in the order of the page docs/reasons.md, by the title of their section."""

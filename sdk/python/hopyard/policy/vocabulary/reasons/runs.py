@@ -33,6 +33,14 @@ RUNS: Final[Mapping[Code, Sentence]] = {
         "node {node} is drained",
         "The node was drained before the run began.",
     ),
+    Code.NODE_LEAVING: Sentence(
+        "the agent of node {node} is stopping",
+        "The agent of the node announced that it is stopping before the run began.",
+    ),
+    Code.DRAIN_EXPIRED: Sentence(
+        "the drain of node {node} has reached its deadline",
+        "The deadline of the node's drain passed while the run was on it.",
+    ),
     Code.OTHER_CLUSTER: Sentence(
         "it ran in another cluster",
         "The experiment was imported from another cluster.",

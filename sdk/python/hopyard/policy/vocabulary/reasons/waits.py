@@ -100,8 +100,17 @@ WAITS: Final[Mapping[Code, Sentence]] = {
         "The run waits at its `until`.",
     ),
     Code.NO_SLOT_DRAINED: Sentence(
-        "the cluster has no slot ({slots:is|are} being drained)",
-        "All nodes are drained.",
+        "the cluster has no slot ({slots:is|are} on drained or leaving nodes[: {nodes}])",
+        "All nodes are drained or leaving.",
+    ),
+    Code.ONLY_UNSCHEDULABLE_NODES: Sentence(
+        "its policy can use slots of {count:?node|nodes} {nodes} only, which {count:?is|are} drained or leaving",
+        "The policy can only use nodes that are drained or leaving.",
+    ),
+    Code.FITTING_SLOTS_UNSCHEDULABLE: Sentence(
+        "each job needs [{gang:d} slots|a slot] with {need} (resources.per_job); such slots are on {count:?node|nodes} "
+        "{nodes}, which {count:?is|are} drained or leaving",
+        "The slots that have what a job needs are on nodes that are drained or leaving.",
     ),
     Code.NO_SLOT_ANNOUNCED: Sentence(
         "the cluster has no slot (its agents have none)",

@@ -6,7 +6,7 @@ orders the upload of
 - the snapshots at positions that are multiples of `ship_every` (0: none);
 - the retained snapshots of a job that has ended;
 - the snapshots of an experiment that pauses or ends;
-- the snapshots that are only on a drained node.
+- the snapshots that are only on nodes which are drained or whose agents are stopping.
 
 The loss of one node costs a job at most its newest snapshot: while the newest one is on one node only, an older one is kept in the
 store or on another node (`snapshot_entries.reserve`).
@@ -39,7 +39,14 @@ def wound_up(stream: Stream, experiment: Experiment) -> None:
     stream.order_uploads(stream.snapshots.wanted(lambda name: stream.jobs[name].experiment is experiment))
 
 
-def node_leaves(stream: Stream, node: str) -> None:
-    """Order the upload of the deferred snapshots that only the node with the name `node`, which is drained, has."""
-    entries = ((one, stream.snapshots.get(*one)) for one in stream.snapshots.deferred)
-    stream.order_uploads([one for one, entry in entries if entry is not None and entry.nodes == {node}])
+def node_leaves(stream: Stream, node: str, others: tuple[str, ...] = ()) -> None:
+    """Order the upload of the snapshots on a drained or stopping node that no other node will have.
+
+    An upload that was given up before is tried once more.
+
+    Args:
+        stream: The stream.
+        node: The node.
+        others: Other nodes that are drained or stopping. Copies on them do not count.
+    """
+    stream.order_uploads(stream.snapshots.endangered(node, others))

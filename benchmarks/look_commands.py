@@ -4,8 +4,9 @@
 
 Each command is a process of its own, timed from its start to its exit. "services started" is what a command costs that starts AppStat,
 generators and scheduler in the data directory and stops them again, as commands that change something do. All are measured once, then
-all again, `--runs` times. The table shows medians of the elapsed seconds, and in brackets of the CPU seconds, which depend less on what
-else the computer does.
+all again, `--runs` times, after one run that is not counted, in which Python stores the bytecode of all modules, as an installation
+does. The table shows medians of the elapsed seconds, and in brackets of the CPU seconds, which depend less on what else the computer
+does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -86,11 +88,11 @@ async def train(data: Path, jobs: int) -> None:
 
 
 async def measure(data: Path, runs: int) -> list[dict[str, Any]]:
-    """Measure all commands `runs` times on a data directory, and return one row for each, with the medians."""
+    """Measure all commands `runs` times on a data directory, after a run that is not counted, and return a row of medians for each."""
     stored: dict[tuple[str, ...], list[Spent]] = {command: [] for command in COMMANDS}
     live: dict[tuple[str, ...], list[Spent]] = {command: [] for command in COMMANDS}
-    services = []
-    for run in range(1, runs + 1):
+    services: list[Spent] = []
+    for run in range(runs + 1):
         for command in COMMANDS:
             stored[command].append(seconds(hopyard(data, command)))
         services.append(seconds([sys.executable, "-c", _SERVICES, str(data)]))
@@ -102,6 +104,9 @@ async def measure(data: Path, runs: int) -> list[dict[str, Any]]:
                     live[command].append(await asyncio.to_thread(seconds, hopyard(data, command)))
         finally:
             await cluster.stop()
+        if run == 0:
+            for spent in (*stored.values(), *live.values(), services):
+                spent.clear()
         PROGRESS.print(f"run {run} of {runs}")
     return [
         {
@@ -143,6 +148,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="look-") as folder:
         data = Path(folder) / "data"
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "bytecode")
         asyncio.run(train(data, arguments.jobs))
         rows = asyncio.run(measure(data, arguments.runs))
     document = {"host": host(), "rows": rows}

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hopyard.cli.live import LiveModel, render
+from hopyard.cli.live.model import LiveModel
+from hopyard.cli.live.render import render
 from hopyard.client.types import Experiment, ExperimentState, Job, JobReport, JobState, Metric, Report
 
 WIDTH, HEIGHT = 116, 24

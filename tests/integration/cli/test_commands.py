@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hopyard.cli.commands.experiments import run_session
-from hopyard.cli.live import LiveModel
+from hopyard.cli.live.model import LiveModel
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster import embedded
@@ -21,6 +21,7 @@ from hopyard.client.local_cluster.processes import ServiceSpec
 from hopyard.client.types import Change, Experiment, ExperimentState, JobReport
 from hopyard.errors import TimedOut
 from hopyard.policy.vocabulary.reasons import ReasonCode
+from tests.integration.cli.modules import imported
 from tests.timing import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -156,6 +157,36 @@ def test_looking_at_a_running_cluster(
         assert run(["curve", "--json", *where]) == 0
         assert json.loads(capsys.readouterr().out)["job"] == best
         assert (tmp_path / "best" / "weights.txt").exists()
+
+
+def test_looking_at_a_running_cluster_imports_only_what_it_needs(experiment_file: Path, tmp_path: Path) -> None:
+    modules = (
+        "pydantic",
+        "sqlalchemy",
+        "yaml",
+        "numpy",
+        "tarfile",
+        "zstandard",
+        "importlib.metadata",
+        "rich.live",
+        "rich.progress",
+        "hopyard.cli.live.render",
+        "hopyard.client.local_cluster.embedded",
+        "hopyard._runtime.gpus",
+        "hopyard.policy.base",
+        "hopyard.policy.vocabulary.upcalls",
+        "hopyard.policy.vocabulary.downcalls",
+        "hopyard.sequences",
+        "hopyard.space.space",
+        "hopyard.spec",
+        "hopyard_engine",
+        "hopyard_appstat",
+    )
+    commands = ("experiments", "jobs", "best", "curve", "curve small 2", "nodes", "results", "logs 2", "trace", "wait")
+    with _Serving(tmp_path / "data") as server:
+        assert run(["run", str(experiment_file), "--server", server, "--json"]) == 0
+        assert imported(commands, ["--data", str(tmp_path / "data")], modules) == []
+        assert imported(["experiments"], ["--server", server], modules) == []
 
 
 def test_looking_at_a_cluster_that_is_not_running_opens_it_for_the_moment(

@@ -17,6 +17,7 @@ from hopyard.client.types import ExperimentState
 from hopyard.errors import Conflict
 from hopyard.v1.common_pb2 import JOB_STATE_RUNNING
 from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_RUNNING, Experiment, Job
+from tests.integration.cli.modules import imported
 
 JOURNAL = Path(__file__).parents[2] / "golden" / "record" / "journals" / "asha.hopyard"
 
@@ -103,6 +104,33 @@ def test_a_command_that_looks_starts_nothing_and_changes_nothing(
     assert out or err
     assert "RUNNING" not in out
     assert contents(data) == before
+
+
+def test_looking_at_stored_data_imports_only_what_it_needs(data: Path) -> None:
+    plain = ("experiments", "jobs", "best", "curve", "nodes", "results", "trace")
+    modules = (
+        "pydantic",
+        "yaml",
+        "numpy",
+        "tarfile",
+        "zstandard",
+        "alembic",
+        "obstore",
+        "sqlalchemy.orm",
+        "sqlalchemy.ext.asyncio",
+        "rich.live",
+        "hopyard._net.server",
+        "hopyard.policy.vocabulary.upcalls",
+        "hopyard.sequences",
+        "hopyard.space.space",
+        "hopyard.spec",
+        "hopyard_engine",
+        "hopyard_scheduler",
+        "hopyard_nodeagent",
+        "hopyard_appstat.service",
+    )
+    assert imported(plain, ["--data", str(data)], modules) == []
+    assert imported(["logs 5", "events"], ["--data", str(data)], ("pydantic", "yaml", "numpy", "hopyard.spec")) == []
 
 
 def test_an_experiment_whose_cluster_ended_is_interrupted(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

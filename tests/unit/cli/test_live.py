@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hopyard.cli.live import LiveModel, render
-from hopyard.cli.live.render import interesting
+from hopyard.cli.live.model import LiveModel
+from hopyard.cli.live.render import interesting, render
 from hopyard.cli.live.screen import plain_line
 from hopyard.cli.live.style import EXPERIMENT, JOB
 from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Metric, Point, Report

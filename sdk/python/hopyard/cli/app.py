@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.options import LOOKS
+from hopyard.cli.parameters import convert_directly
 from hopyard.cli.suggestions import CommandGroup
 
 if TYPE_CHECKING:
@@ -93,9 +94,15 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         for module in MODULES:
             import_module(f"hopyard.cli.commands.{module}").register(app)
         _add_services(app)
-    command = typer.main.get_command(app)
+    command = _get_command(app)
     if _COMPLETING in os.environ and isinstance(command, TyperGroup):
         _know_options(command)
+    return command
+
+
+def _get_command(app: typer.Typer) -> Callable[..., Any]:
+    command = typer.main.get_command(app)
+    convert_directly(command)
     return command
 
 
@@ -183,11 +190,11 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
             raise
         raise WrongUse(f"hopyard {name} needs: pip install './hopyard[{extra}]' (no module {error.name})") from error
     if isinstance(loaded, typer.Typer):
-        command: Callable[..., Any] = typer.main.get_command(loaded)
+        command: Callable[..., Any] = _get_command(loaded)
     elif callable(loaded) and not hasattr(loaded, "make_context"):
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **LOOKS)
         app.command(name)(loaded)
-        command = typer.main.get_command(app)
+        command = _get_command(app)
     else:
         command = loaded
     return command

@@ -15,8 +15,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from hopyard._runtime.gpus import GpuOptions
-from hopyard._runtime.gpus.selection import NONE
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.output import say
 from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
@@ -135,6 +133,8 @@ async def connected(
         return
     # The start usually takes less than two seconds and needs no message.
     told = asyncio.get_running_loop().call_later(_QUIET_SECONDS, say, f"opening {folder} (no cluster runs there)")
+    from hopyard._runtime.gpus import GpuOptions
+    from hopyard._runtime.gpus.selection import NONE
     from hopyard.client.local_cluster.embedded import EmbeddedCluster
 
     cluster = EmbeddedCluster(folder, slots=0, purpose=purpose)

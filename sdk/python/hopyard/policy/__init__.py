@@ -4,8 +4,9 @@
 on first use, because agents and training processes need only `hopyard.policy.vocabulary`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from hopyard._common.first_use import from_modules
 
 if TYPE_CHECKING:
     from hopyard.policy.base import (
@@ -103,20 +104,7 @@ _MODULES: Final = ("vocabulary", "base", "cluster", "rungs", "stages", "views")
 """The modules that define the names, the cheapest to import first."""
 
 if not TYPE_CHECKING:  # A type checker that sees this function would accept any name.
-
-    def __getattr__(name: str) -> object:
-        """Import a public name of this package from its module on first use (PEP 562).
-
-        Raises:
-            AttributeError: The package has no such public name.
-        """
-        if name in __all__:
-            for module in _MODULES:
-                found = vars(import_module(f"{__name__}.{module}"))
-                if name in found:
-                    globals()[name] = found[name]
-                    return found[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__ = from_modules(globals(), _MODULES)
 
 
 def __dir__() -> list[str]:

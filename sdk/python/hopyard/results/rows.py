@@ -12,7 +12,6 @@ from hopyard._common import formatting
 from hopyard._common.optional_import import need
 from hopyard.client.display import html
 from hopyard.client.types import Experiment, Job, Statistic
-from hopyard.sequences import is_written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,11 +208,17 @@ def flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
         path = prefix + name.replace("\\", "\\\\").replace(".", "\\.")
-        if isinstance(value, Mapping) and value and not is_written(value):
+        if isinstance(value, Mapping) and value and not _is_sequence(value):
             flat |= flatten(path + ".", value)
         else:
             flat[path] = value
     return flat
+
+
+def _is_sequence(value: Mapping[str, Any]) -> bool:
+    from hopyard.sequences import is_written  # imported on first use: few experiments have nested hyperparameters
+
+    return is_written(value)
 
 
 def _table(experiment: Experiment, fixed: Mapping[str, ColumnKind], rows: Sequence[dict[str, Any]]) -> Results:

@@ -15,21 +15,27 @@ The written forms in an experiment file are:
 - `{space: {depth: {int: [1, 4]}, ...}}`: a group, which is a nested mapping in the configuration. It may also have `when`.
   Conditions and constraints refer to names inside groups as `model.depth`.
 
-Constraints such as `batch_size * width <= 4096` filter the configurations (`hopyard.space.constraints`).
+Constraints such as `batch_size * width <= 4096` filter the configurations (`hopyard.space.constraints`). The names of this
+package are imported on first use: clients need only `hopyard.space.values`.
 """
 
-from hopyard.space.conditions import Condition, Entry, When
-from hopyard.space.constraints import Constraint
-from hopyard.space.continuous import LogUniform, Uniform
-from hopyard.space.discrete import Choice, Constant
-from hopyard.space.errors import ConstraintsError, ParameterError, Problem, SpaceError, field_name
-from hopyard.space.integers import IntUniform, LogInt
-from hopyard.space.kinds import KINDS, did_you_mean, parameter_from_data
-from hopyard.space.parameter import Parameter
-from hopyard.space.rng_streams import below, stream
-from hopyard.space.sequence_parameter import Sequences
-from hopyard.space.space import DRAWS, Space
-from hopyard.space.values import Configuration, JsonValue, canonical_json, is_number, json_problem, show
+from typing import TYPE_CHECKING, Final
+
+from hopyard._common.first_use import from_modules
+
+if TYPE_CHECKING:
+    from hopyard.space.conditions import Condition, Entry, When
+    from hopyard.space.constraints import Constraint
+    from hopyard.space.continuous import LogUniform, Uniform
+    from hopyard.space.discrete import Choice, Constant
+    from hopyard.space.errors import ConstraintsError, ParameterError, Problem, SpaceError, field_name
+    from hopyard.space.integers import IntUniform, LogInt
+    from hopyard.space.kinds import KINDS, did_you_mean, parameter_from_data
+    from hopyard.space.parameter import Parameter
+    from hopyard.space.rng_streams import below, stream
+    from hopyard.space.sequence_parameter import Sequences
+    from hopyard.space.space import DRAWS, Space
+    from hopyard.space.values import Configuration, JsonValue, canonical_json, is_number, json_problem, show
 
 __all__ = [
     "DRAWS",
@@ -63,3 +69,27 @@ __all__ = [
     "show",
     "stream",
 ]
+
+_MODULES: Final = (
+    "values",
+    "errors",
+    "rng_streams",
+    "conditions",
+    "parameter",
+    "continuous",
+    "discrete",
+    "integers",
+    "constraints",
+    "sequence_parameter",
+    "kinds",
+    "space",
+)
+"""The modules that define the names, the cheapest to import first."""
+
+if not TYPE_CHECKING:  # A type checker that sees this function would accept any name.
+    __getattr__ = from_modules(globals(), _MODULES)
+
+
+def __dir__() -> list[str]:
+    """Return all public names of the package, imported or not, and all other names that are already defined in it."""
+    return sorted(set(globals()) | set(__all__))

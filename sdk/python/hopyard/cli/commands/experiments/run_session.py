@@ -17,7 +17,7 @@ from hopyard.cli.commands.inspect.trace_export import TraceFile
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from hopyard.cli.interrupts import Interrupts
-from hopyard.cli.live import LiveModel
+from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.output import emit, emit_json, say, width
 from hopyard.client.async_client import AsyncClient

@@ -6,8 +6,10 @@ although the core has not applied them yet: for example, `idle_slots` leaves out
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 from typing_extensions import override
 
@@ -23,6 +25,7 @@ from hopyard.policy.command_buffer import CollectingView
 from hopyard.policy.vocabulary import CreateJob, Data, ExperimentId, JobState
 from hopyard.space import Space
 from hopyard_engine.core.effects import UpCall
+from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import GrantedSlot, Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
@@ -96,8 +99,22 @@ def experiment_view(
     )
 
 
+class _KnownCurve(NamedTuple):
+    """The learning curve of a job as policies see it, and what it was made from.
+
+    Attributes:
+        max_position: The maximum position of the job.
+        reports: The number of recorded reports.
+        points: The points.
+    """
+
+    max_position: int
+    reports: int
+    points: list[CurvePoint]
+
+
 class JobViews:
-    """A cache of one policy's views of jobs and experiments, and of the positions of snapshots.
+    """A cache of one policy's views of jobs and experiments, of the curves of live jobs, and of the positions of snapshots.
 
     Only views of changed jobs are created again.
 
@@ -107,6 +124,7 @@ class JobViews:
     def __init__(self) -> None:
         self._known: dict[str, JobView] = {}
         self._saved: dict[str, list[int]] = {}
+        self._curves: dict[str, _KnownCurve] = {}
         self._looked: tuple[Stream | None, int, int] = (None, 0, 0)
         self._live: frozenset[str] = frozenset()
         self._settings: dict[ExperimentId, Settings] = {}
@@ -123,6 +141,7 @@ class JobViews:
         if seen is not stream or any(self._settings.get(name) is not terms for name, terms in settings.items()):
             self._known.clear()
             self._saved.clear()
+            self._curves.clear()
         else:
             for job in (*stream.touched.since(touched), *self._live, *stream.live):
                 self._known.pop(job, None)
@@ -130,7 +149,31 @@ class JobViews:
                 self._saved.pop(job, None)
         self._settings = settings
         self._looked = stream, stream.touched.count, stream.snapshots.touched.count
-        self._live = frozenset(stream.live)
+        live = frozenset(stream.live)
+        for job in self._live - live:
+            self._curves.pop(job, None)
+        self._live = live
+
+    def curve(self, stream: Stream, job: Job) -> list[CurvePoint]:
+        """Return the learning curve of a job, in a new list.
+
+        The points of a live job are kept, because policies read its curve after each report, and only new ones are added. A job that
+        continues another one is read anew: the evaluation of a position of that other job may still be incomplete.
+        """
+        if job.id not in self._live or job.origin is not None:
+            return _points(stream.curve(job))
+        known, reports, points = self._curves.get(job.id), job.curve.added, list[CurvePoint]()
+        if known is not None and known.max_position == job.max_position:
+            points, new = known.points, reports[known.reports :]
+            last = points[-1].position if points else -1
+            # Otherwise a part of an evaluation has changed an earlier point.
+            if all(a < b for a, b in pairwise((last, *new, job.max_position + 1))):
+                points += _points(job.curve.points[position] for position in new)
+            else:
+                points = []
+        points = points or _points(stream.curve(job))
+        self._curves[job.id] = _KnownCurve(job.max_position, len(reports), points)
+        return points.copy()
 
     def saved(self, stream: Stream, job: str) -> list[int]:
         """Return the positions of the available snapshots of the job with the id `job`, ascending; empty if the job is unknown."""
@@ -170,6 +213,10 @@ class JobViews:
         if view is None:
             view = self._known[job.id] = job_view(job)
         return view
+
+
+def _points(entries: Iterable[CurveEntry]) -> list[CurvePoint]:
+    return [CurvePoint(entry.position, entry.metrics, entry.seconds) for entry in entries]
 
 
 class _Jobs(Mapping[str, JobView]):
@@ -371,7 +418,7 @@ class CoreView(CollectingView):
         found = self._stream.jobs.get(job)
         if found is None:
             raise CommandError(f"curve: there is no job {job!r}")
-        return [CurvePoint(p.position, p.metrics, p.seconds) for p in self._stream.curve(found)]
+        return self._views.curve(self._stream, found)
 
     @override
     def snapshots(self, job: str) -> Sequence[int]:

@@ -176,7 +176,7 @@ class RemotePolicy:
             The answer, or a failure that pauses the experiment. The failure has `unheard` True if no process answered.
         """
         losses, failures, output = 0, 0, ""
-        backoff, rng, away_since = Backoff(), random.Random(), 0.0
+        backoff, away_since = Backoff(), 0.0
         while True:
             try:
                 return await self._answer(stream, call, settled)
@@ -185,7 +185,7 @@ class RemotePolicy:
                 failures, away_since = failures + 1, away_since or time.monotonic()
                 if time.monotonic() - away_since > self._limits.absence:
                     return _failure(call, self._not_restored(error))
-                wait = backoff.wait(failures, rng)
+                wait = backoff.wait(failures, random.Random())
                 _LOG.warning("experiment %s: appstat is away (%s), again in %.1f s", self._stream, error, wait)
                 await asyncio.sleep(wait)
             except ConnectionLost:

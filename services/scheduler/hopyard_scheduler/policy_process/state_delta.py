@@ -75,6 +75,7 @@ class StateDelta:
         self._live: frozenset[str] = frozenset()
         self._jobs: dict[str, _KnownJob] = {}
         self._experiments: dict[str, pb.PolicyExperiment] = {}
+        self._views: dict[str, tuple[ExperimentView, bool]] = {}
         self._slots: dict[str, _KnownSlot] = {}
         self._share: int | None = None
         self._made = 0
@@ -142,8 +143,12 @@ class StateDelta:
         for experiment in stream.experiments.values():
             partitions = stream.data.units if stream.data is not None else 0
             jobs_left = experiment.jobs_left if experiment.running else 0
-            terms = experiment_view(experiment, jobs_left, partitions)
-            message = terms_to_proto(terms, over=experiment.state.ended)
+            seen = experiment_view(experiment, jobs_left, partitions), experiment.state.ended
+            if self._views.get(experiment.id) == seen:
+                continue
+            self._views[experiment.id] = seen
+            terms, over = seen
+            message = terms_to_proto(terms, over=over)
             known = self._experiments.get(experiment.id)
             if known is None:
                 settings = experiment.settings
@@ -152,9 +157,8 @@ class StateDelta:
             else:
                 message.space_json = known.space_json
                 message.constraints.extend(known.constraints)
-            if known != message:
-                self._experiments[experiment.id] = message
-                yield pb.StateChange(experiment=message)
+            self._experiments[experiment.id] = message
+            yield pb.StateChange(experiment=message)
 
     def _of_slots(self, stream: Stream) -> Iterator[pb.StateChange]:
         for name in [name for name in self._slots if name not in stream.slots]:

@@ -73,9 +73,6 @@ async def retry(
     Raises:
         Unavailable: Error of the last attempt, if the next one would begin after the deadline.
     """
-    waits = backoff or Backoff()
-    # Jitter keeps clients from retrying at the same moment. It is not seeded, because nothing reproducible depends on it.
-    source = rng or random.Random()
     end = None if deadline is None else clock() + deadline
     failures = 0
     while True:
@@ -83,7 +80,10 @@ async def retry(
             return await call()
         except Unavailable as error:
             failures += 1
-            wait = waits.wait(failures, source)
+            # Jitter keeps clients from retrying at the same moment. It is not seeded, because nothing reproducible depends on it.
+            # It is made after a failure, because that takes longer than many calls.
+            rng, backoff = rng or random.Random(), backoff or Backoff()
+            wait = backoff.wait(failures, rng)
             if end is not None and clock() + wait >= end:
                 raise
             if on_failure is not None:

@@ -27,6 +27,7 @@ from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode, expl
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, Record, UpCall
 from hopyard_engine.core.events import ClusterEvent, Event, PolicyAnswered, PolicyFailed, StreamCreated, StreamEvent
+from hopyard_engine.core.job_ends import shown_end
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import PolicyVersion
 from hopyard_engine.journal.codec import encode
@@ -432,10 +433,10 @@ def state_of(stream: Stream, event: int, at: float) -> ReplayState:
         slots={m.id: m.run.job if m.run is not None else "" for _, m in sorted(stream.slots.items())},
         jobs=tuple(
             JobLine(
-                view=job_view(job),
+                view=replace(job_view(job), state=shown_end(job)[0]),
                 snapshots=tuple(stream.snapshots.positions(job.id)),
                 best=job.best[0] if job.best is not None else None,
-                **_told(job.reason),
+                **_told(shown_end(job)[1]),
             )
             for job in stream.jobs.values()
         ),

@@ -35,6 +35,7 @@ from hopyard_engine.core.events import (
     SnapshotTaken,
     Started,
 )
+from hopyard_engine.core.job_ends import shown_counts, shown_end
 from hopyard_engine.core.state.curve import CurveEntry
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
@@ -262,7 +263,7 @@ def experiment_to_proto(
         metric=_metric_to_proto(experiment),
         created_at=experiment.created_at,
         ended_at=experiment.ended_at or 0.0,
-        jobs={state.value: count for state, count in experiment.states.items() if count},
+        jobs={state.value: count for state, count in shown_counts(experiment).items()},
         slots=held,
         running_seconds=experiment.running_seconds(at),
         share=stream.share,
@@ -307,19 +308,22 @@ def _metric_to_proto(experiment: Experiment) -> common_pb2.Metric:
 
 
 def job_to_proto(stream: Stream, job: Job, reason: Reason | None) -> experiment_pb2.Job:
-    """Convert a job for clients.
+    """Convert a job for clients. A job of an ended experiment has ended (`shown_end`).
 
     Args:
         stream: The stream of the job.
         job: The job.
-        reason: Why the job is in its state or waits; None: no reason is shown.
+        reason: Why the job is in its state or waits, while its experiment has not ended; None: no reason is shown.
     """
+    state = job.state
+    if job.experiment.state.ended:
+        state, reason = shown_end(job)
     message = experiment_pb2.Job(
         experiment=job.experiment.id,
         group=stream.id,
         id=job.id,
         ordinal=job.ordinal,
-        state=JOB_STATES.to_proto(job.state),
+        state=JOB_STATES.to_proto(state),
         hyperparameters=hyperparameters_to_proto(job.hyperparameters or {}),
         position=job.position,
         attempt=job.attempt,
@@ -331,7 +335,7 @@ def job_to_proto(stream: Stream, job: Job, reason: Reason | None) -> experiment_
         shared_position=job.shared,
     )
     set_reason(message, reason)
-    if job.state.ended:
+    if state.ended:
         kept = {entry.info.position for entry in stream.for_others(job)}
         for snapshot, entry in zip(message.snapshots, stream.snapshots.of(job.id), strict=True):
             snapshot.for_others = entry.info.position in kept

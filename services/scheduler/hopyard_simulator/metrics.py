@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from hopyard.policy.vocabulary import ExperimentState, JobState, Report, RunEndReason, RunKey
+from hopyard_engine.core.actions.experiment_end import WITH_EXPERIMENT
 from hopyard_engine.core.effects import Start
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.stream import Stream
@@ -281,9 +282,8 @@ class Measurements:
         experiment = stream.founder
         if experiment.state is not ExperimentState.RUNNING and self.terminated is None and experiment.final is not None:
             ended = [job for job in stream.jobs.values() if job.state is JobState.TERMINATED]
-            self.terminated = sum(
-                job.reason != experiment.final[1] for job in ended
-            )  # The other jobs ended together with the search.
+            # The other jobs ended together with the search.
+            self.terminated = sum(job.reason is None or job.reason.code not in WITH_EXPERIMENT for job in ended)
         if now < self._next_look:
             return
         states = stream.states

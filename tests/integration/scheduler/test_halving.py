@@ -11,6 +11,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.errors import InvalidInput
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard_engine.core.events import Amended, Ended, Event, RunMessage, SnapshotTaken
 from hopyard_engine.replay import Until
 from hopyard_tools.commands.journal_source import opened
@@ -41,7 +42,8 @@ async def test_promoted_jobs_go_on_and_an_extended_search_wakes_who_waits(
     before = await positions(client, created.id)
     assert {len(reached) for reached in before.values()} == {1, 2, 4}
     jobs = {job.id: job for job in await client.jobs(created.id)}
-    assert {jobs[job].state for job, reached in before.items() if len(reached) < 4} == {JobState.SUSPENDED}
+    waiting = [jobs[job] for job, reached in before.items() if len(reached) < 4]
+    assert {(job.state, job.reason_code) for job in waiting} == {(JobState.TERMINATED, ReasonCode.STOPPED_AT_RUNG)}
 
     await client.extend(created.id, jobs=6)
     ended = await client.wait(created.id, timeout=HANG_SECONDS)

@@ -94,9 +94,9 @@ def test_rows_are_bounded_and_the_most_interesting_come_first() -> None:
 
 def test_a_job_that_is_no_more_is_not_counted() -> None:
     made = model(job("1"), job("2", JobState.CREATING))
-    assert made.counts() == {JobState.CREATING: 1, JobState.RUNNING: 1}
+    assert made.counts() == {JOB[JobState.RUNNING]: 1, JOB[JobState.CREATING]: 1}
     made.apply(JobGone("2"), 100.0)
-    assert made.counts() == {JobState.RUNNING: 1}
+    assert made.counts() == {JOB[JobState.RUNNING]: 1}
 
 
 @pytest.mark.parametrize("width", [30, 50, 60, 80, 100, 140])
@@ -205,7 +205,7 @@ def test_a_plain_line_says_what_starts_while_nothing_trains_and_on_how_many_slot
     assert "1 starting (2 slots busy)  no report yet" in line
     assert line.endswith("job 1 starts on a/0, b/0: its process prepares")
     line = plain_line(model(starting, job("2")), 100.0)
-    assert "1 starting, 1 running (3 slots busy)" in line
+    assert "1 running, 1 starting (3 slots busy)" in line
     assert "prepares" not in line
 
 
@@ -279,6 +279,18 @@ def test_a_job_that_a_person_paused_is_seen_at_a_glance(width: int) -> None:
     assert "◫ 1 job  paused by a person" in text
 
 
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_jobs_that_the_target_cut_short_are_stopped_and_not_failed(ascii_only: bool) -> None:
+    cut = replace(job("1", JobState.TERMINATED), reason_code=ReasonCode.STOPPED_BY_TARGET)
+    unstarted = replace(job("2", JobState.TERMINATED, 0), reason_code=ReasonCode.NOT_STARTED)
+    made = model(job("3", JobState.COMPLETED), cut, unstarted, state=ExperimentState.COMPLETED)
+    text = "\n".join(drawn(made, 110, 24, ascii_only=ascii_only))
+    symbols = "+sn" if ascii_only else "✓□◌"
+    assert "{} 1 completed {} 1 stopped {} 1 not started".format(*symbols) in text
+    failed = JOB[JobState.FAILED]
+    assert not any(part in text for part in (failed.symbol, failed.word))
+
+
 def labelled(*priorities: float | None) -> LiveModel:
     states = [JobState.RUNNING, JobState.SUSPENDED, JobState.RUNNING, JobState.TERMINATED, JobState.COMPLETED]
     jobs = [
@@ -290,14 +302,14 @@ def labelled(*priorities: float | None) -> LiveModel:
 
 def test_jobs_that_their_policy_tells_apart_are_shown_as_promising_opportunistic_and_ended() -> None:
     lines = drawn(labelled(0.874, 0.0, None, 0.3, 0.9), 110, 20)
-    assert any(line.startswith("policy  ★ 1 promising  ☆ 2 opportunistic  ✗ 1 ended") for line in lines)
+    assert any(line.startswith("policy  ★ 1 promising  ☆ 2 opportunistic  ■ 1 ended") for line in lines)
     assert lines[4].split()[:4] == ["job", "hyperparameters", "p", "position"]
     rows = {line.split()[1]: line for line in lines[5:] if line.strip()}
     assert "★ 0.87" in rows["1"]
     assert all("☆" in rows[name] and "★" not in rows[name] for name in "23")
     assert not any("☆" in rows[name] or "★" in rows[name] for name in "45")
     plain = drawn(labelled(0.874, 0.0), 110, 20, ascii_only=True)
-    assert any(line.startswith("policy  * 1 promising  - 1 opportunistic  x 0 ended") for line in plain)
+    assert any(line.startswith("policy  * 1 promising  - 1 opportunistic  t 0 ended") for line in plain)
 
 
 def test_without_labels_there_is_nothing_of_it() -> None:

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from hopyard.cli import tables
+from hopyard.client.display.job_looks import LOOKS
 from hopyard.client.types import (
     Experiment,
     ExperimentState,
@@ -57,7 +58,7 @@ def test_jobs_are_listed_the_best_first() -> None:
     assert [line.split()[0] for line in lines[1:4]] == ["2", "1", "3"]
     assert "trained to its end" not in "".join(lines)
     assert lines[3].endswith("lr=9")
-    assert lines[4] == "! 3  train at position 2: ValueError: no"
+    assert lines[4] == "✗ 3  train at position 2: ValueError: no"
 
 
 def test_of_equal_jobs_the_experiment_s_best_stands_first() -> None:
@@ -162,13 +163,37 @@ def test_equal_reasons_are_told_once_and_what_the_state_says_not_at_all() -> Non
         Job("e1", "8", JobState.SUSPENDED, "reached position 5", reason_code=ReasonCode.UNTIL_REACHED),
         Job("e1", "9", JobState.COMPLETED, "trained to its end", reason_code=ReasonCode.TRAINED_TO_END),
         Job("e1", "10", JobState.PENDING, "waits for its first slot", reason_code=ReasonCode.CONFIGURED),
-        Job("e1", "11", JobState.TERMINATED, "terminated", reason_code=ReasonCode.TERMINATED),
     ]
     lost = Job("e1", "12", JobState.SUSPENDED, "its run was lost: node n is silent")
     lines = shown(tables.jobs_table(EXPERIMENT, [lost, *quiet, *failed]))
-    assert lines[-2:] == ["! 1, 2, 3, 4, 5 and 2 more  KeyError: 'lr'", "‖ 12  its run was lost: node n is silent"]
+    assert lines[-2:] == ["✗ 1, 2, 3, 4, 5 and 2 more  KeyError: 'lr'", "‖ 12  its run was lost: node n is silent"]
     # When all jobs failed for the same reason, the command's last line shows it.
     assert "KeyError" not in "".join(shown(tables.summary(EXPERIMENT, failed)))
+
+
+def test_jobs_that_ended_with_their_experiment_have_no_cross() -> None:
+    """Check the words and symbols of all ends; only a failure has the cross and its color."""
+    R = ReasonCode
+    jobs = [
+        Job("e1", "1", JobState.TERMINATED, "stopped at rung 2 of 4, position 16", reason_code=R.STOPPED_AT_RUNG),
+        Job("e1", "2", JobState.TERMINATED, "ended: target reached by job 7", reason_code=R.STOPPED_BY_TARGET),
+        Job("e1", "3", JobState.TERMINATED, "not started: the experiment ended first", reason_code=R.NOT_STARTED),
+        Job("e1", "4", JobState.TERMINATED, "its policy ended it at position 4", reason_code=R.TERMINATED),
+    ]
+    lines = shown(tables.jobs_table(EXPERIMENT, jobs))
+    assert "✗" not in "".join(lines)
+    assert [" ".join(line.split()[1:3]) for line in lines[1:5]] == ["□ stopped", "□ stopped", "◌ not", "■ terminated"]
+    assert lines[5:] == [
+        "□ 1  stopped at rung 2 of 4, position 16",
+        "□ 2  ended: target reached by job 7",
+        "◌ 3  not started: the experiment ended first",
+        "■ 4  its policy ended it at position 4",
+    ]
+    html = jobs[1]._repr_html_()
+    assert "□ stopped" in html
+    assert LOOKS[JobState.FAILED].color not in html
+    failed = Job("e1", "5", JobState.FAILED, "no")._repr_html_()
+    assert f"color: {LOOKS[JobState.FAILED].color}'>✗ failed" in failed
 
 
 def test_a_program_that_ended_before_its_experiment_would_have_it_is_told() -> None:

@@ -67,8 +67,8 @@ def test_the_winner_is_saved_and_completed(rig: Rig) -> None:
     assert str(rig.stream.state) == "ExperimentState.COMPLETED"
     assert [(job.state, str(job.reason)) for job in rig.stream.jobs.values()] == [
         (JobState.COMPLETED, "small enough"),
-        (JobState.TERMINATED, "terminated"),  # Its run has ended, with its own reason.
-        (JobState.TERMINATED, "small enough"),
+        (JobState.TERMINATED, "stopped at position 0: the experiment ended (small enough)"),
+        (JobState.TERMINATED, "not started: the experiment ended first (small enough)"),
     ]
 
 

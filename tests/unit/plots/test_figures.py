@@ -164,7 +164,7 @@ def test_jobs_that_wait_on_a_rung_are_not_called_complete(tmp_path: Path) -> Non
     given["runs"] = [{**run, "reason": "UNTIL"} for run in given["runs"]]
     path.write_text(json.dumps({**given, "states": {"1": "SUSPENDED", "2": "COMPLETED", "3": "FAILED"}}))
     _, (axes,), _ = drawn({"curves": read(path)}, "curves")
-    assert legend(axes) == ["1 completed", "1 failed", "1 open"]
+    assert legend(axes) == ["1 completed", "1 stopped", "1 failed"]
     _, (axes,), _ = drawn({"gantt": read(path)}, "gantt")
     assert legend(axes) == ["1 trained to the end", "2 part of the way"]
 

@@ -18,6 +18,7 @@ from hopyard.cli.live.curves import plot
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.display import outcome
+from hopyard.client.display.job_looks import JobLook
 from hopyard.client.types import Experiment, Gpu, Job, JobState, Node, NodeState, Point, Slot
 
 _PLOT_LINES = 12
@@ -127,12 +128,12 @@ def jobs_table(
     # Of equal values the experiment's best job, whose value was reported first, comes first.
     ordered = sorted(found, key=lambda job: (model.merit(job), job.id != experiment.best_job))
     for job in ordered[:most]:
-        look = style.JOB[job.state]
+        look = style.of(job)
         mine = job.id == experiment.best_job
         rows.append(
             [
                 Text(job.id, style=style.BEST if mine else ""),
-                Text(f"{look.symbol} {style.word(job.state.value)}", style=look.style),
+                Text(f"{look.symbol} {look.word}", style=look.style),
                 *([job_pools.mark(job)] if labelled else []),
                 f"{job.reached}/{longest}" if (longest := model.length(job)) else str(job.reached),
                 Text(formatting.number(job.best_value), style=style.BEST if mine else ""),
@@ -218,7 +219,7 @@ def best_text(experiment: Experiment, job: Job) -> RenderableType:
     lines = [
         Text.assemble(
             (f"{experiment.metric.name} {formatting.number(job.best_value)}", style.BEST),
-            f"  job {job.id} at position {job.best_position}  ({style.word(job.state.value)})",
+            f"  job {job.id} at position {job.best_position}  ({style.of(job).word})",
         )
     ]
     width = max(map(len, job.hyperparameters), default=0)
@@ -334,8 +335,7 @@ def _use(node: Node, slot: Slot) -> str:
     return "idle" if node.state is NodeState.UP else formatting.NOTHING
 
 
-def _reason(state: JobState, jobs: str, line: str) -> Text:
-    look = style.JOB[state]
+def _reason(look: JobLook, jobs: str, line: str) -> Text:
     return _line(f"{look.symbol} {jobs}", look.style, line)
 
 

@@ -258,7 +258,8 @@ class AsyncClient(ClientSearches, ClientQueries):
 
         Raises:
             NotFound: There is no such experiment.
-            InvalidInput: No extension is given, `max_iterations` is below the current one, or a number is out of range.
+            InvalidInput: No extension is given, `max_iterations` is below the current one, `seconds` is given and the experiment has
+                no time limit, or a number is out of range.
         """
         if max(jobs, max_iterations) > _MOST:
             raise InvalidInput(f"an extension is at most {_MOST} jobs or units, found {max(jobs, max_iterations)}")

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from hopyard._common import formatting
 from hopyard.client.display import html
+from hopyard.client.display.job_looks import look_of
 from hopyard.policy.vocabulary import JobState, Report
 from hopyard.policy.vocabulary.reasons import Argument, ReasonCode
 
@@ -248,7 +249,7 @@ class Job:
     Attributes:
         experiment: Id of the experiment.
         id: Id of the job, unique in the group of the experiment.
-        state: The current state.
+        state: The current state. In an ended experiment every job has ended: one that could be trained further is TERMINATED.
         reason: Why the job waits, failed or ended, as a sentence; empty while it trains.
         hyperparameters: The configuration: the value of each hyperparameter by name.
         position: How far its newest run has trained, in the experiment's unit.
@@ -305,10 +306,11 @@ class Job:
         return f"<Job {self.id} of {self.experiment} {self.state.value} at {self.position}{best}{values}>"
 
     def _repr_html_(self) -> str:
-        fields = {"state": f"{self.state.value} at {self.position}", "reason": self.reason}
+        look = look_of(self.state, self.reason_code)
+        fields = {"state": f"{look.symbol} {look.word} at {self.position}", "reason": self.reason}
         fields["best"] = self._best if self.best_value is not None else ""
         fields |= {name: formatting.value(given) for name, given in sorted(self.hyperparameters.items())}
-        return html.card(f"Job {self.id} of {self.experiment}", fields)
+        return html.card(f"Job {self.id} of {self.experiment}", fields, {"state": look.color})
 
     @property
     def _best(self) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from hopyard._common.plugins import TIMELINES, load_plugin, plugin_names
+from hopyard.client.display.job_looks import LOOKS, NOT_STARTED, STOPPED, look_of
 from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
 from hopyard.client.wire import converters
 from hopyard.errors import Unsupported
@@ -29,9 +30,11 @@ JOURNAL: Final = ("gantt", "gangs", "pools", "slots", "hops")
 """Kinds of plots that need the journal of the experiment."""
 
 _ENDS: Final = {
-    JobState.COMPLETED: JobEnd.COMPLETED,
-    JobState.TERMINATED: JobEnd.TERMINATED,
-    JobState.FAILED: JobEnd.FAILED,
+    LOOKS[JobState.COMPLETED]: JobEnd.COMPLETED,
+    STOPPED: JobEnd.STOPPED,
+    NOT_STARTED: JobEnd.STOPPED,
+    LOOKS[JobState.TERMINATED]: JobEnd.TERMINATED,
+    LOOKS[JobState.FAILED]: JobEnd.FAILED,
 }
 
 
@@ -156,7 +159,9 @@ def curve_of(job: Job, statistics: list[Statistic], metric: Metric, began: float
     # Clocks of two nodes may differ, or a clock may have been set back between two runs: times must not fall.
     times = np.maximum.accumulate(times)
     positions = np.array([point.position for point in points], float)
-    return JobCurve(job.id, _ENDS.get(job.state, JobEnd.OPEN), times, positions, values, tuple(resumed))
+    return JobCurve(
+        job.id, _ENDS.get(look_of(job.state, job.reason_code), JobEnd.OPEN), times, positions, values, tuple(resumed)
+    )
 
 
 def _grown(curve: JobCurve, parent: JobCurve | None, position: int) -> JobCurve:

@@ -24,9 +24,13 @@ class SearchSource(enum.Enum):
 
 
 class JobEnd(enum.Enum):
-    """How a job ended: its final state COMPLETED, TERMINATED or FAILED. OPEN: it has not ended, or its end is unknown."""
+    """How a job ended: its final state COMPLETED, TERMINATED or FAILED; STOPPED: its experiment ended before it was trained to its end.
+
+    OPEN: it has not ended, or its end is unknown.
+    """
 
     COMPLETED = "completed"
+    STOPPED = "stopped"
     TERMINATED = "terminated"
     FAILED = "failed"
     OPEN = "open"

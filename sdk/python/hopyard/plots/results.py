@@ -21,6 +21,9 @@ _ENDS: Final = {
     JobState.COMPLETED.value: JobEnd.COMPLETED,
     JobState.TERMINATED.value: JobEnd.TERMINATED,
     JobState.FAILED.value: JobEnd.FAILED,
+    # A simulation has ended, and with it these jobs.
+    JobState.SUSPENDED.value: JobEnd.STOPPED,
+    JobState.PENDING.value: JobEnd.STOPPED,
     RunEndReason.UNTIL.value: JobEnd.COMPLETED,
 }
 """How a job ended, by its state; if a result contains no states, by the reason of its last run's end."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from hopyard._common.optional_import import need
 from hopyard.client.types import Experiment, Job, JobState, Statistic
 from hopyard.errors import HopyardError, Unavailable
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard.results.publisher import values
 from hopyard.results.rows import flatten
 
@@ -26,7 +27,7 @@ _PARAMETERS: Final = 100
 _NOT_ALLOWED: Final = re.compile(r"[^\w./ :-]")
 _STATUS: Final = {
     JobState.COMPLETED: "FINISHED",
-    JobState.TERMINATED: "KILLED",
+    JobState.TERMINATED: "FINISHED",  # MLflow shows KILLED as a failure.
     JobState.FAILED: "FAILED",
     JobState.RUNNING: "RUNNING",
 }
@@ -138,6 +139,8 @@ class MlflowSink:
 
     def _tell_state(self, job: Job, run: Any, statistics: Sequence[Statistic]) -> None:
         status = _STATUS.get(job.state, "SCHEDULED")
+        if job.state is JobState.TERMINATED and job.reason_code is ReasonCode.STOPPED_BY_PERSON:
+            status = "KILLED"
         if job.state.ended:
             ended = max((one.at for one in statistics), default=self._experiment.created_at)
             self._client.set_terminated(run.info.run_id, status, _milliseconds(ended))

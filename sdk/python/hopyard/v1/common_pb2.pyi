@@ -211,7 +211,7 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     REASON_CODE_PAUSED_BY_PERSON: _ReasonCode.ValueType  # 1
     """A person paused the experiment or the job. The cause is what its run does until it has left."""
     REASON_CODE_STOPPED_BY_PERSON: _ReasonCode.ValueType  # 2
-    """A person stopped the experiment."""
+    """A person stopped the experiment or ended the job."""
     REASON_CODE_CLOSED_BY_CLIENT: _ReasonCode.ValueType  # 3
     """The client of an experiment that is open for requests closed it."""
     REASON_CODE_INTERRUPTED: _ReasonCode.ValueType  # 220
@@ -299,7 +299,7 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     REASON_CODE_TRAINED_TO_EVALUATE: _ReasonCode.ValueType  # 44
     """The job is trained, and its policy will evaluate it."""
     REASON_CODE_TERMINATED: _ReasonCode.ValueType  # 45
-    """The policy or a person terminated the job."""
+    """The policy ended the job before it was trained to its end."""
     REASON_CODE_RESUMED_BY_PERSON: _ReasonCode.ValueType  # 46
     """A person resumed the paused job."""
     REASON_CODE_EXTENDED: _ReasonCode.ValueType  # 47
@@ -644,6 +644,14 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The slots that have what a job needs are on nodes that are drained or leaving."""
     REASON_CODE_AGENT_NOT_CONNECTED: _ReasonCode.ValueType  # 258
     """The agent of the node has not connected since the scheduler started."""
+    REASON_CODE_STOPPED_AT_RUNG: _ReasonCode.ValueType  # 275
+    """Successive halving did not promote the job from this rung."""
+    REASON_CODE_STOPPED_BY_TARGET: _ReasonCode.ValueType  # 276
+    """Another job reached the target of the experiment while the job trained or waited."""
+    REASON_CODE_STOPPED_WITH_EXPERIMENT: _ReasonCode.ValueType  # 277
+    """The experiment ended before the job was trained to its end."""
+    REASON_CODE_NOT_STARTED: _ReasonCode.ValueType  # 278
+    """The experiment ended before the job got a slot."""
 
 class ReasonCode(_ReasonCode, metaclass=_ReasonCodeEnumTypeWrapper):
     """The reason for a state, a wait, an end, a failure or a refusal. docs/reasons.md lists the meaning, the arguments and
@@ -655,7 +663,7 @@ REASON_CODE_UNSPECIFIED: ReasonCode.ValueType  # 0
 REASON_CODE_PAUSED_BY_PERSON: ReasonCode.ValueType  # 1
 """A person paused the experiment or the job. The cause is what its run does until it has left."""
 REASON_CODE_STOPPED_BY_PERSON: ReasonCode.ValueType  # 2
-"""A person stopped the experiment."""
+"""A person stopped the experiment or ended the job."""
 REASON_CODE_CLOSED_BY_CLIENT: ReasonCode.ValueType  # 3
 """The client of an experiment that is open for requests closed it."""
 REASON_CODE_INTERRUPTED: ReasonCode.ValueType  # 220
@@ -743,7 +751,7 @@ REASON_CODE_TRAINED_TO_END: ReasonCode.ValueType  # 43
 REASON_CODE_TRAINED_TO_EVALUATE: ReasonCode.ValueType  # 44
 """The job is trained, and its policy will evaluate it."""
 REASON_CODE_TERMINATED: ReasonCode.ValueType  # 45
-"""The policy or a person terminated the job."""
+"""The policy ended the job before it was trained to its end."""
 REASON_CODE_RESUMED_BY_PERSON: ReasonCode.ValueType  # 46
 """A person resumed the paused job."""
 REASON_CODE_EXTENDED: ReasonCode.ValueType  # 47
@@ -1088,6 +1096,14 @@ REASON_CODE_FITTING_SLOTS_UNSCHEDULABLE: ReasonCode.ValueType  # 257
 """The slots that have what a job needs are on nodes that are drained or leaving."""
 REASON_CODE_AGENT_NOT_CONNECTED: ReasonCode.ValueType  # 258
 """The agent of the node has not connected since the scheduler started."""
+REASON_CODE_STOPPED_AT_RUNG: ReasonCode.ValueType  # 275
+"""Successive halving did not promote the job from this rung."""
+REASON_CODE_STOPPED_BY_TARGET: ReasonCode.ValueType  # 276
+"""Another job reached the target of the experiment while the job trained or waited."""
+REASON_CODE_STOPPED_WITH_EXPERIMENT: ReasonCode.ValueType  # 277
+"""The experiment ended before the job was trained to its end."""
+REASON_CODE_NOT_STARTED: ReasonCode.ValueType  # 278
+"""The experiment ended before the job got a slot."""
 Global___ReasonCode: typing_extensions.TypeAlias = ReasonCode
 
 @typing.final

@@ -689,7 +689,7 @@ class ExtendExperimentRequest(google.protobuf.message.Message):
     max_iterations: builtins.int
     """New maximum position of a job, not below the present one; 0: unchanged."""
     seconds: builtins.float
-    """Additional seconds; 0: none."""
+    """Additional seconds of the time limit; 0: none. INVALID_ARGUMENT: the experiment has no time limit."""
     request_id: builtins.str
     """Chosen by the client; makes the call idempotent. Required."""
     def __init__(

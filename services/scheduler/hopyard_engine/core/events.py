@@ -540,6 +540,9 @@ class PolicyAnswered:
         demand: Number of slots that the policy can use now; None: as many as possible.
         gang: Number of slots that it takes at once (>= 1).
         nodes: Names of the only nodes whose slots it can use, sorted; empty: any node.
+        rungs: For each job on a rung of successive halving (job id, number of its highest rung with a result, number of rungs of its
+            bracket). Stated only with a demand of 0, when the experiment may end, to explain where jobs stopped. It does not affect
+            any decision of the core.
     """
 
     at: float
@@ -548,6 +551,7 @@ class PolicyAnswered:
     demand: int | None = None
     gang: int = 1
     nodes: tuple[str, ...] = ()
+    rungs: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

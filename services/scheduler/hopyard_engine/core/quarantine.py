@@ -5,7 +5,7 @@ from __future__ import annotations
 from hopyard.policy.vocabulary import ExperimentState, StreamId
 from hopyard.policy.vocabulary.reasons import Reason
 from hopyard_engine.core.core import Core
-from hopyard_engine.core.effects import Effect, ExperimentChanged, SetTimer, WithdrawQuestion
+from hopyard_engine.core.effects import Effect, ExperimentChanged, JobChanged, SetTimer, WithdrawQuestion
 from hopyard_engine.core.state_machines.experiment_states import change_experiment
 
 
@@ -22,8 +22,8 @@ def quarantine(core: Core, name: StreamId, reason: Reason, at: float) -> list[Ef
         at: Time of the end in seconds since the Unix epoch.
 
     Returns:
-        The effects that cancel the stream's timers and questions and update its experiments' rows. Experiments that have ended
-        before do not change.
+        The effects that cancel the stream's timers and questions and update the rows of its experiments and unfinished jobs.
+        Experiments that have ended before do not change.
 
     Raises:
         KeyError: The core does not have the stream.
@@ -54,4 +54,5 @@ def quarantine(core: Core, name: StreamId, reason: Reason, at: float) -> list[Ef
         *(SetTimer(name, ticket, None) for ticket in timers),
         *(WithdrawQuestion(name, ticket) for ticket in asked),
         *(ExperimentChanged(experiment.id) for experiment in failed),
+        *(JobChanged(job.experiment.id, job.id) for job in stream.open.values() if job.experiment in failed),
     ]

@@ -61,6 +61,7 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.handlers import node_events
 from hopyard_engine.core.handlers.commands import CREATE
+from hopyard_engine.core.job_ends import shown_end
 from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import (
@@ -529,9 +530,10 @@ def runs_over(stream: Stream, before: EventContext) -> list[EventPart]:
         if stream.live.get(name) is run or name not in stream.jobs:
             continue
         job = stream.jobs[name]
-        text = f"job {name} is {job.state.value}"
-        if job.state.idle or job.state is JobState.HELD:
+        state, reason = shown_end(job)
+        text = f"job {name} is {state.value}"
+        if state.idle or state is JobState.HELD:
             text += f" and continues {_source(job.position)}"
-        quiet = job.reason is None or job.reason.code is ReasonCode.RUN_LOST
-        parts.append(EventPart(name, text if quiet else f"{text}: {first_line(explain(job.reason))}"))
+        quiet = reason is None or reason.code is ReasonCode.RUN_LOST
+        parts.append(EventPart(name, text if quiet else f"{text}: {first_line(explain(reason))}"))
     return parts

@@ -9,6 +9,7 @@ from hopyard.policy.vocabulary import ExperimentState, JobState
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import Effect, JobChanged, Noted, Record
 from hopyard_engine.core.events import ClusterEvent, Event, RunMessage, SnapshotStored
+from hopyard_engine.core.job_ends import shown_end
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.explain.events import (
     EventContext,
@@ -113,12 +114,15 @@ class Story:
         parts = []
         for name in dict.fromkeys(effect.job for effect in effects if isinstance(effect, JobChanged)):
             job = stream.jobs.get(name)
-            if job is None or self._states.get(name) is job.state:
+            if job is None:
+                continue
+            state, reason = shown_end(job)
+            if self._states.get(name) is state:
                 continue
             over = name in before.live and stream.live.get(name) is not before.live[name]
             new = name not in self._states or self._states[name] is JobState.CREATING
-            self._states[name] = job.state
-            if job.state not in _QUIET and not over and not (new and job.state is JobState.PENDING):
-                what = "leaves its slot" if job.state is JobState.SUSPENDING else f"is {job.state.value}"
-                parts.append(EventPart(name, f"job {name} {what}: {job.reason}"))
+            self._states[name] = state
+            if state not in _QUIET and not over and not (new and state is JobState.PENDING):
+                what = "leaves its slot" if state is JobState.SUSPENDING else f"is {state.value}"
+                parts.append(EventPart(name, f"job {name} {what}: {reason}"))
         return parts

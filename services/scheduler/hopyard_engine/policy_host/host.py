@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -107,7 +108,10 @@ class PolicyHost:
                 call.verdicts,
                 call.call,
             )
-            answered = PolicyAnswered(call.at, call.stream, said.answer, said.demand, said.gang, said.nodes)
+            rungs = self.rungs(stream, call.at) if said.demand == 0 else None
+            answered = PolicyAnswered(
+                call.at, call.stream, said.answer, said.demand, said.gang, said.nodes, highest_rungs(rungs or ())
+            )
             if not self._recorded:
                 return answered
             self.recorded = as_recorded(answered)
@@ -164,6 +168,19 @@ class PolicyHost:
                 f"{type(self._policy).__name__}: {what} must not issue commands, found {view.commands[0]}"
             )
         return found
+
+
+def highest_rungs(rungs: Iterable[Rung]) -> tuple[tuple[str, int, int], ...]:
+    """Return for each job with a result on a rung: its id, the number of its highest such rung, and the number of rungs of its bracket.
+
+    `rungs` is the result of `Policy.rungs`, which is ordered from the bottom in each bracket.
+    """
+    counts = Counter(rung.bracket for rung in rungs)
+    return tuple(
+        {
+            entry.job: (entry.job, rung.number, counts[rung.bracket]) for rung in rungs for entry in rung.standings
+        }.values()
+    )
 
 
 def as_recorded(answered: PolicyAnswered) -> RecordedAnswer:

@@ -371,12 +371,12 @@ class ExperimentCommands:
             name: The id of the experiment.
             jobs: The number of additional jobs; 0: none.
             max_iterations: The new maximum position of a job; 0: unchanged.
-            seconds: Additional seconds of its time limit; 0: none. No effect on an experiment without a time limit.
+            seconds: Additional seconds of its time limit; 0: none.
             request: Idempotency key: a repeated call with the same key extends nothing again.
 
         Raises:
             InvalidInput: Nothing is extended, a value is negative or too large, the new maximum position is less than
-                the present one, or the idempotency key is empty.
+                the present one, `seconds` is given and the experiment has no time limit, or the idempotency key is empty.
             NotFound: The experiment does not exist.
             Conflict: The stream of the experiment was stopped after an error in the engine (quarantine).
         """
@@ -391,6 +391,10 @@ class ExperimentCommands:
             )
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
+        if seconds and experiment.settings.max_seconds is None:
+            raise InvalidInput(
+                f"seconds: found {seconds:g}, but experiment {name} has no time limit (stop.max_time); it runs as long as it needs"
+            )
         now = self._runtime.clock()
         await self._change(
             Updated(now, stream.id, request, jobs, max_iterations or None, seconds, experiment=ExperimentId(name))

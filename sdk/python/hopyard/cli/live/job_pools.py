@@ -12,6 +12,7 @@ from typing import Final
 from rich.text import Text
 
 from hopyard._common.formatting import number
+from hopyard.client.display import job_looks
 from hopyard.client.types import Job, JobState
 
 
@@ -23,10 +24,12 @@ class Pool(enum.Enum):
     ENDED = "ended"
 
 
+_ENDED: Final = job_looks.LOOKS[JobState.TERMINATED]
+
 LOOKS: Final = {
     Pool.PROMISING: ("★", "*", "bold #56B4E9"),
     Pool.OPPORTUNISTIC: ("☆", "-", "#E69F00"),
-    Pool.ENDED: ("✗", "x", "dim"),
+    Pool.ENDED: (_ENDED.symbol, _ENDED.ascii, _ENDED.style),
 }
 """Symbol, ASCII symbol and style of each pool."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hopyard._common import formatting
 from hopyard._common.formatting import first_line
+from hopyard.client.display.job_looks import JobLook, look_of
 from hopyard.client.display.outcome import lost_progress, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 
@@ -226,12 +227,10 @@ class LiveModel:
                 counted[job.state, first_line(job.reason)] += 1
         return [(state, amount, reason) for (state, reason), amount in counted.most_common()]
 
-    def counts(self) -> dict[JobState, int]:
-        """Return the number of jobs in each state, in the order of the states. States without jobs are omitted."""
-        counted = dict.fromkeys(JobState, 0)
-        for job in self.jobs.values():
-            counted[job.state] += 1
-        return {state: amount for state, amount in counted.items() if amount}
+    def counts(self) -> dict[JobLook, int]:
+        """Return the number of jobs of each look, in the order of `JobLook.rank`. Looks without jobs are omitted."""
+        counted = Counter(look_of(job.state, job.reason_code) for job in self.jobs.values())
+        return dict(sorted(counted.items(), key=lambda item: item[0].rank))
 
     def merit(self, job: Job) -> float:
         """Return a sort key for `job`: better jobs have lower keys, and jobs without a finite value the highest."""

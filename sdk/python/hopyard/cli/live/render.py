@@ -52,14 +52,15 @@ def render(model: LiveModel, width: int, height: int, now: float, *, ascii_only:
 def interesting(model: LiveModel) -> list[Job]:
     """Return the jobs of the model in the order of the live view.
 
-    The best job is first, then the jobs on slots, then the others by state, in the order of `StateStyle.rank`: FAILED, SUSPENDED, HELD,
-    COMPLETED, PENDING, CREATING, TERMINATED. Among the jobs on slots, and within each state, better values come first.
+    The best job is first, then the jobs on slots, then the others by state, in the order of `JobLook.rank`: failed, suspended, held,
+    completed, stopped, pending, being created, terminated, not started. Among the jobs on slots, and within each state, better values
+    come first.
     """
     best = model.best()
 
     def key(job: Job) -> tuple[int, int, float, int, str]:
         first = 0 if best is not None and job.id == best.id else 1
-        live = 0 if job.state.live else style.JOB[job.state].rank
+        live = 0 if job.state.live else style.of(job).rank
         return first, live, model.merit(job), len(job.id), job.id
 
     return sorted(model.jobs.values(), key=key)
@@ -94,7 +95,7 @@ def job_table(model: LiveModel, jobs: list[Job], width: int, *, ascii_only: bool
     low, high = scale(curves.values())
     best = model.best()
     for job in jobs:
-        look = style.JOB[job.state]
+        look = style.of(job)
         mark = look.ascii if ascii_only else look.symbol
         row: list[RenderableType] = [Text(f"{mark} {job.id}", style=look.style)]
         if not narrow:
@@ -123,7 +124,7 @@ def _position(model: LiveModel, job: Job, wide: bool, ascii_only: bool) -> Text:
     shown = Text(f"{job.reached}/{longest}")
     if wide:
         filled = bar(job.reached / longest, 10, ascii_only=ascii_only)
-        shown = Text.assemble((filled, style.JOB[job.state].style), " ", f"{shown.plain:>{2 * len(str(longest)) + 1}}")
+        shown = Text.assemble((filled, style.of(job).style), " ", f"{shown.plain:>{2 * len(str(longest)) + 1}}")
     return shown
 
 
@@ -156,10 +157,9 @@ def _progress(model: LiveModel, width: int, now: float, ascii_only: bool) -> Tex
         else (f"   {model.rate(now):.1f} reports/s", ""),
         ("  ", ""),
     ]
-    for state, amount in sorted(model.counts().items(), key=lambda item: style.JOB[item[0]].rank):
-        look = style.JOB[state]
+    for look, amount in model.counts().items():
         mark = look.ascii if ascii_only else look.symbol
-        parts.append((f" {mark} {amount} {style.word(state.value)}", look.style))
+        parts.append((f" {mark} {amount} {look.word}", look.style))
     return _line(width, *parts)
 
 
@@ -211,7 +211,7 @@ def _rest(jobs: list[Job], width: int) -> Text:
         return Text("")
     counted: dict[str, int] = {}
     for job in jobs:
-        name = style.word(job.state.value)
+        name = style.of(job).word
         counted[name] = counted.get(name, 0) + 1
     words = ", ".join(f"{amount} {state}" for state, amount in counted.items())
     return _line(width, (f"and {formatting.count(len(jobs), 'more job')}: {words}", "dim"))

@@ -14,7 +14,7 @@ from rich.live import Live
 from hopyard._common import formatting
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import render
-from hopyard.cli.live.style import word
+from hopyard.client.display.job_looks import LOOKS
 from hopyard.client.display.outcome import is_asked
 from hopyard.client.types import Experiment, JobState
 
@@ -80,8 +80,8 @@ def plain_line(model: LiveModel, now: float) -> str:
     if experiment is None:
         return f"{model.source or 'experiment'}: waiting for the cluster"
     # Before the first job arrives, use the counts of the experiment.
-    counted = {state.value: amount for state, amount in model.counts().items()} or experiment.jobs
-    counts = ", ".join(f"{amount} {word(state)}" for state, amount in counted.items() if amount) or "no jobs yet"
+    counted = model.counts() or {LOOKS[JobState(state)]: amount for state, amount in experiment.jobs.items()}
+    counts = ", ".join(f"{amount} {look.word}" for look, amount in counted.items() if amount) or "no jobs yet"
     live = sum(job.state.live for job in model.jobs.values())
     if (busy := model.slots_in_use()[0]) > live:
         counts += f" ({busy} slots busy)"

@@ -6,15 +6,18 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 
 
-def card(title: str, fields: Mapping[str, str]) -> str:
+def card(title: str, fields: Mapping[str, str], colors: Mapping[str, str] | None = None) -> str:
     """Return HTML of a title above a table with one row for each field. Fields with an empty text are omitted.
 
     Args:
         title: The title; it is escaped, as are all other texts.
         fields: The texts by name.
+        colors: Colors as #rrggbb of the texts by name; the other texts have the color of the notebook.
     """
+    styles = {name: f"; color: {color}" for name, color in (colors or {}).items() if color}
     rows = "".join(
-        f"<tr><th style='text-align: left'>{html.escape(name)}</th><td style='text-align: left'>{html.escape(text)}</td></tr>"
+        f"<tr><th style='text-align: left'>{html.escape(name)}</th>"
+        f"<td style='text-align: left{styles.get(name, '')}'>{html.escape(text)}</td></tr>"
         for name, text in fields.items()
         if text
     )

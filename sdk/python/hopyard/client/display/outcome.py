@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hopyard._common import formatting
+from hopyard.client.display.job_looks import LOOKS, JobLook, look_of
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Statistic
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 
@@ -25,7 +26,6 @@ _QUIET: Final = frozenset(
         ReasonCode.PREEMPTED_LEAVING,
         ReasonCode.CONFIGURED,
         ReasonCode.PLACED,
-        ReasonCode.TERMINATED,
         ReasonCode.TRAINED_TO_END,
         ReasonCode.TRAINED_TO_EVALUATE,
         ReasonCode.TRAINING,
@@ -170,23 +170,23 @@ def is_asked(experiment: Experiment) -> bool:
     return experiment.reason_code is ReasonCode.WAITS_FOR_POLICY and not experiment.reason_args
 
 
-def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobState, str, str]]:
-    """Return the reasons why jobs failed, ended or wait, grouped by state and reason, with failures first. See `why`.
+def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobLook, str, str]]:
+    """Return the reasons why jobs failed, ended or wait, grouped by look and reason, with failures first. See `why`.
 
     Args:
         experiment: The experiment of the jobs. A job's reason is omitted if it is also the reason of the experiment's end.
         jobs: The jobs to evaluate.
 
     Returns:
-        For each group the state, the ids of the jobs as text ("1, 2 and 7 more"), and the first line of the reason.
+        For each group the look, the ids of the jobs as text ("1, 2 and 7 more"), and the first line of the reason.
     """
-    grouped: dict[tuple[JobState, str], list[str]] = {}
+    grouped: dict[tuple[JobLook, str], list[str]] = {}
     for job in jobs:
         line = why(experiment, job)
         if line:
-            grouped.setdefault((job.state, line), []).append(job.id)
-    ordered = sorted(grouped.items(), key=lambda item: item[0][0] is not JobState.FAILED)
-    return [(state, _listed(ids), line) for (state, line), ids in ordered]
+            grouped.setdefault((look_of(job.state, job.reason_code), line), []).append(job.id)
+    ordered = sorted(grouped.items(), key=lambda item: item[0][0] is not LOOKS[JobState.FAILED])
+    return [(look, _listed(ids), line) for (look, line), ids in ordered]
 
 
 def _listed(ids: list[str]) -> str:

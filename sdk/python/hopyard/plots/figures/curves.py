@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import Normal, Stroke
 
+from hopyard.client.display.job_looks import LOOKS, STOPPED
 from hopyard.plots.data.curves import CurvePlot, ProgressAxis
 from hopyard.plots.figures import job_classes, theme
 from hopyard.plots.model import Floats, JobCurve, JobEnd
+from hopyard.policy.vocabulary import JobState
 
 _MARKED: Final = 200
 """Maximum number of curves of one kind of end whose ends are marked: more marks would cover the plot."""
@@ -27,10 +29,11 @@ class _Look(NamedTuple):
 
 
 _LOOKS: Final = {
-    JobEnd.OPEN: _Look(theme.GREEN, (0, (6.0, 1.2, 1.0, 1.2)), 0.9, ""),
-    JobEnd.COMPLETED: _Look(theme.BLUE, (0, ()), 0.9, ""),
-    JobEnd.TERMINATED: _Look(theme.GREY, (0, (4.0, 1.5)), 0.8, "o"),
-    JobEnd.FAILED: _Look(theme.VERMILLION, (0, (1.2, 1.0)), 1.1, "x"),
+    JobEnd.OPEN: _Look(theme.BLUE, (0, ()), 0.9, ""),
+    JobEnd.COMPLETED: _Look(LOOKS[JobState.COMPLETED].color, (0, ()), 0.9, ""),
+    JobEnd.STOPPED: _Look(STOPPED.color, (0, (6.0, 1.2, 1.0, 1.2)), 0.9, ""),
+    JobEnd.TERMINATED: _Look(LOOKS[JobState.TERMINATED].color, (0, (4.0, 1.5)), 0.8, "s"),
+    JobEnd.FAILED: _Look(LOOKS[JobState.FAILED].color, (0, (1.2, 1.0)), 1.1, "x"),
 }
 
 
@@ -49,9 +52,9 @@ def draw(data: CurvePlot) -> Figure:
         promising = [how for how in data.promising if len(how)]
         pieces = [_pieces(curve, data.over, scale) for curve in drawn]
         job_classes.lines(axes, drawn, pieces, promising, alpha, pixels=pixels)
-    for end in () if promising is not None else (JobEnd.TERMINATED, JobEnd.OPEN, JobEnd.COMPLETED, JobEnd.FAILED):
-        shown = _LOOKS[JobEnd.COMPLETED if plain else end]
-        _lines(axes, [curve for curve in drawn if curve.end is end], end, shown, data.over, scale, alpha, pixels)
+    order = (JobEnd.TERMINATED, JobEnd.STOPPED, JobEnd.OPEN, JobEnd.COMPLETED, JobEnd.FAILED)
+    for end in () if promising is not None else order:
+        _lines(axes, [curve for curve in drawn if curve.end is end], end, data.over, scale, alpha, pixels)
     last = max(float(_x(curve, data.over)[-1]) for curve in drawn) / scale
     axes.set_xlim(0.0, last * 1.01 or 1.0)
     axes.set_ylim(data.low, data.high)
@@ -82,7 +85,6 @@ def _lines(
     axes: Axes,
     curves: list[JobCurve],
     end: JobEnd,
-    shown: _Look,
     over: ProgressAxis,
     scale: float,
     alpha: float,
@@ -90,6 +92,7 @@ def _lines(
 ) -> None:
     if not curves:
         return
+    shown = _LOOKS[end]
     segments, waits = [], []
     for curve in curves:
         trained, waited = _pieces(curve, over, scale)
@@ -107,10 +110,10 @@ def _lines(
         axes.plot(dots[:, 0], dots[:, 1], ".", color=shown.color, markersize=3.0, alpha=alpha, gid=f"{end.value} dots")
     if shown.end and len(curves) <= _MARKED:
         ends = np.array([_last_finite(_points(curve, over, scale)) for curve in curves])
-        face = "white" if shown.end == "o" else shown.color
+        hollow = shown.end == "s"
         axes.plot(
-            ends[:, 0], ends[:, 1], shown.end, color=shown.color, markersize=3.2 if shown.end == "o" else 4.5,
-            markerfacecolor=face, markeredgewidth=0.9, gid=f"{end.value} ends",
+            ends[:, 0], ends[:, 1], shown.end, color=shown.color, markersize=3.2 if hollow else 4.5,
+            markerfacecolor="white" if hollow else shown.color, markeredgewidth=0.9, gid=f"{end.value} ends",
         )  # fmt: skip
 
 
@@ -157,13 +160,13 @@ def _best(axes: Axes, best: JobCurve, data: CurvePlot, scale: float) -> theme.En
 def _handles(curves: list[JobCurve], plain: bool) -> list[Line2D]:
     """Return the legend entries that explain the line styles: one for each `JobEnd` of the curves, with the number of jobs.
 
-    `plain`: all curves have the same style, and the entries say "jobs" instead of the end.
+    `plain`: no job has ended, and the entries say "jobs" instead of the end.
     """
     ends = [end for end in JobEnd if any(curve.end is end for curve in curves)]
     handles = []
     for end in ends:
         count = sum(curve.end is end for curve in curves)
-        shown = _LOOKS[JobEnd.COMPLETED if plain else end]
+        shown = _LOOKS[end]
         name = "job" if plain else end.value
         handles.append(
             Line2D(

@@ -9,14 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
+from hopyard.client.display.job_looks import LOOKS
 from hopyard.plots.figures import theme
 from hopyard.plots.model import Floats, JobCurve, JobEnd
+from hopyard.policy.vocabulary import JobState
 
 PROMISING: Final = theme.BLUE
 OPPORTUNISTIC: Final = theme.ORANGE
 _LINES: Final = {True: (0, ()), False: (0, (4.0, 1.5))}
 _WIDTHS: Final = {True: 1.3, False: 0.8}
-_ENDS: Final = {JobEnd.TERMINATED: ("o", theme.GREY, "white"), JobEnd.FAILED: ("x", theme.VERMILLION, theme.VERMILLION)}
+_FAILED: Final = LOOKS[JobState.FAILED].color
+_ENDS: Final = {
+    JobEnd.TERMINATED: ("s", LOOKS[JobState.TERMINATED].color, "white"),
+    JobEnd.FAILED: ("x", _FAILED, _FAILED),
+}
 
 
 def lines(

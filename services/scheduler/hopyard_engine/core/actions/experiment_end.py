@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hopyard.policy.vocabulary import EndExperiment, ExperimentId, ExperimentState, JobState, RunEndReason, RunMode
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import command_checks, experiment_state, runs, target
@@ -129,7 +131,7 @@ def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
     for job in list(stream.open.values()):
         if job.experiment is experiment and job.state is JobState.CREATING:
-            stream.move(job, JobState.TERMINATED, reason)
+            stream.move(job, JobState.TERMINATED, stopped(job, reason))
 
 
 def enter_end(
@@ -176,10 +178,36 @@ def begin_end(
             continue  # It ends by itself and has no state to save.
         lends = bool(alike) and run.mode is RunMode.TRAIN
         stream.jobs[run.job].lends = lends
-        runs.end_run(stream, run, RunEndReason.SUSPENDED if keep or lends else RunEndReason.TERMINATED)
+        ending = RunEndReason.SUSPENDED if keep or lends else RunEndReason.TERMINATED
+        runs.end_run(stream, run, ending, stopped(stream.jobs[run.job], reason))
         if lends and stream.due(runs.kill_timer(run)) is None:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
     for job in list(stream.open.values()):
         if job.experiment is experiment and job.run is None and job is not winner:
             job.lends = bool(alike)
-            stream.move(job, JobState.TERMINATED, reason)
+            stream.move(job, JobState.TERMINATED, stopped(job, reason))
+
+
+WITH_EXPERIMENT: Final = frozenset(
+    [ReasonCode.NOT_STARTED, ReasonCode.STOPPED_BY_TARGET, ReasonCode.STOPPED_WITH_EXPERIMENT]
+)
+"""Codes of the reasons of jobs that ended because their experiment ended (`stopped`)."""
+
+_LONG: Final = 60
+"""Length in characters above which the reason of an experiment's end is not repeated in the reasons of its jobs."""
+
+
+def stopped(job: Job, reason: Reason) -> Reason:
+    """Return the reason of a job that has not ended by itself when its experiment ends.
+
+    Args:
+        job: The job.
+        reason: The reason of the experiment's end.
+    """
+    winner = reason.args["job"] if reason.code is ReasonCode.TARGET_REACHED else None
+    cause = reason if winner is None and len(str(reason)) <= _LONG else None
+    if not job.attempt and not job.reached:
+        return Reason.of(ReasonCode.NOT_STARTED, job=winner, cause=cause)
+    if winner is not None:
+        return Reason.of(ReasonCode.STOPPED_BY_TARGET, job=winner)
+    return Reason.of(ReasonCode.STOPPED_WITH_EXPERIMENT, position=job.reached, cause=cause)

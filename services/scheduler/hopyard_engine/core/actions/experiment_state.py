@@ -56,6 +56,9 @@ def stop_clock(stream: Stream, experiment: Experiment, at: float) -> None:
 def reopen(stream: Stream, experiment: Experiment) -> None:
     """Make an ended experiment RUNNING again. Its stream becomes active again if all its experiments had ended."""
     over = stream.state.ended
+    for job in stream.jobs.values():
+        if job.experiment is experiment and (job.rung is not None or not job.state.ended):
+            stream.changed(job)  # It is not shown as stopped any more (`core.job_ends`).
     experiment.final = experiment.ended_at = None
     experiment.winner = ""
     experiment.wound_up = experiment.out_of_time = False

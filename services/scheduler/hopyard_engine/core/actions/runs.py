@@ -246,7 +246,7 @@ _ENDINGS = {
 }
 
 
-def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
+def end_run(stream: Stream, run: Run, reason: RunEndReason, why: Reason | None = None) -> None:
     """Order a run to end at its next boundary.
 
     If the run is already ending, this only changes the reason, and only to TERMINATED. A TERMINATED run is killed if it has not ended
@@ -256,17 +256,20 @@ def end_run(stream: Stream, run: Run, reason: RunEndReason) -> None:
         stream: The stream of the run.
         run: The run.
         reason: SUSPENDED and PREEMPTED save a snapshot, TERMINATED does not.
+        why: With TERMINATED, the reason of the job's state after the end; None: its policy ended it.
     """
     if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
         return
     run.ending = reason
+    if reason is RunEndReason.TERMINATED:
+        run.why = why or Reason.of(ReasonCode.TERMINATED, position=run.position)
     job = stream.jobs[run.job]
     if job.state is not JobState.SUSPENDING:
-        why = {
+        leaving = {
             RunEndReason.PREEMPTED: ReasonCode.PREEMPTED_LEAVING,
             RunEndReason.TERMINATED: ReasonCode.TERMINATED_LEAVING,
         }.get(reason, ReasonCode.SAVING)
-        stream.move(job, JobState.SUSPENDING, Reason(why))
+        stream.move(job, JobState.SUSPENDING, Reason(leaving))
     stream.send(run, 0, Decide(_ENDINGS[reason], run.position))
     if reason is RunEndReason.TERMINATED:
         stream.set_timer(kill_timer(run), stream.now + stream.settings.kill_after)

@@ -50,16 +50,15 @@ CREATE = "create/"
 CREATE_JOB = "create_job"
 """The `AskOutside.kind` of a question to a generator."""
 
-_TERMINATED = Reason(ReasonCode.TERMINATED)
 
-
-def carry_out(stream: Stream, command: Command, at: float) -> None:
+def carry_out(stream: Stream, command: Command, at: float, *, by_person: bool = False) -> None:
     """Carry out one command of the policy or of a person completely, or refuse it without a change.
 
     Args:
         stream: The stream.
         command: The command. `EndExperiment` is handled elsewhere (`experiment_end.end_by_policy`).
         at: Time of the event in seconds since the Unix epoch.
+        by_person: Whether a person gave the command; False: the policy.
 
     Raises:
         RefusedError: The command is refused; the error has the reason.
@@ -72,7 +71,9 @@ def carry_out(stream: Stream, command: Command, at: float) -> None:
         case SuspendJob():
             runs.end_run(stream, command_checks.run_of(stream, command.job), RunEndReason.SUSPENDED)
         case TerminateJob():
-            terminate(stream, command_checks.free(command_checks.find_job(stream, command.job)), _TERMINATED)
+            job = command_checks.free(command_checks.find_job(stream, command.job))
+            own = Reason.of(ReasonCode.TERMINATED, position=job.reached or None)
+            terminate(stream, job, Reason(ReasonCode.STOPPED_BY_PERSON) if by_person else own)
         case CreateJob():
             _create(stream, command, at)
         case ForkJob():
@@ -331,8 +332,7 @@ def _rate(stream: Stream, job: Job) -> None:
 def terminate(stream: Stream, job: Job, why: Reason) -> None:
     """End a job: at the next boundary if it has a run, else immediately.
 
-    `why` is recorded as the reason of the state TERMINATED if the job has no run; a job with a run gets the reason from the end of the
-    run.
+    `why` is recorded as the reason of the state TERMINATED.
 
     If the job has already ended, its snapshots are no longer kept for other experiments of the group.
     """
@@ -342,7 +342,7 @@ def terminate(stream: Stream, job: Job, why: Reason) -> None:
             stream.collect(job)
         return
     if job.run is not None and job.run.ended is None:
-        runs.end_run(stream, job.run, RunEndReason.TERMINATED)
+        runs.end_run(stream, job.run, RunEndReason.TERMINATED, why)
     elif job.run is None:
         stream.move(job, JobState.TERMINATED, why)
 

@@ -273,6 +273,9 @@ def _policy_answered(stream: Stream, event: PolicyAnswered) -> None:
     if isinstance(call, AllocateJobs):
         lifecycle.answered_allocation(stream, accepted)
     stream.demand, stream.gang, stream.nodes = event.demand, event.gang, event.nodes
+    for name, rung, rungs in event.rungs:
+        if (job := stream.jobs.get(name)) is not None:
+            job.rung = rung, rungs
 
 
 def _policy_failed(stream: Stream, event: PolicyFailed) -> None:
@@ -367,7 +370,7 @@ def _operate_job(stream: Stream, event: JobOperated) -> None:
     if isinstance(event.command, TerminateJob) and event.command.job in stream.jobs:
         stream.jobs[event.command.job].held = False  # A person may end a job that a person paused.
     try:
-        commands.carry_out(stream, event.command, event.at)
+        commands.carry_out(stream, event.command, event.at, by_person=True)
     except command_checks.RefusedError as refused:
         what = type(event.command).__name__
         reason = Reason.of(ReasonCode.COMMAND_REFUSED, command=what, cause=refused.reason)

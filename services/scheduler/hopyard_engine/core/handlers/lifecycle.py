@@ -264,7 +264,7 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
             stream.move(job, JobState.COMPLETED, own)
     for job in jobs:
         if (state is not ExperimentState.COMPLETED or job.lends) and not job.state.ended:
-            stream.move(job, JobState.TERMINATED, reason)
+            stream.move(job, JobState.TERMINATED, experiment_end.stopped(job, reason))
         elif experiment.out_of_time:  # The predictions will not be answered.
             stream.withdraw_predictions(job)
     # When the last experiment of a group or a search plan ends, no other job can start from the snapshots of its jobs. So requested and
@@ -284,6 +284,9 @@ def _finish(stream: Stream, experiment: Experiment, at: float) -> None:
     """
     assert experiment.final is not None
     experiment.ended_at = at
+    for job in stream.jobs.values():
+        if job.experiment is experiment and (job.rung is not None or not job.state.ended):
+            stream.changed(job)  # It is shown as stopped (`core.job_ends`).
     stream.set_timer(EndTimer(experiment.id), None)
     if all(m is experiment or m.state.ended for m in stream.experiments.values()):
         _let_all_go(stream)

@@ -450,7 +450,9 @@ def _outcome(stream: Stream, job: Job, run: Run, reason: RunEndReason, ended: En
             return JobState.SUSPENDED, Reason.of(code, cause=ended.detail)
         job.setbacks += 1
     if reason is RunEndReason.TERMINATED:
-        return JobState.TERMINATED, Reason(ReasonCode.TERMINATED)
+        assert run.why is not None
+        moves = "position" in run.why.args  # It may have reached another position before it left.
+        return JobState.TERMINATED, run.why.plus(position=max(ended.position, job.high_water)) if moves else run.why
     if reason is RunEndReason.FAILED:
         job.failures += 1
         allowed = job.terms.max_failures

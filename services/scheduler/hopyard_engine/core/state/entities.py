@@ -62,6 +62,7 @@ class Run:
         position: Position of its last report; `start` before the first report.
         finished: Whether the program has nothing more to train.
         ending: Requested end; None: no end is requested.
+        why: Reason of the job's state when the run has ended as TERMINATED; None: its end as TERMINATED is not requested.
         ended: End as reported by rank 0, or created by the engine when another rank is lost or fails; None while it has not ended.
         amends: Unanswered amendments by ticket, each as (new `until`, additional positions to save). A None `until` is unchanged.
         accounted: Time up to which its slot time is billed, in seconds since the Unix epoch.
@@ -86,6 +87,7 @@ class Run:
     position: int = 0
     finished: bool = False
     ending: RunEndReason | None = None
+    why: Reason | None = None
     ended: Ended | None = None
     amends: dict[str, tuple[int | None, tuple[int, ...]]] = field(default_factory=dict)
     accounted: float = 0.0
@@ -192,6 +194,8 @@ class Job:
     best: tuple[float, int] | None = None
     last: float | None = None
     """The most recently reported value of the experiment's metric; None: none was reported."""
+    rung: tuple[int, int] | None = None
+    """Its rung and the number of rungs of its bracket, when the policy last stated a demand of 0; None: it is on no rung."""
     reason: Reason | None = None
     story: deque[object] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
@@ -230,6 +234,11 @@ class Job:
         """
         by_others = not self.attempt or self.answered
         return self.high_water if by_others and self.high_water > self.position else 0
+
+    @property
+    def reached(self) -> int:
+        """The highest position with results, also if the job would resume from an earlier one."""
+        return max(self.position, self.high_water)
 
     @property
     def fork_holder(self) -> str:

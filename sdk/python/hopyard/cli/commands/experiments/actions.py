@@ -101,6 +101,7 @@ def extend(
         typer.Option("--time", metavar="TIME", help="Additional time: 30s, 10m, 1h30m.", show_default=False),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Also run and watch it, as `hopyard resume` does.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Train again without asking what no snapshot has.")] = False,
     server: Server = None,
     data: Data = None,
     json: Json = False,
@@ -109,22 +110,38 @@ def extend(
 
     --jobs and --time are added to the current limits; --max-iterations is the new total. An ended experiment continues.
     --max-iterations also continues the completed jobs, and --time the jobs that the time limit stopped. At least one
-    of the three is needed.
+    of the three is needed. If jobs that continue have no snapshot of their progress, the command says how much would be
+    trained again, and asks.
 
     **Examples:** `hopyard extend digits --jobs 10 --watch`, `hopyard extend digits --max-iterations 40 --time 10m`
     """
     import asyncio
+    import sys
 
     from hopyard.cli.commands.experiments.hints import next_step
+    from hopyard.cli.commands.experiments.retraining import Retraining, of_extension
     from hopyard.cli.commands.experiments.run_session import extend_experiment
     from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.errors import WrongUse
-    from hopyard.cli.output import say
+    from hopyard.cli.output import emit_json, plain, say
     from hopyard.client.types import ExperimentState
 
     seconds = _seconds(time)
     if not (jobs or max_iterations or seconds):
         raise WrongUse("extend by --jobs N, --max-iterations M or --time TIME")
+
+    async def lost(client: AsyncClient) -> Retraining:
+        return of_extension(await client.jobs(await find(client, experiment)), max_iterations, seconds)
+
+    # Asked before any cluster of this command starts, so that Ctrl-C ends the question.
+    again = with_client(server, data, "hopyard extend", lost, look=True)
+    if again.jobs:
+        say(f"{'note' if yes else 'warning'}: {again}")
+        if not yes and (json or not sys.stdin.isatty()):
+            raise WrongUse("nobody can be asked here: give --yes to train it again")
+        if not yes and not typer.confirm("Extend the experiment?", err=True):
+            say("nothing was changed")
+            return
 
     async def act(client: AsyncClient) -> ExperimentValue:
         chosen = await find(client, experiment)
@@ -137,8 +154,11 @@ def extend(
         raise typer.Exit(extend_experiment(act, experiment or "", server=server, data=data, json=json))
     idle = asyncio.run(stopped_data_dir(server, data))
     extended = with_client(server, data, "hopyard extend", act)
+    if json:
+        emit_json({**plain(extended), "retraining": again})
+        return
     _tell(extended, json)
-    if not json and (hint := next_step(extended, idle, where(server, data), extended=True)):
+    if hint := next_step(extended, idle, where(server, data), extended=True):
         say(hint)
 
 
@@ -166,19 +186,25 @@ def retry(
     import asyncio
 
     from hopyard.cli.commands.experiments.hints import next_step
+    from hopyard.cli.commands.experiments.retraining import Retraining, of_jobs
     from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.output import emit_json, say
 
-    async def act(client: AsyncClient) -> tuple[ExperimentValue, list[JobValue]]:
+    async def act(client: AsyncClient) -> tuple[ExperimentValue, list[JobValue], Retraining]:
         words = names or []
-        return await client.retry(await find(client, words[0] if words else None), words[1:])
+        chosen = await find(client, words[0] if words else None)
+        before = {job.id: job for job in await client.jobs(chosen)}
+        retried, jobs = await client.retry(chosen, words[1:])
+        return retried, jobs, of_jobs(before[job.id] for job in jobs if job.id in before)
 
     idle = asyncio.run(stopped_data_dir(server, data))
-    retried, jobs = with_client(server, data, "hopyard retry", act)
+    retried, jobs, again = with_client(server, data, "hopyard retry", act)
     if json:
-        emit_json({"experiment": retried, "jobs": jobs})
+        emit_json({"experiment": retried, "jobs": jobs, "retraining": again})
         return
     say(f"retried {'job' if len(jobs) == 1 else 'jobs'} {', '.join(job.id for job in jobs)}")
+    if again.jobs:
+        say(f"note: {again}")
     _tell(retried, json)
     if hint := next_step(retried, idle, where(server, data), extended=True):
         say(hint)

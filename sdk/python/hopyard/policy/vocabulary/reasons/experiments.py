@@ -16,7 +16,7 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.STOPPED_BY_PERSON: Sentence(
         "stopped by a person",
-        "A person stopped the experiment.",
+        "A person stopped the experiment or ended the job.",
     ),
     Code.CLOSED_BY_CLIENT: Sentence(
         "closed by its client",

@@ -83,8 +83,24 @@ JOBS: Final[Mapping[Code, Sentence]] = {
         "The job is trained, and its policy will evaluate it.",
     ),
     Code.TERMINATED: Sentence(
-        "terminated",
-        "The policy or a person terminated the job.",
+        "its policy ended it[ at position {position:d}]",
+        "The policy ended the job before it was trained to its end.",
+    ),
+    Code.STOPPED_AT_RUNG: Sentence(
+        "stopped at rung {rung:d} of {rungs:d}, position {position:d}",
+        "Successive halving did not promote the job from this rung. Rungs are numbered from 0, as `hopyard rungs` shows them.",
+    ),
+    Code.STOPPED_BY_TARGET: Sentence(
+        "ended: target reached by job {job}",
+        "Another job reached the target of the experiment while the job trained or waited.",
+    ),
+    Code.STOPPED_WITH_EXPERIMENT: Sentence(
+        "stopped at position {position:d}: the experiment ended[ ({cause:reason})]",
+        "The experiment ended before the job was trained to its end. The cause is the reason of the end, unless it is long.",
+    ),
+    Code.NOT_STARTED: Sentence(
+        "not started: the experiment ended first[ (target reached by job {job})| ({cause:reason})]",
+        "The experiment ended before the job got a slot. The cause is the reason of the end, unless it is long.",
     ),
     Code.RESUMED_BY_PERSON: Sentence(
         "resumed by a person",

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from hopyard.cli.live.controls import Controls
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import render
 from hopyard.client.types import Experiment, ExperimentState, Job, JobReport, JobState, Metric, Report
 
-WIDTH, HEIGHT = 116, 24
+WIDTH, HEIGHT = 116, 26
 LONGEST = 40
 NOW = 1000.0
 
@@ -53,6 +54,7 @@ def sample() -> LiveModel:
                 best_value=values[best] if best is not None else None,
                 best_position=best + 1 if best is not None else 0,
                 last_value=values[-1] if values else None,
+                seconds=position * 1.3,
                 reason="train at position 5: ValueError: batch of one" if state is JobState.FAILED else "",
             )
         )
@@ -102,7 +104,9 @@ def main() -> None:
     console = Console(
         record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
-    console.print(render(sample(), WIDTH, HEIGHT, NOW))
+    controls = Controls()
+    controls.selected = "9"
+    console.print(render(sample(), WIDTH, HEIGHT, NOW, controls=controls))
     target.parent.mkdir(parents=True, exist_ok=True)
     console.save_svg(str(target), title="hopyard run experiment.yaml", unique_id="hopyard-live")
     print(f"wrote {target}")

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from hopyard.cli.live.controls import Controls, SortOrder
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.live.render import interesting, render
+from hopyard.cli.live.render import ordered, render
 from hopyard.cli.live.screen import plain_line
 from hopyard.cli.live.style import EXPERIMENT, JOB
 from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Metric, Point, Report
@@ -51,11 +52,23 @@ def model(*jobs: Job, **changes: object) -> LiveModel:
     return made
 
 
-def drawn(made: LiveModel, width: int, height: int, now: float = 100.0, *, ascii_only: bool = False) -> list[str]:
+def interesting(made: LiveModel) -> list[Job]:
+    return ordered(made, SortOrder.STATE)
+
+
+def drawn(
+    made: LiveModel,
+    width: int,
+    height: int,
+    now: float = 100.0,
+    *,
+    ascii_only: bool = False,
+    controls: Controls | None = None,
+) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), color_system=None, legacy_windows=False)
     with console.capture() as capture:
-        console.print(render(made, width, height, now, ascii_only=ascii_only))
-    return capture.get().splitlines()
+        console.print(render(made, width, height, now, ascii_only=ascii_only, controls=controls))
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def test_every_state_has_a_look_of_its_own() -> None:
@@ -69,11 +82,19 @@ def test_every_state_has_a_look_of_its_own() -> None:
 def test_the_header_says_what_matters() -> None:
     made = model(job("1", best=0.5), job("2", JobState.PENDING, 0), best_job="1", best_value=0.5, best_position=5)
     lines = drawn(made, 110, 20)
-    assert lines[0].startswith("digits  e1  RUNNING  20s")
-    assert "slots 1 busy, 2 held of 2   " in lines[1]
-    assert "▶ 1 running" in lines[1]
-    assert "○ 1 pending" in lines[1]
-    assert lines[2].startswith("best accuracy 0.5  job 1 at 5")
+    assert lines[0] == "digits  e1  RUNNING   0 of 4 jobs   1 of 2 slots (2 held)   20s"
+    assert lines[1] == "best accuracy 0.5  job 1 at 5"
+    assert lines[2] == "▶ 1 running  ○ 1 pending  0.0 reports/s"
+
+
+def test_the_header_counts_the_jobs_that_have_ended_of_all_that_there_will_be() -> None:
+    ended = [job("1", JobState.COMPLETED, 10), job("2", JobState.FAILED), job("3", JobState.TERMINATED)]
+    assert "   3 of 4 jobs   " in drawn(model(*ended, job("4")), 80, 24)[0]
+    one = model(job("1"), spec={"stop": {"jobs": 1, "max_iterations": 10}}, slots=1)
+    one.slots = 1
+    assert "   0 of 1 job   1 of 1 slot   " in drawn(one, 80, 24)[0]
+    extended = model(*(job(str(n)) for n in range(6)), spec={"stop": {"jobs": 4}})
+    assert "   0 of 6 jobs   " in drawn(extended, 80, 24)[0]
 
 
 def test_before_anything_is_known() -> None:
@@ -89,7 +110,7 @@ def test_rows_are_bounded_and_the_most_interesting_come_first() -> None:
     assert [one.id for one in interesting(made)[:4]] == ["49", "a", "b", "48"]
     lines = drawn(made, 90, 12)
     assert len(lines) <= 12
-    assert lines[-1].startswith("and 46 more jobs: 46 completed")
+    assert lines[-1].startswith("... 46 more jobs: 46 completed")
 
 
 def test_a_job_that_is_no_more_is_not_counted() -> None:
@@ -150,14 +171,36 @@ def test_long_curves_stay_bounded_and_keep_the_newest(length: int) -> None:
     assert list(curve) == sorted(curve)
 
 
+def trained(made: LiveModel, seconds: int, *jobs: str, start: float = 100.0) -> float:
+    """Let jobs train one iteration in each second; return the time of the last report."""
+    for second in range(1, seconds + 1):
+        for name in jobs:
+            position = made.jobs[name].position + 1
+            made.apply(replace(made.jobs[name], position=position), start + second)
+            made.apply(JobReport(name, Report(position, {"accuracy": 0.5})), start + second)
+    return start + seconds
+
+
 def test_time_left_goes_by_how_long_jobs_really_are() -> None:
-    # 30 units took 20 s. The ended job had 10 units, so job 2 needs 5 more, job 3 none, and the jobs to come 10.
-    half = model(job("1", JobState.COMPLETED, 10), job("2", position=5), job("3", position=15))
-    assert half.time_left(100.0) == pytest.approx(20.0 / 30 * (5 + 0 + 10))
-    assert model(job("1", JobState.PENDING, 0)).time_left(100.0) is None
-    limited = model(job("2", position=1), spec={"stop": {"jobs": 4, "max_iterations": 10, "max_time": 25.0}})
-    assert limited.remaining(102.0) == "at most 3s left"
-    assert half.remaining(100.0) == "about 10s left"
+    # The ended job had 10 iterations, so job 2 needs 30 - 4 more and the job that is not created yet 30.
+    stop = {"stop": {"jobs": 3, "max_iterations": 50}}
+    made = model(job("1", JobState.COMPLETED, 30), job("2", position=0), spec=stop)
+    now = trained(made, 4, "2")
+    assert made.time_left(now) == pytest.approx(26 + 30)
+    assert made.remaining(now) == "about 1m left"
+    made.apply(experiment(spec={"stop": {**stop["stop"], "max_time": 40.0}}, running_seconds=20.0), now)
+    assert made.remaining(now) == "at most 20s left"
+    assert model(job("1", position=5)).time_left(100.0) is None
+
+
+def test_no_time_is_estimated_while_the_experiment_is_paused_nor_from_what_was_trained_before_the_view_began() -> None:
+    made = model(job("1", position=3), spec={"stop": {"jobs": 1, "max_iterations": 100}})
+    now = trained(made, 3, "1")
+    assert made.time_left(now) is None
+    now = trained(made, 2, "1", start=now)
+    assert made.time_left(now) == pytest.approx(92)
+    made.apply(replace(experiment(), state=ExperimentState.PAUSED), now)
+    assert made.remaining(now) == ""
 
 
 @pytest.mark.parametrize(
@@ -169,14 +212,16 @@ def test_time_left_goes_by_how_long_jobs_really_are() -> None:
     ],
 )
 def test_nobody_knows_how_long_a_search_takes_that_does_not_train_every_job_to_the_end(changes: dict[str, Any]) -> None:
-    made = model(job("1", position=5), job("2", JobState.SUSPENDED, 1), **changes)
-    assert made.remaining(100.0) == ""
-    assert " left" not in plain_line(made, 100.0)
-    assert " left" not in drawn(made, 110, 20)[0]
+    made = model(job("1", position=1), job("2", JobState.SUSPENDED, 1), **changes)
+    now = trained(made, 6, "1")
+    assert made.remaining(now) == ""
+    assert " left" not in plain_line(made, now)
+    assert " left" not in drawn(made, 110, 20, now)[0]
 
 
 def test_a_cluster_that_does_not_answer_is_said_to_be_away() -> None:
-    made = model(job("1", position=5), job("2", position=5))
+    made = model(job("1", position=1), job("2", position=1))
+    assert trained(made, 5, "1", "2", start=95.0) == 100.0
     assert "reports/s" in plain_line(made, 105.0)
     for shown in (plain_line(made, 112.0), "\n".join(drawn(made, 110, 20, 112.0))):
         assert "no answer from the cluster for 12s" in shown
@@ -194,7 +239,7 @@ def test_time_stands_while_it_is_paused() -> None:
 def test_plain_lines() -> None:
     made = model(job("1", best=0.5), best_job="1", best_value=0.5, best_position=4)
     line = plain_line(made, 100.0)
-    assert line.strip().startswith("20s  digits RUNNING, about")
+    assert line.strip().startswith("20s  digits RUNNING  1 running")
     assert "1 running  best accuracy 0.5 (job 1 at 4)" in line
     assert "waiting for the cluster" in plain_line(LiveModel("x.yaml"), 0.0)
 
@@ -212,7 +257,7 @@ def test_a_plain_line_says_what_starts_while_nothing_trains_and_on_how_many_slot
 def test_a_job_that_leaves_its_slot_is_not_called_suspending() -> None:
     made = model(Job("e1", "1", JobState.SUSPENDING, "trained to its end, saving"))
     assert "1 leaving" in plain_line(made, 100.0)
-    assert "1 leaving" in drawn(made, 110, 20)[1]
+    assert "1 leaving" in drawn(made, 110, 20)[2]
 
 
 def test_smaller_is_better_when_the_metric_says_so() -> None:
@@ -226,19 +271,19 @@ def test_a_metric_that_is_not_reported_is_named_while_it_trains() -> None:
     made.apply(JobReport("1", Report(1, {"accuracy": 0.5, "loss": 1.0})), 100.0)
     expected = "acuracy is not reported; reported are accuracy, loss (did you mean accuracy?)"
     assert expected in plain_line(made, 100.0)
-    assert drawn(made, 110, 20)[2].rstrip() == expected
+    assert drawn(made, 110, 20)[1] == expected
 
 
 def test_a_metric_that_is_never_finite_is_no_best_value() -> None:
     made = model(job("1", best=math.nan), best_job="1", best_value=math.nan)
     made.apply(JobReport("1", Report(1, {"accuracy": math.nan})), 100.0)
-    assert drawn(made, 110, 20)[2].rstrip() == "accuracy is reported, but never finite"
+    assert drawn(made, 110, 20)[1] == "accuracy is reported, but never finite"
     made.load_metrics({"accuracy": True})
     assert "never finite" not in plain_line(made, 100.0)
 
 
 def test_slots_are_held_only_when_they_do_not_train() -> None:
-    assert "slots 1 busy of 2 " in drawn(model(job("1"), slots=1), 110, 20)[1]
+    assert "   1 of 2 slots   " in drawn(model(job("1"), slots=1), 110, 20)[0]
 
 
 def waiting(name: str, reason: str, state: JobState = JobState.PENDING) -> Job:
@@ -249,7 +294,7 @@ def test_the_commonest_reasons_why_jobs_wait_stand_in_the_header() -> None:
     busy = "waits for a slot: 2 of 2 in its share are busy"
     jobs = [waiting("2", busy), waiting("3", busy), waiting("4", "waits for the generator's answer", JobState.CREATING)]
     made = model(job("1", best=0.5), *jobs, waiting("5", "starts on a/0: its process prepares", JobState.STARTING))
-    lines = [line.rstrip() for line in drawn(made, 110, 20)]
+    lines = drawn(made, 110, 20)
     assert lines[3:5] == [f"○ 2 jobs  {busy}", "· 1 job  waits for the generator's answer"]
     # Below 20 lines, the table of jobs needs the space of the reasons.
     assert not any(busy in line for line in drawn(made, 110, 12))
@@ -286,7 +331,7 @@ def test_jobs_that_the_target_cut_short_are_stopped_and_not_failed(ascii_only: b
     made = model(job("3", JobState.COMPLETED), cut, unstarted, state=ExperimentState.COMPLETED)
     text = "\n".join(drawn(made, 110, 24, ascii_only=ascii_only))
     symbols = "+sn" if ascii_only else "✓□◌"
-    assert "{} 1 completed {} 1 stopped {} 1 not started".format(*symbols) in text
+    assert "{} 1 completed  {} 1 stopped  {} 1 not started".format(*symbols) in text
     failed = JOB[JobState.FAILED]
     assert not any(part in text for part in (failed.symbol, failed.word))
 
@@ -303,8 +348,8 @@ def labelled(*priorities: float | None) -> LiveModel:
 def test_jobs_that_their_policy_tells_apart_are_shown_as_promising_opportunistic_and_ended() -> None:
     lines = drawn(labelled(0.874, 0.0, None, 0.3, 0.9), 110, 20)
     assert any(line.startswith("policy  ★ 1 promising  ☆ 2 opportunistic  ■ 1 ended") for line in lines)
-    assert lines[4].split()[:4] == ["job", "hyperparameters", "p", "position"]
-    rows = {line.split()[1]: line for line in lines[5:] if line.strip()}
+    assert lines[4].split()[:4] == ["job", "state", "p", "position"]
+    rows = {line.split()[0]: line for line in lines[5:] if line.strip()}
     assert "★ 0.87" in rows["1"]
     assert all("☆" in rows[name] and "★" not in rows[name] for name in "23")
     assert not any("☆" in rows[name] or "★" in rows[name] for name in "45")

@@ -63,6 +63,21 @@ def width() -> int:
     return console.width if console.is_terminal else _UNLIMITED
 
 
+def height() -> int | None:
+    """Return the number of lines of the terminal that stdout is; None: stdout is not a terminal."""
+    from rich.console import Console
+
+    console = Console()
+    return console.height if console.is_terminal else None
+
+
+def fills_terminal() -> bool:
+    """Return whether stdout is a terminal that a full-screen view can be drawn on."""
+    from rich.console import Console
+
+    return sys.stdout.isatty() and not Console().is_dumb_terminal
+
+
 def say(line: str) -> None:
     """Print a line on stderr, for messages that are not part of the result."""
     sys.stderr.write(printable(line) + "\n")

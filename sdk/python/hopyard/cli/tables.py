@@ -6,7 +6,7 @@ import datetime
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -14,8 +14,11 @@ from rich.text import Text
 
 from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
+from hopyard.cli.live.columns import JobTable
+from hopyard.cli.live.controls import SortOrder
 from hopyard.cli.live.curves import plot
 from hopyard.cli.live.model import LiveModel
+from hopyard.cli.live.render import ordered
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.display import outcome
 from hopyard.client.display.job_looks import JobLook
@@ -23,10 +26,18 @@ from hopyard.client.types import Experiment, Gpu, Job, JobState, Node, NodeState
 
 _PLOT_LINES = 12
 _PLOT_WIDTH = 120
-_MOST_ROWS = 20
 _MOST_REASONS = 12
+_FEW_REASONS = 3
+_FEW_ROWS = 6
+"""Rows of the table that a result prefers to the hyperparameters of the best job in one line each."""
+
+_LINES_AFTER = 4
+"""Lines of a screen that a result leaves free: for the prompt and for what a command says after the result."""
 _MEASURED_WIDTH = 100_000
 _NUMBERS = frozenset({"jobs", "slots", "share", "cpus", "position", "at", "last", "best"})
+
+Values: TypeAlias = Literal["lines", "brief", "none"]
+_VALUES: Final[tuple[Values, ...]] = ("lines", "brief", "none")
 
 Row: TypeAlias = list[str | Text]
 
@@ -98,7 +109,6 @@ def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> Rende
 def jobs_table(
     experiment: Experiment,
     found: Sequence[Job],
-    most: int | None = None,
     *,
     with_reasons: bool = True,
     width: int = NARROW,
@@ -108,17 +118,13 @@ def jobs_table(
     Args:
         experiment: The experiment.
         found: Its jobs.
-        most: Maximum number of rows; None: no limit.
         with_reasons: Whether to show the reasons why jobs failed or wait.
         width: Width of the terminal in characters. If there is room, the reasons are in a column, else below the table, each
             distinct reason once.
     """
     if not found:
         return Text(f"{experiment.name} ({experiment.id}) has no jobs yet")
-    model = LiveModel()
-    model.apply(experiment, 0.0)
-    for job in found:
-        model.apply(job, 0.0)
+    model = _model(experiment, found)
     placed = any(job.slots for job in found)
     labelled = job_pools.labelled(found) and any(job_pools.mark(job) for job in found)
     forked = any(job.parent for job in found)
@@ -126,8 +132,8 @@ def jobs_table(
     columns += [*(["from"] if forked else []), *(["on"] if placed else []), "hyperparameters"]
     rows: list[Row] = []
     # Of equal values the experiment's best job, whose value was reported first, comes first.
-    ordered = sorted(found, key=lambda job: (model.merit(job), job.id != experiment.best_job))
-    for job in ordered[:most]:
+    best_first = sorted(found, key=lambda job: (model.merit(job), job.id != experiment.best_job))
+    for job in best_first:
         look = style.of(job)
         mine = job.id == experiment.best_job
         rows.append(
@@ -144,19 +150,48 @@ def jobs_table(
                 Text(formatting.hyperparameters(job.hyperparameters)),
             ]
         )
-    whys = [outcome.why(experiment, job) if with_reasons else "" for job in ordered[:most]]
+    whys = [outcome.why(experiment, job) if with_reasons else "" for job in best_first]
     table, beside = _with_reasons(columns, rows, whys, width)
     parts: list[RenderableType] = [table]
-    rest = len(ordered) - (most or len(ordered))
-    if rest > 0:
-        parts.append(Text(f"and {formatting.count(rest, 'more job')}: hopyard jobs {experiment.id}", style="dim"))
-    reasons = outcome.reasons(experiment, found) if with_reasons and not (beside and rest <= 0) else []
-    parts += [_reason(*one) for one in reasons[:_MOST_REASONS]]
-    if len(reasons) > _MOST_REASONS:
-        parts.append(
-            Text(f"and {formatting.count(len(reasons) - _MOST_REASONS, 'more reason')}: --json has all", style="dim")
-        )
+    if with_reasons and not beside:
+        parts += _reasons(experiment, found, _MOST_REASONS)
     return Group(*parts) if len(parts) > 1 else table
+
+
+def top_jobs(model: LiveModel, width: int, lines: int, more: str) -> list[Text]:
+    """Format the best jobs of a model as a table of a limited number of lines, without the reasons of their states.
+
+    Args:
+        model: The model.
+        width: Width of the terminal in characters.
+        lines: Maximum number of lines. If there are more jobs than fit, the last line has the number of the others. With less than 3
+            lines, it is the only one.
+        more: The command that shows all jobs.
+    """
+    jobs = ordered(model, SortOrder.VALUE)
+    rows = len(jobs) if len(jobs) < lines else max(0, lines - 2)
+    shown = JobTable(model, jobs[:rows], width).lines() if rows else []
+    rest = len(jobs) - rows
+    what = f"{rest} more" if rows else formatting.count(rest, "job")
+    return [*shown, Text(f"... {what}: {more}", style="dim")] if rest else shown
+
+
+def _model(experiment: Experiment, jobs: Sequence[Job], model: LiveModel | None = None) -> LiveModel:
+    """Return a model with the present state of an experiment and its jobs: `model`, or a new one if it is None."""
+    model = model if model is not None else LiveModel()
+    model.apply(experiment, 0.0)
+    for job in jobs:
+        model.apply(job, 0.0)
+    return model
+
+
+def _reasons(experiment: Experiment, jobs: Sequence[Job], most: int) -> list[Text]:
+    """Return a line for each reason of the jobs' states, at most `most`, and then a line with the number of the others."""
+    reasons = outcome.reasons(experiment, jobs)
+    lines = [_reason(*one) for one in reasons[:most]]
+    if len(reasons) > most > 0:
+        lines.append(Text(f"and {formatting.count(len(reasons) - most, 'more reason')}: --json has all", style="dim"))
+    return lines
 
 
 def nodes_table(found: Sequence[Node]) -> RenderableType:
@@ -214,20 +249,31 @@ def _gpu_cells(gpus: Sequence[Gpu]) -> tuple[list[str], list[str], list[str]]:
     )
 
 
-def best_text(experiment: Experiment, job: Job) -> RenderableType:
-    """Format the best job of an experiment: its value, position, state and hyperparameters."""
-    lines = [
-        Text.assemble(
-            (f"{experiment.metric.name} {formatting.number(job.best_value)}", style.BEST),
-            f"  job {job.id} at position {job.best_position}  ({style.of(job).word})",
-        )
-    ]
+def best_text(experiment: Experiment, job: Job, *, label: str = "", values: Values = "lines") -> RenderableType:
+    """Format the best job of an experiment: its value, position, state and hyperparameters.
+
+    Args:
+        experiment: The experiment.
+        job: Its best job.
+        label: A text before the value.
+        values: How to write the hyperparameters: "lines": all digits, one in each line; "brief": rounded, one after the other; "none":
+            not at all.
+    """
+    head = Text.assemble(
+        label,
+        (f"{experiment.metric.name} {formatting.number(job.best_value)}", style.BEST),
+        f"  job {job.id} at position {job.best_position}  ({style.of(job).word})",
+    )
+    if values == "none":
+        return head
+    if values == "brief":
+        return Group(head, Text(f"  {formatting.hyperparameters(job.hyperparameters)}"))
     width = max(map(len, job.hyperparameters), default=0)
-    lines += [
+    lines = [
         Text(f"  {name:<{width}}  {formatting.value(value) if isinstance(value, dict) else repr(value)}")
         for name, value in sorted(job.hyperparameters.items())
     ]
-    return Group(*lines)
+    return Group(head, *lines)
 
 
 def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[Point]) -> RenderableType:
@@ -248,31 +294,77 @@ def curve_text(experiment: Experiment, job: Job, metric: str, points: Sequence[P
     return Group(*(Text(line, no_wrap=True) for line in lines))
 
 
-def summary(experiment: Experiment, jobs: Sequence[Job], width: int = NARROW) -> RenderableType:
-    """Format the result of an experiment: its state, its jobs, and the best job with its hyperparameters, if there is one.
+def summary(
+    experiment: Experiment,
+    jobs: Sequence[Job],
+    width: int = NARROW,
+    *,
+    height: int | None = None,
+    model: LiveModel | None = None,
+    where: str = "",
+) -> RenderableType:
+    """Format the result of an experiment: its jobs, the best first, and below them what a reader needs most.
+
+    The last lines have the state of the experiment, the number of its jobs and its time, the best job with its hyperparameters, and
+    commands to look further.
 
     Args:
         experiment: The experiment.
         jobs: Its jobs.
         width: Width of the terminal in characters.
+        height: Number of lines of the terminal, which the result must fit: the table is cut to the best jobs. None: no terminal,
+            so that all jobs are shown with all columns.
+        model: The model of the live view, whose curves are shown in a terminal; None: no curves.
+        where: The options with which other commands find the cluster, with a leading blank.
     """
-    reason = f" ({formatting.first_line(experiment.reason)})" if experiment.reason else ""
-    head = Text.assemble(
-        (experiment.name, "bold"),
-        "  ",
-        (experiment.state.value, style.EXPERIMENT[experiment.state]),
-        f"{reason}  {formatting.count(len(jobs), 'job')} in {formatting.duration(experiment.running_seconds)}",
-    )
+    more = f"hopyard jobs {experiment.id}{where}"
     # If all jobs failed for the same reason, the final error line states it.
     alike = all(job.state is JobState.FAILED for job in jobs) and len(outcome.reasons(experiment, jobs)) == 1
-    parts: list[RenderableType] = [head, jobs_table(experiment, jobs, _MOST_ROWS, with_reasons=not alike, width=width)]
+    below = _result(experiment, jobs, where)
+    if height is None:
+        return Group(jobs_table(experiment, jobs, with_reasons=not alike, width=width), Text(""), *below)
+    reasons = [] if alike else _reasons(experiment, jobs, _FEW_REASONS if height > 2 * _FEW_ROWS else 0)
+    most = height - _LINES_AFTER - len(reasons) - 1
+    room = most - _lines(Group(*below), width)
+    for values in _VALUES[1:]:
+        if room >= min(_FEW_ROWS, len(jobs)):
+            break
+        below = _result(experiment, jobs, where, values)
+        room = most - _lines(Group(*below), width)
+    shown = _model(experiment, jobs, model)
+    return Group(*top_jobs(shown, width, room, more), *reasons, Text(""), *below)
+
+
+def _result(experiment: Experiment, jobs: Sequence[Job], where: str, values: Values = "lines") -> list[RenderableType]:
+    """Return the lines below the jobs: how the experiment stands, its best job, and commands to look further."""
+    reason = f" ({formatting.first_line(experiment.reason)})" if experiment.reason else ""
+    amount, time = formatting.count(len(jobs), "job"), formatting.duration(experiment.running_seconds)
+    ended = sum(job.state.ended for job in jobs)
+    parts: list[RenderableType] = [
+        Text(told) for told in (_moved(experiment), _grown(experiment), _shared(experiment, jobs)) if told
+    ]
+    parts.append(
+        Text.assemble(
+            (experiment.name, "bold"),
+            "  ",
+            (experiment.state.value, style.EXPERIMENT[experiment.state]),
+            f"{reason}  {amount if ended == len(jobs) else f'{ended} of {amount} ended'} in {time}",
+        )
+    )
     best = next((job for job in jobs if job.id == experiment.best_job), None)
-    if best is not None:
-        parts += [Text(""), Text("best"), best_text(experiment, best)]
-    for told in (_moved(experiment), _grown(experiment), _shared(experiment, jobs)):
-        if told:
-            parts += [Text(""), Text(told)]
-    return Group(*parts)
+    if best is None:
+        return parts
+    parts.append(best_text(experiment, best, label="best ", values=values))
+    if experiment.state.ended:
+        name = f"{experiment.id}{where}"
+        parts.append(Text(f"next: hopyard curve {name}, hopyard download {name} -o DIR", style="dim"))
+    return parts
+
+
+def _lines(renderable: RenderableType, width: int) -> int:
+    """Return the number of lines that a renderable has in a terminal of this width."""
+    console = Console(width=width, file=io.StringIO())
+    return len(console.render_lines(renderable, pad=False))
 
 
 def _grown(experiment: Experiment) -> str:

@@ -7,8 +7,11 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len
+
 from hopyard._common import formatting
 from hopyard._common.formatting import first_line
+from hopyard.cli.live.estimate import CompletionEstimate, RemainingWork, rounded
 from hopyard.client.display.job_looks import JobLook, look_of
 from hopyard.client.display.outcome import lost_progress, metric_trouble, note_metrics
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
@@ -44,6 +47,13 @@ class LiveModel:
         self.experiment: Experiment | None = None
         self.jobs: dict[str, Job] = {}
         self.metrics: dict[str, bool] = {}
+        self.varied: set[str] = set()
+        """Names of the hyperparameters of which two jobs have had different values, or that only some of the jobs have."""
+        self.widths: dict[str, int] = {}
+        """For each hyperparameter the largest number of characters that any of its values has had as text."""
+        self._first_values: dict[str, Any] | None = None
+        self._estimate = CompletionEstimate()
+        self._furthest = 0
         self._curves: dict[str, list[tuple[int, float]]] = {}
         self._reports: deque[float] = deque()
         self._since: float | None = None
@@ -64,13 +74,20 @@ class LiveModel:
             case Experiment():
                 self.experiment = change
                 self._experiment_at = now
+                if change.state is not ExperimentState.RUNNING:
+                    self._estimate.interrupt()
             case Job():
+                self._note_values(change, self.jobs.get(change.id))
                 self.jobs[change.id] = change
+                self._furthest = max(self._furthest, change.position)
                 self.starts_over = self.starts_over or lost_progress(change)
+                self._note_position(change.id, change.position, now)
             case JobGone(job=job):
                 self.jobs.pop(job, None)
             case JobReport(job=job, report=report):
                 self.reports += 1
+                if not report.part:
+                    self._note_position(job, report.position, now)
                 self._reports.append(now)
                 note_metrics(self.metrics, report.metrics)
                 self.evaluated = self.evaluated or bool(report.part)
@@ -125,10 +142,22 @@ class LiveModel:
         It is not below the position of any job, which in an extended experiment may exceed the limit in the file.
         """
         given = self._stop.get("max_iterations")
-        if not isinstance(given, int | float) or given <= 0:
-            return None
-        # Jobs of an extended experiment may exceed the limit in its file.
-        return max(int(given), *(job.position for job in self.jobs.values()), 0)
+        return max(int(given), self._furthest) if isinstance(given, int | float) and given > 0 else None
+
+    @property
+    def total_jobs(self) -> int:
+        """The number of jobs that the experiment will have: `stop.jobs`, but not less than the jobs that exist."""
+        wanted = self._stop.get("jobs")
+        return max(wanted if isinstance(wanted, int) else 0, len(self.jobs))
+
+    @property
+    def ended_jobs(self) -> int:
+        """The number of jobs that are COMPLETED, TERMINATED or FAILED."""
+        return sum(job.state.ended for job in self.jobs.values())
+
+    def hyperparameters(self) -> list[str]:
+        """Return the names of the hyperparameters that vary between jobs, sorted; those of all jobs if none varies."""
+        return sorted(self.varied or self.widths)
 
     def length(self, job: Job) -> int | None:
         """Return the position at which `job` is complete, or None without a limit.
@@ -153,13 +182,14 @@ class LiveModel:
     def remaining(self, now: float) -> str:
         """Return a text with the estimated remaining time of the experiment, or with the time until `max_time` as an upper bound.
 
-        Empty: unknown, or the experiment is not running. `now` is in monotonic seconds.
+        Empty: unknown, or the experiment is not running. Between two reports the estimate never increases. `now` is in monotonic
+        seconds.
         """
         if self.experiment is None or self.experiment.state is not ExperimentState.RUNNING or self.silence(now):
             return ""
         estimate, budget = self.time_left(now), self.budget_left(now)
         if estimate is not None and (budget is None or estimate <= budget):
-            return f"about {formatting.duration(estimate)} left"
+            return f"about {formatting.duration(rounded(estimate)).removesuffix(' 00s').removesuffix(' 00m')} left"
         return f"at most {formatting.duration(budget)} left" if budget is not None else ""
 
     def budget_left(self, now: float) -> float | None:
@@ -171,24 +201,47 @@ class LiveModel:
         return max(0.0, limit - self.elapsed(now)) if isinstance(limit, int | float) else None
 
     def time_left(self, now: float) -> float | None:
-        """Estimate, from the speed so far, the seconds from `now` (monotonic seconds) until all jobs are trained.
+        """Estimate the seconds from `now` (monotonic seconds) until all jobs are trained, by the rule of `CompletionEstimate`.
 
-        None: no estimate is possible.
-
-        The estimate requires the policy `default` and no target, since otherwise jobs may end early. Jobs that are not created
-        yet are assumed to have the average length of the ended ones.
+        None: no estimate is possible. Besides a measured pace, the estimate requires `stop.jobs`, `stop.max_iterations`, the policy
+        `default` and no target, since otherwise jobs may end early.
         """
-        if self._ends_early:
-            return None
-        elapsed, wanted, longest = self.elapsed(now), self._stop.get("jobs"), self.max_position
-        done = sum(job.position for job in self.jobs.values())
-        if not isinstance(wanted, int) or longest is None or done <= 0 or elapsed < 1.0:
+        return None if self._remaining_work() is None else self._estimate.left(now)
+
+    def _remaining_work(self) -> RemainingWork | None:
+        """Return the training that remains; None: it cannot be known, since jobs may end early or have no limit.
+
+        Jobs that are not created yet are assumed to have the average length of the ended ones.
+        """
+        wanted, longest = self._stop.get("jobs"), self.max_position
+        if self._ends_early or not isinstance(wanted, int) or longest is None:
             return None
         ended = [job.position for job in self.jobs.values() if job.state.ended and job.state is not JobState.FAILED]
         usual = sum(ended) / len(ended) if ended else float(longest)
-        open_jobs = [max(0.0, usual - job.position) for job in self.jobs.values() if not job.state.ended]
-        units = sum(open_jobs) + max(0, wanted - len(self.jobs)) * usual
-        return units * elapsed / done
+        rest = [max(0.0, usual - job.position) for job in self.jobs.values() if not job.state.ended]
+        missing = max(0, wanted - len(self.jobs))
+        return RemainingWork(
+            iterations=sum(rest) + missing * usual,
+            longest=usual if missing else max(rest, default=0.0),
+            running=sum(job.state.live for job in self.jobs.values()),
+        )
+
+    def _note_position(self, job: str, position: int, now: float) -> None:
+        if self._estimate.observe(job, position, now) and (work := self._remaining_work()) is not None:
+            self._estimate.measure(work, now)
+
+    def _note_values(self, job: Job, before: Job | None) -> None:
+        """Update `varied` and `widths` with the hyperparameters of a job; `before` is its previous state, None: it is new."""
+        values = job.hyperparameters
+        if not values or (before is not None and before.hyperparameters == values):
+            return
+        for name, given in values.items():
+            self.widths[name] = max(self.widths.get(name, 0), cell_len(formatting.value(given)))
+        if self._first_values is None:
+            self._first_values = dict(values)
+            return
+        first = self._first_values
+        self.varied.update(name for name in first.keys() | values.keys() if first.get(name) != values.get(name))
 
     @property
     def _ends_early(self) -> bool:
@@ -224,8 +277,16 @@ class LiveModel:
         counted: Counter[tuple[JobState, str]] = Counter()
         for job in self.jobs.values():
             if job.state in _WAITING and job.reason:
-                counted[job.state, first_line(job.reason)] += 1
-        return [(state, amount, reason) for (state, reason), amount in counted.most_common()]
+                counted[job.state, job.reason] += 1
+        lines: Counter[tuple[JobState, str]] = Counter()
+        for (state, reason), amount in counted.items():
+            lines[state, first_line(reason)] += amount
+        return [(state, amount, reason) for (state, reason), amount in lines.most_common()]
+
+    def failures(self) -> list[tuple[JobState, int, str]]:
+        """Return why jobs failed, the most frequent first, each as job state, number of jobs, and first line of the reason."""
+        lines = Counter(first_line(job.reason) for job in self.jobs.values() if job.state is JobState.FAILED)
+        return [(JobState.FAILED, amount, reason) for reason, amount in lines.most_common()]
 
     def counts(self) -> dict[JobLook, int]:
         """Return the number of jobs of each look, in the order of `JobLook.rank`. Looks without jobs are omitted."""

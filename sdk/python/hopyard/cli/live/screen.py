@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from rich.console import Console
-from rich.live import Live
 
 from hopyard._common import formatting
+from hopyard.cli.live.controls import Action, Command, Controls
+from hopyard.cli.live.keys import Key
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.live.render import render
+from hopyard.cli.live.render import ordered, render
+from hopyard.cli.live.terminal import Terminal, is_foreground
 from hopyard.client.display.job_looks import LOOKS
 from hopyard.client.display.outcome import is_asked
 from hopyard.client.types import Experiment, JobState
@@ -23,18 +26,28 @@ LINE_SECONDS: Final = 5.0
 
 
 @asynccontextmanager
-async def shown(model: LiveModel, console: Console | None = None) -> AsyncIterator[None]:
+async def shown(
+    model: LiveModel,
+    console: Console | None = None,
+    controls: Controls | None = None,
+    perform: Callable[[Command], object] = lambda _: None,
+) -> AsyncIterator[None]:
     """Return a context manager that shows a model while it is open.
 
-    On a terminal, the view is redrawn in place; otherwise a line of text is printed every few seconds if it has changed.
+    On a terminal, the view fills the screen and is redrawn four times a second, and at once after a key or a change of the size.
+    Otherwise, and if the process is started in the background, a line of text is printed every few seconds if it has changed.
 
     Args:
         model: The model to show. The caller updates it.
         console: The console to print on; None: stderr.
+        controls: The state that keys change; None: no keys are read.
+        perform: Called with each command that keys give.
     """
-    console = console or Console(stderr=True)
-    show = _drawn if console.is_terminal and not console.is_dumb_terminal else _written
-    task = asyncio.create_task(show(model, console), name="live view")
+    # The stream of now: the terminal replaces `sys.stderr` while it is open.
+    console = console or Console(file=sys.stderr)
+    fills = console.is_terminal and not console.is_dumb_terminal and is_foreground(console.file)  # type: ignore[arg-type]
+    show = _drawn(model, console, controls, perform) if fills else _written(model, console)
+    task = asyncio.create_task(show, name="live view")
     try:
         yield
     finally:
@@ -42,36 +55,45 @@ async def shown(model: LiveModel, console: Console | None = None) -> AsyncIterat
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _drawn(model: LiveModel, console: Console) -> None:
+async def _drawn(
+    model: LiveModel, console: Console, controls: Controls | None, perform: Callable[[Command], object]
+) -> None:
+    stream = console.file
     ascii_only = not console.encoding.lower().startswith("utf")
+    changed = asyncio.Event()
 
-    def frame() -> object:
-        width, height = console.size
-        # One line less than the terminal has, so that the line of the cursor does not make it scroll.
-        return render(model, width, height - 1, time.monotonic(), ascii_only=ascii_only)
+    def press(key: Key) -> None:
+        changed.set()
+        if controls is None:
+            return
+        command = controls.press(key, ordered(model, controls.sort), model.experiment)
+        if command is not None and command.action is Action.REDRAW:
+            terminal.forget()
+        elif command is not None:
+            perform(command)
 
-    # It is transient: the final table replaces it.
-    with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=True) as live:
-        await _repeat(lambda: live.update(frame(), refresh=True), FRAME_SECONDS)  # type: ignore[arg-type]
+    with Terminal(stream, press if controls is not None else None, changed.set) as terminal:  # type: ignore[arg-type]
+        while True:
+            changed.clear()
+            size = console.size
+            view = render(model, size.width, size.height, time.monotonic(), ascii_only=ascii_only, controls=controls)
+            with console.capture() as capture:
+                console.print(view, markup=False, highlight=False)
+            terminal.draw(capture.get().splitlines()[: size.height])
+            # A frame each quarter of a second, and at once after a key.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FRAME_SECONDS):
+                    await changed.wait()
 
 
 async def _written(model: LiveModel, console: Console) -> None:
     last = ""
-
-    def line() -> None:
-        nonlocal last
+    while True:
         text = plain_line(model, time.monotonic())
         if text != last:
             console.print(text, markup=False, highlight=False, soft_wrap=True)
             last = text
-
-    await _repeat(line, LINE_SECONDS)
-
-
-async def _repeat(act: Callable[[], object], every: float) -> None:
-    while True:
-        act()
-        await asyncio.sleep(every)
+        await asyncio.sleep(LINE_SECONDS)
 
 
 def plain_line(model: LiveModel, now: float) -> str:

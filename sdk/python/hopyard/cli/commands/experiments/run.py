@@ -58,6 +58,10 @@ def run(
     state and leaves its slot, and `hopyard resume` continues. A second Ctrl-C quits immediately; jobs then continue
     from their last snapshot. A closed terminal or output suspends, too; `nohup` keeps the command running.
 
+    In a terminal, the keys of the live view select a job (up, down), follow its log (l), pause or resume it (p) or the
+    experiment (P), sort (s), and leave (q): an experiment of a cluster that this command did not start then continues. The key ?
+    lists all.
+
     On a computer with NVIDIA GPUs each visible GPU is one slot, and a job sees only the GPUs of its slot; --slots divides
     the GPUs evenly. Options for slots and GPUs apply only to a cluster that this command starts.
 

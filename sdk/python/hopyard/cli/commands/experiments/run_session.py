@@ -17,9 +17,11 @@ from hopyard.cli.commands.inspect.trace_export import TraceFile
 from hopyard.cli.connect import choose, find_unfinished, running_server, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from hopyard.cli.interrupts import Interrupts
+from hopyard.cli.live.actions import LiveActions
+from hopyard.cli.live.controls import Controls
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.screen import shown
-from hopyard.cli.output import emit, emit_json, say, width
+from hopyard.cli.output import emit, emit_json, height, say, width
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.display.outcome import STARTS_OVER, ended_error, incomplete_search_note, metric_error, metrics_seen
 from hopyard.client.local_cluster.data_dir_lock import lock_holder
@@ -34,6 +36,8 @@ T = TypeVar("T")
 
 SUSPEND_SECONDS: Final = 120.0
 """Seconds that all runs have to save after Ctrl-C. Each run first trains to the end of its iteration."""
+
+_INTERRUPT_EFFECT: Final = "suspend the experiment and leave; a second time: leave at once"
 
 _POLL_SECONDS: Final = 0.1
 _TROUBLE_SECONDS: Final = 2.0
@@ -86,8 +90,9 @@ class RunSession:
             json: Whether to print the result as JSON.
 
         Returns:
-            0: the experiment ended without an error. 1: it failed, its policy failed, or the traces could not be written. 130 (signal),
-            129 (SIGHUP) or 141 (closed output): this suspended it or ended the command; see `Interrupts`.
+            0: the experiment ended without an error, or the user left the view while it continues. 1: it failed, its policy failed, or
+            the traces could not be written. 130 (signal or the user), 129 (SIGHUP) or 141 (closed output): this suspended it or ended
+            the command; see `Interrupts`.
         """
         with self._interrupts:
             try:
@@ -186,9 +191,16 @@ class RunSession:
 
     async def _watch(self, client: AsyncClient, experiment: Experiment, source: str, json: bool) -> int:
         model = LiveModel(source, slots=self._own.slots if self._own else None, server=self._server or "")
+        controls = Controls(owns_cluster=self.owns_cluster, interrupt_effect=_INTERRUPT_EFFECT)
+        left = asyncio.Event()
+        # The cluster of this command ends with it: to leave is then to suspend.
+        actions = LiveActions(
+            client, experiment, controls, self._interrupts.interrupt if self.owns_cluster else left.set
+        )
         feeding = asyncio.create_task(feed(client, experiment, model), name="watch")
         waits: list[asyncio.Task[Any]] = [
             feeding,
+            asyncio.create_task(left.wait(), name="left"),
             asyncio.create_task(self._interrupts.first.wait(), name="interrupt"),
             asyncio.create_task(_given_up(model), name="policy"),
         ]
@@ -196,10 +208,11 @@ class RunSession:
         died = asyncio.create_task(own.died(), name="cluster") if own is not None else None
         if died is not None:
             waits.append(died)
-        troubles = asyncio.create_task(_tell_troubles(client, model), name="troubles")
+        troubles = asyncio.create_task(tell_troubles(client, model), name="troubles")
         try:
-            async with shown(model):
+            async with shown(model, controls=controls, perform=actions.perform):
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                leaves = left.is_set() and not feeding.done() and not self._interrupts.first.is_set()
                 if self._interrupts.first.is_set() and not feeding.done():
                     await self._suspend(client, experiment, model, feeding)
             if died is not None and died.done() and not feeding.done():
@@ -210,9 +223,28 @@ class RunSession:
             for wait in (*waits, troubles):
                 wait.cancel()
             await asyncio.gather(*waits, troubles, return_exceptions=True)
+            await actions.close()
         if model.starts_over:
             say(f"warning: {STARTS_OVER}")
-        return await self._result(client, experiment, json)
+        if leaves:
+            return await self._left(client, experiment, json)
+        return await self._result(client, experiment, model, json)
+
+    async def _left(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
+        """Print how to watch an experiment again that continues after the user has left its view, and return the exit code 0.
+
+        Args:
+            client: Queries the experiment.
+            experiment: The experiment.
+            json: Whether to print its present state as JSON before this message.
+        """
+        present = await client.get(experiment)
+        if json:
+            emit_json(_document(present, await client.jobs(experiment)))
+        state = "continues" if present.state is ExperimentState.RUNNING else f"is {present.state.value}"
+        again = f"hopyard jobs {present.id} --watch{self._where}"
+        say(f"{present.name} ({present.id}) {state}; watch it with: {again}")
+        return EXIT_DONE
 
     async def _suspend(
         self, client: AsyncClient, experiment: Experiment, model: LiveModel, feeding: asyncio.Task[None]
@@ -246,7 +278,7 @@ class RunSession:
 
         await self._interrupts.unless(self._interrupts.second, paused())
 
-    async def _result(self, client: AsyncClient, experiment: Experiment, json: bool) -> int:
+    async def _result(self, client: AsyncClient, experiment: Experiment, model: LiveModel, json: bool) -> int:
         present = await client.get(experiment)
         jobs = await client.jobs(experiment)
         if json:
@@ -254,7 +286,7 @@ class RunSession:
         else:
             from hopyard.cli.tables import summary
 
-            emit(summary(present, jobs, width()))
+            emit(summary(present, jobs, width(), height=height(), model=model, where=self._where))
         traced = self._traces is None or await self._traces.write(client, present, self._where)
         code = await self._outcome(client, present, jobs)
         return code if traced else code or EXIT_FAILED
@@ -359,7 +391,7 @@ async def _given_up(model: LiveModel) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _tell_troubles(client: AsyncClient, model: LiveModel) -> None:
+async def tell_troubles(client: AsyncClient, model: LiveModel) -> None:
     """Query the cluster every two seconds, and set `model.trouble` to the problem that blocks the cluster; empty: none.
 
     A failed query changes nothing. It never returns; cancel it to stop.

@@ -72,12 +72,13 @@ def jobs(
 ) -> None:
     """List an experiment's jobs, the best first.
 
-    With --watch until the experiment has ended.
+    With --watch until the experiment has ended; in a terminal that is the live view of `hopyard run`, whose key `?` lists
+    the others, and q leaves it while the experiment continues.
 
     **Examples:** `hopyard jobs digits`, `hopyard jobs digits --watch`
     """
     from hopyard.cli.connect import find, with_client
-    from hopyard.cli.output import emit, emit_json, width
+    from hopyard.cli.output import emit, emit_json, fills_terminal, width
 
     async def ask(client: AsyncClient) -> None:
         chosen = await find(client, experiment)
@@ -89,6 +90,11 @@ def jobs(
 
         if not watch:
             emit(jobs_table(chosen, found, width=width()))
+            return
+        if client.live and not chosen.state.ended and fills_terminal():
+            from hopyard.cli.commands.inspect.job_watch import watch_jobs
+
+            await watch_jobs(client, chosen)
             return
         from hopyard.cli.live.repetition import repeat
 

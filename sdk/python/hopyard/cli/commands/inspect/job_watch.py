@@ -1,0 +1,60 @@
+"""Implements `hopyard jobs --watch` on a terminal: the live view of an experiment that this command did not start."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from rich.console import Console
+
+from hopyard.cli.commands.experiments.run_session import feed, tell_troubles
+from hopyard.cli.errors import Interrupted
+from hopyard.cli.interrupts import Interrupts
+from hopyard.cli.live.actions import LiveActions
+from hopyard.cli.live.controls import Controls
+from hopyard.cli.live.model import LiveModel
+from hopyard.cli.live.screen import shown
+from hopyard.cli.output import emit, height, width
+from hopyard.cli.tables import NARROW, top_jobs
+from hopyard.client.async_client import AsyncClient
+from hopyard.client.types import Experiment
+
+
+async def watch_jobs(client: AsyncClient, experiment: Experiment) -> None:
+    """Show the live view of an experiment on stdout until it ends or the user leaves, then print its best jobs.
+
+    The experiment continues, unless the user pauses it with a key of the view.
+
+    Args:
+        client: The client of a running cluster.
+        experiment: The experiment.
+
+    Raises:
+        Interrupted: SIGINT or SIGTERM was received.
+    """
+    model, left = LiveModel(experiment.name), asyncio.Event()
+    controls = Controls(interrupt_effect="leave; the experiment continues")
+    actions = LiveActions(client, experiment, controls, left.set)
+    with Interrupts() as interrupts:
+        feeding = asyncio.create_task(feed(client, experiment, model), name="watch")
+        waits: list[asyncio.Task[Any]] = [
+            feeding,
+            asyncio.create_task(left.wait(), name="left"),
+            asyncio.create_task(interrupts.first.wait(), name="interrupt"),
+        ]
+        troubles = asyncio.create_task(tell_troubles(client, model), name="troubles")
+        try:
+            async with shown(model, Console(file=sys.stdout), controls, actions.perform):
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if feeding.done():
+                feeding.result()
+        finally:
+            for task in (*waits, troubles):
+                task.cancel()
+            await asyncio.gather(*waits, troubles, return_exceptions=True)
+            await actions.close()
+        if interrupts.first.is_set():
+            raise Interrupted
+    for line in top_jobs(model, width(), (height() or NARROW) - 1, f"hopyard jobs {experiment.id}"):
+        emit(line)

@@ -101,6 +101,17 @@ def test_at_80_columns_the_hyperparameters_that_vary_come_first_then_state_posit
     assert "0 of" not in lines[0]
 
 
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_long_name_leaves_room_for_the_state(width: int) -> None:
+    made = running()
+    assert made.experiment is not None
+    made.apply(replace(made.experiment, name="a-very-long-name-of-an-experiment-" * 4), 100.0)
+    text = "\n".join(drawn(made, width, 24))
+    assert "a-very-long-na" in text
+    assert "  RUNNING" in text
+    assert "8 of 20 jobs" in text
+
+
 def names(width: int, made: LiveModel, **options: Any) -> list[str]:
     jobs = list(made.jobs.values())
     return [column.name for column in JobTable(made, jobs, width, **options).columns]

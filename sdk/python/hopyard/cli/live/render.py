@@ -30,6 +30,10 @@ _ROOM_FOR_COUNTS: Final = 12
 
 _MOST_REASONS: Final = 2
 
+_SHORT_NAME: Final = 16
+_ROOM_BESIDE_NAME: Final = 60
+"""Characters of the first line that a long name of an experiment leaves for its state and progress."""
+
 Part = tuple[str, str]
 """A text and its style."""
 
@@ -146,12 +150,13 @@ def _title(model: LiveModel, width: int, now: float) -> list[Text]:
     experiment = model.experiment
     if experiment is None:
         return [_line(width, (f"{model.source or 'experiment'}  waiting for the cluster", "dim"))]
-    name = formatting.first_line(experiment.name)
+    name = Text(formatting.first_line(experiment.name))
+    name.truncate(max(_SHORT_NAME, width - _ROOM_BESIDE_NAME), overflow="ellipsis")
     state = (experiment.state.name, style.EXPERIMENT[experiment.state])
     left = model.remaining(now)
     times = formatting.duration(model.elapsed(now)) + (f", {left}" if left else "")
     parts: list[list[Part]] = [
-        [(name, "bold"), ("  ", ""), state],
+        [(name.plain, "bold"), ("  ", ""), state],
         [(f"{model.ended_jobs} of {formatting.count(model.total_jobs, 'job')}", "")],
         [(_slots(model), "")],
         [(times, "")],

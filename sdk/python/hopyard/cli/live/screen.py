@@ -12,11 +12,13 @@ from typing import Final
 from rich.console import Console
 
 from hopyard._common import formatting
+from hopyard.cli.errors import explain
 from hopyard.cli.live.controls import Action, Command, Controls
 from hopyard.cli.live.keys import Key
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import ordered, render
 from hopyard.cli.live.terminal import Terminal, is_foreground
+from hopyard.cli.output import say
 from hopyard.client.display.job_looks import LOOKS
 from hopyard.client.display.outcome import is_asked
 from hopyard.client.types import Experiment, JobState
@@ -52,7 +54,10 @@ async def shown(
         yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        (error,) = await asyncio.gather(task, return_exceptions=True)
+        # A terminal that is gone (OSError) ends the view and not the command.
+        if isinstance(error, Exception) and not isinstance(error, OSError):
+            say(f"the live view has failed: {explain(error)[0]}")
 
 
 async def _drawn(

@@ -246,6 +246,11 @@ class RunSession:
         say(f"{present.name} ({present.id}) {state}; watch it with: {again}")
         return EXIT_DONE
 
+    def _suspend_once(self) -> None:
+        """Suspend the experiment as the first Ctrl-C does, unless this has begun: the cluster of this command ends with it."""
+        if not self._interrupts.first.is_set():
+            self._interrupts.interrupt()
+
     async def _suspend(
         self, client: AsyncClient, experiment: Experiment, model: LiveModel, feeding: asyncio.Task[None]
     ) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, Group
 
 from hopyard.cli.commands.experiments.run_session import feed, tell_troubles
 from hopyard.cli.errors import Interrupted
@@ -16,12 +16,15 @@ from hopyard.cli.live.controls import Controls
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.screen import shown
 from hopyard.cli.output import emit, height, width
-from hopyard.cli.tables import NARROW, top_jobs
+from hopyard.cli.tables import top_jobs
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment
 
+_HEIGHT: Final = 24
+"""Number of lines of a terminal whose size is not known."""
 
-async def watch_jobs(client: AsyncClient, experiment: Experiment) -> None:
+
+async def watch_jobs(client: AsyncClient, experiment: Experiment, where: str) -> None:
     """Show the live view of an experiment on stdout until it ends or the user leaves, then print its best jobs.
 
     The experiment continues, unless the user pauses it with a key of the view.
@@ -29,6 +32,7 @@ async def watch_jobs(client: AsyncClient, experiment: Experiment) -> None:
     Args:
         client: The client of a running cluster.
         experiment: The experiment.
+        where: The options with which other commands find the cluster, with a leading blank.
 
     Raises:
         Interrupted: SIGINT or SIGTERM was received.
@@ -56,5 +60,4 @@ async def watch_jobs(client: AsyncClient, experiment: Experiment) -> None:
             await actions.close()
         if interrupts.first.is_set():
             raise Interrupted
-    for line in top_jobs(model, width(), (height() or NARROW) - 1, f"hopyard jobs {experiment.id}"):
-        emit(line)
+    emit(Group(*top_jobs(model, width(), (height() or _HEIGHT) - 1, f"hopyard jobs {experiment.id}{where}")))

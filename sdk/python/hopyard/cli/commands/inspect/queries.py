@@ -77,7 +77,7 @@ def jobs(
 
     **Examples:** `hopyard jobs digits`, `hopyard jobs digits --watch`
     """
-    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.connect import find, where, with_client
     from hopyard.cli.output import emit, emit_json, fills_terminal, width
 
     async def ask(client: AsyncClient) -> None:
@@ -94,7 +94,7 @@ def jobs(
         if client.live and not chosen.state.ended and fills_terminal():
             from hopyard.cli.commands.inspect.job_watch import watch_jobs
 
-            await watch_jobs(client, chosen)
+            await watch_jobs(client, chosen, where(server, data))
             return
         from hopyard.cli.live.repetition import repeat
 

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.cli.interrupts import Interrupts
-from hopyard.cli.output import say, show
-from hopyard.cli.output_guard import OutputGuard, discard, reader_closed
+from hopyard.cli.output import OutputGuard, discard, reader_closed, say, show
 from tests.timing import HANG_SECONDS
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from hopyard.cli.errors import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, Interrupted
-from hopyard.cli.output_guard import OutputGuard
+from hopyard.cli.output import OutputGuard
 from hopyard.client.local_cluster.hangup import EXIT_HANGUP
 
 T = TypeVar("T")

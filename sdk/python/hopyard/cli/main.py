@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, Interrupted, report
-from hopyard.cli.output_guard import discard, reader_closed
+from hopyard.cli.output import discard, reader_closed
 
 _GARBAGE_OBJECTS: Final = 200_000
 """Number of new objects after which Python looks for cyclic garbage: imports create up to 150,000 and no garbage."""

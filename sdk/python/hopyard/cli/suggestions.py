@@ -65,11 +65,7 @@ class CommandGroup(TyperGroup):
     """The command line `hopyard`. Its errors about unknown commands and options suggest what may be meant."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the first argument names, as the base class does.
-
-        Raises:
-            UsageError: There is no such command; the error of the command-line library.
-        """
+        """Return the command that the first argument names, as the base class does. If there is none, the usage error suggests one."""
         meant = MEANT_COMMANDS.get(args[0].lower())
         if meant is not None and self.get_command(ctx, args[0]) is None:
             ctx.fail(f"No such command '{args[0]}'. Did you mean: {meant}?")

@@ -112,7 +112,7 @@ def test_an_extension_says_what_it_would_train_again_and_asks(tmp_path: Path) ->
     assert "nobody can be asked here: give --yes" in err
     assert {job["state"] for job in json.loads(hopyard("jobs", "small", "--json", *where)[0])} == {"COMPLETED"}
     out, _ = hopyard(*longer, "--yes", "--json")
-    assert json.loads(out)["retraining"] == {"jobs": 2, "iterations": 6}
+    assert json.loads(out)["lost_progress"] == {"jobs": 2, "iterations": 6}
     _, err = hopyard("extend", "small", "--time", "10m", *where, code=2)
     assert "seconds: found 600, but experiment" in err
     assert "has no time limit (stop.max_time)" in err

@@ -10,8 +10,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from hopyard._common.plugins import COMMANDS, plugin_names
 from hopyard.cli.app import MODULES, build, load_command
+from hopyard.cli.commands.plugins.descriptions import PANELS
 from hopyard.cli.main import run
-from hopyard.cli.plugin_commands import PANELS
 
 SERVICES = ("scheduler", "agent", "appstat", "hpgen")
 SILENT = {"run", "logs", "up", "policy serve", *SERVICES}

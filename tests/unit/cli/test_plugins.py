@@ -130,9 +130,9 @@ def test_help_tells_of_commands_without_importing_them(
 
 @pytest.mark.parametrize("value", ["gone.module:command", "theirs:gone", "theirs"])
 def test_a_command_whose_words_cannot_be_read_says_whose_it_is(third_party: Path, value: str) -> None:
-    from hopyard.cli.plugin_commands import told
+    from hopyard.cli.commands.plugins.descriptions import describe
 
-    assert told(EntryPoint("x", value, COMMANDS)) == "From another distribution."
+    assert describe(EntryPoint("x", value, COMMANDS)) == "From another distribution."
 
 
 def test_a_plugin_whose_class_is_odd_is_an_error_of_its_own(third_party: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,16 +129,16 @@ def _add_services(app: typer.Typer) -> None:
     from importlib.metadata import entry_points
 
     from hopyard._common.plugins import COMMANDS
-    from hopyard.cli import plugin_commands
+    from hopyard.cli.commands.plugins import descriptions
 
     for name, text in _SERVICE_HELP.items():
-        _add_service(app, name, text, plugin_commands.PANELS[name])
+        _add_service(app, name, text, descriptions.PANELS[name])
     known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
     for entry in entry_points(group=COMMANDS):
         if entry.name not in known:
             known.add(entry.name)
-            panel = plugin_commands.PANELS.get(entry.name, plugin_commands.OTHERS)
-            _add_service(app, entry.name, plugin_commands.told(entry), panel)
+            panel = descriptions.PANELS.get(entry.name, descriptions.OTHERS)
+            _add_service(app, entry.name, descriptions.describe(entry), panel)
 
 
 def entry_point(name: str) -> EntryPoint | None:

@@ -119,7 +119,7 @@ def extend(
     import sys
 
     from hopyard.cli.commands.experiments.hints import next_step
-    from hopyard.cli.commands.experiments.retraining import Retraining, of_extension
+    from hopyard.cli.commands.experiments.lost_progress import LostProgress, of_extension
     from hopyard.cli.commands.experiments.run_session import extend_experiment
     from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.errors import WrongUse
@@ -130,7 +130,7 @@ def extend(
     if not (jobs or max_iterations or seconds):
         raise WrongUse("extend by --jobs N, --max-iterations M or --time TIME")
 
-    async def lost(client: AsyncClient) -> Retraining:
+    async def lost(client: AsyncClient) -> LostProgress:
         return of_extension(await client.jobs(await find(client, experiment)), max_iterations, seconds)
 
     # Asked before any cluster of this command starts, so that Ctrl-C ends the question.
@@ -155,7 +155,7 @@ def extend(
     idle = asyncio.run(stopped_data_dir(server, data))
     extended = with_client(server, data, "hopyard extend", act)
     if json:
-        emit_json({**plain(extended), "retraining": again})
+        emit_json({**plain(extended), "lost_progress": again})
         return
     _tell(extended, json)
     if hint := next_step(extended, idle, where(server, data), extended=True):
@@ -186,11 +186,11 @@ def retry(
     import asyncio
 
     from hopyard.cli.commands.experiments.hints import next_step
-    from hopyard.cli.commands.experiments.retraining import Retraining, of_jobs
+    from hopyard.cli.commands.experiments.lost_progress import LostProgress, of_jobs
     from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.output import emit_json, say
 
-    async def act(client: AsyncClient) -> tuple[ExperimentValue, list[JobValue], Retraining]:
+    async def act(client: AsyncClient) -> tuple[ExperimentValue, list[JobValue], LostProgress]:
         words = names or []
         chosen = await find(client, words[0] if words else None)
         before = {job.id: job for job in await client.jobs(chosen)}
@@ -200,7 +200,7 @@ def retry(
     idle = asyncio.run(stopped_data_dir(server, data))
     retried, jobs, again = with_client(server, data, "hopyard retry", act)
     if json:
-        emit_json({"experiment": retried, "jobs": jobs, "retraining": again})
+        emit_json({"experiment": retried, "jobs": jobs, "lost_progress": again})
         return
     say(f"retried {'job' if len(jobs) == 1 else 'jobs'} {', '.join(job.id for job in jobs)}")
     if again.jobs:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from hopyard._common.plugins import KINDS, PluginError, load_plugin, plugin_names
+from hopyard.cli.commands.plugins.descriptions import describe, distribution
 from hopyard.cli.completion import complete_plugin
 from hopyard.cli.options import Json
-from hopyard.cli.plugin_commands import distribution, told
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -194,7 +194,7 @@ def described(kind: str, entry: EntryPoint) -> Plugin:
         distribution=distribution(entry),
         version=entry.dist.version if entry.dist is not None else "",
         value=entry.value,
-        summary=told(entry) if kind == "command" else "",
+        summary=describe(entry) if kind == "command" else "",
     )
     try:
         loaded = load_plugin(KINDS[kind], entry.name, base(kind))

@@ -26,7 +26,7 @@ def distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else "another distribution"
 
 
-def told(entry: EntryPoint) -> str:
+def describe(entry: EntryPoint) -> str:
     """Return the description of a plugin command for `--help`.
 
     It is the first line of the docstring, read from the source file; else a sentence with the name of the distribution.

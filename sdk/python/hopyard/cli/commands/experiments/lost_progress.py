@@ -11,7 +11,7 @@ from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 
 
 @dataclass(frozen=True, slots=True)
-class Retraining:
+class LostProgress:
     """Progress that is trained again when jobs continue.
 
     Attributes:
@@ -31,7 +31,7 @@ class Retraining:
         return f"{jobs} {verb} back and would train {iterations} again: no snapshot of {what} progress is left"
 
 
-def of_extension(jobs: Iterable[Job], max_iterations: int, seconds: float) -> Retraining:
+def of_extension(jobs: Iterable[Job], max_iterations: int, seconds: float) -> LostProgress:
     """Return what an extension trains again.
 
     A new length continues the completed jobs, and more time the jobs that the time limit stopped.
@@ -46,13 +46,13 @@ def of_extension(jobs: Iterable[Job], max_iterations: int, seconds: float) -> Re
     return of_jobs(longer + late)
 
 
-def of_jobs(jobs: Iterable[Job]) -> Retraining:
+def of_jobs(jobs: Iterable[Job]) -> LostProgress:
     """Return what these jobs train again when they continue, each from its newest snapshot that the store or a node has.
 
     A forked job without such a snapshot begins where it was forked, any other at position 0.
     """
     lost = [job.reached - _resumes_at(job) for job in jobs]
-    return Retraining(sum(count > 0 for count in lost), sum(max(count, 0) for count in lost))
+    return LostProgress(sum(count > 0 for count in lost), sum(max(count, 0) for count in lost))
 
 
 def _out_of_time(job: Job) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.cli.commands.experiments.retraining import Retraining, of_extension, of_jobs
+from hopyard.cli.commands.experiments.lost_progress import LostProgress, of_extension, of_jobs
 from hopyard.client.types import Job, JobState, Snapshot
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 
@@ -35,8 +35,8 @@ def test_completed_jobs_without_a_snapshot_of_their_end_go_back() -> None:
         job("5", JobState.COMPLETED, 40),  # Longer than the new length.
         job("6", JobState.COMPLETED, 20, parent=12),
     ]
-    assert of_extension(jobs, 40, 0.0) == Retraining(3, 5 + 20 + 8)
-    assert of_extension(jobs, 0, 60.0) == Retraining()
+    assert of_extension(jobs, 40, 0.0) == LostProgress(3, 5 + 20 + 8)
+    assert of_extension(jobs, 0, 60.0) == LostProgress()
     assert str(of_extension(jobs, 40, 0.0)) == (
         "3 jobs go back and would train 33 iterations again: no snapshot of their progress is left"
     )
@@ -45,14 +45,14 @@ def test_completed_jobs_without_a_snapshot_of_their_end_go_back() -> None:
 def test_more_time_continues_the_jobs_that_the_time_limit_stopped() -> None:
     late = job("1", JobState.TERMINATED, 7, 4, code=ReasonCode.STOPPED_WITH_EXPERIMENT)
     ended = job("2", JobState.TERMINATED, 7)
-    assert of_extension([late, ended], 0, 60.0) == Retraining(1, 3)
+    assert of_extension([late, ended], 0, 60.0) == LostProgress(1, 3)
     assert (
-        str(Retraining(1, 1))
+        str(LostProgress(1, 1))
         == "1 job goes back and would train 1 iteration again: no snapshot of its progress is left"
     )
 
 
 def test_a_snapshot_that_neither_the_store_nor_a_node_has_is_no_help() -> None:
     gone = Job("e1", "1", JobState.FAILED, position=5, snapshots=(Snapshot("1", 5, "00"),))
-    assert of_jobs([gone]) == Retraining(1, 5)
-    assert not str(Retraining())
+    assert of_jobs([gone]) == LostProgress(1, 5)
+    assert not str(LostProgress())

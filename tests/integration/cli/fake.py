@@ -349,6 +349,28 @@ class FakeCluster(_Services):
         )
         return resource_manager_pb2.ListNodesResponse(nodes=[node])
 
+    async def DrainNode(self, request: Any, context: Context) -> resource_manager_pb2.DrainNodeResponse:
+        left = request.deadline_seconds if request.HasField("deadline_seconds") else None
+        return resource_manager_pb2.DrainNodeResponse(
+            node=self._node(request.node, resource_manager_pb2.NODE_STATE_DRAINING, left)
+        )
+
+    async def UndrainNode(self, request: Any, context: Context) -> resource_manager_pb2.UndrainNodeResponse:
+        up = resource_manager_pb2.NODE_STATE_UP
+        return resource_manager_pb2.UndrainNodeResponse(node=self._node(request.node, up))
+
+    async def ForgetNode(self, request: Any, context: Context) -> resource_manager_pb2.ForgetNodeResponse:
+        if not request.force:
+            raise Conflict(f"node {request.node} had the only copies of 1 snapshot of e1. Use --force")
+        return resource_manager_pb2.ForgetNodeResponse()
+
+    def _node(
+        self, name: str, state: resource_manager_pb2.NodeState.ValueType, left: float | None = None
+    ) -> resource_manager_pb2.Node:
+        if name != "local":
+            raise NotFound(f"there is no node {name!r}; there are: local")
+        return resource_manager_pb2.Node(id=name, state=state, drain_seconds_left=left)
+
     async def QueryStatistics(self, request: Any, context: Context) -> appstat_pb2.QueryStatisticsResponse:
         wanted = [one for one in self.search(request.experiment).statistics if request.job in ("", one.job)]
         begin = int(request.page_token or 0)

@@ -457,6 +457,30 @@ def test_what_is_not_there_is_told(experiment_file: Path, tmp_path: Path, capsys
     assert json.loads(capsys.readouterr().out) == []
 
 
+def test_nodes_are_drained_undrained_and_forgotten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    with _Serving(data):
+        where = ["--data", str(data)]
+        for arguments, code, expected in (
+            (["drain", "local"], 0, "local is DRAINING"),
+            (["drain", "local", "--deadline", "10m"], 0, "local is DRAINING"),
+            (["undrain", "local"], 0, "local is UP"),
+            (["drain", "locla"], 1, "there is no node 'locla'; there are: local"),
+            (["drain", "local", "--deadline", "soon"], 2, "--deadline needs a length of time such as 30s"),
+            (["forget", "local"], 1, "had the only copies of 1 snapshot of e1. Use --force"),
+            (["forget", "local", "--force"], 0, "forgot local"),
+        ):
+            assert run([*arguments, *where]) == code, arguments
+            assert expected in "".join(capsys.readouterr()), arguments
+        assert run(["drain", "local", "--deadline", "10m", "--json", *where]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["state"], shown["drain_seconds_left"]) == ("DRAINING", 600.0)
+        assert run(["forget", "local", "--force", "--json", *where]) == 0
+        assert json.loads(capsys.readouterr().out) == {"node": "local", "forgotten": True}
+    assert run(["drain", "local", *where]) == 1
+    assert f"no cluster runs in {data}, so it has no nodes" in capsys.readouterr().err
+
+
 class _Serving:
     """Context manager that serves a data directory with the fake cluster's process and returns its address."""
 

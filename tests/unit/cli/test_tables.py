@@ -250,6 +250,17 @@ def test_a_node_that_never_spoke_and_a_slot_that_waits_for_its_job() -> None:
     assert lines[2].endswith("never")
 
 
+def test_a_node_shows_its_state_with_its_age_and_why() -> None:
+    up = Node("n", "a:1", NodeState.UP, (Slot("n/0", "n"),), state_seconds=7380.0)
+    drained = Node("m", "b:1", NodeState.DRAINED, (Slot("m/0", "m"),), state_seconds=5.0, reason="drained by a person")
+    lines = shown(tables.nodes_table([up, drained]))
+    assert "UP 2h 03m" in lines[1]
+    assert "DRAINED 5s" in lines[2]
+    assert "idle" not in lines[2]
+    assert lines[3] == "m  drained by a person"
+    assert len(lines) == 4
+
+
 def test_jobs_of_an_extended_experiment_are_never_beyond_their_length() -> None:
     (line,) = shown(tables.jobs_table(EXPERIMENT, [Job("e1", "1", JobState.COMPLETED, position=12)]))[1:]
     assert "12/12" in line

@@ -21,7 +21,7 @@ from hopyard.v1 import (
     policy_pb2_grpc,
     resource_manager_pb2_grpc,
 )
-from hopyard_engine.core.cluster.nodes import NodeState
+from hopyard_engine.core.cluster.nodes import ClusterNodeState
 from hopyard_engine.core.events import DrainExpired, NodeExpired, NodeForgotten
 from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.nodes import Nodes
@@ -343,6 +343,6 @@ class SchedulerService:
         replaced = self._sessions.of(session.node) is not None
         if node is None or replaced or node.leaving != session.incarnation or session.node in cluster.unreleased:
             return
-        if self._runtime.core.node_state(session.node) is NodeState.LEAVING:
+        if self._runtime.core.node_state(session.node) is ClusterNodeState.LEAVING:
             self._sessions.forget(session.node)
             self._runtime.post(NodeExpired(self._runtime.clock(), session.node))

@@ -8,7 +8,7 @@ from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason, StartJob, 
 from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.cluster.division import SlotKind
-from hopyard_engine.core.cluster.nodes import NodeState
+from hopyard_engine.core.cluster.nodes import ClusterNodeState
 from hopyard_engine.core.effects import Decide, Kill, NodeReleased, Record, Send
 from hopyard_engine.core.events import (
     ClusterEvent,
@@ -70,7 +70,7 @@ def test_a_leaving_node_is_released_when_its_run_is_suspended_and_its_snapshot_i
     rig = made()
     leave(rig)
     assert rig.sent(Decide)
-    assert rig.core.node_state("n1") is NodeState.LEAVING
+    assert rig.core.node_state("n1") is ClusterNodeState.LEAVING
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     assert set(rig.stream.slots) == {"n2/0"}
     assert rig.of(NodeReleased) == []  # The run uploads the snapshot, which no other node has.
@@ -156,7 +156,7 @@ def test_nothing_starts_on_a_leaving_node_until_its_agent_starts_anew() -> None:
     rig.join("n1", 1)
     assert rig.stream.share == 0
     rig.join("n1", 1, "b")
-    assert (rig.stream.share, rig.core.node_state("n1")) == (1, NodeState.UP)
+    assert (rig.stream.share, rig.core.node_state("n1")) == (1, ClusterNodeState.UP)
     assert rig.core.cluster.unreleased == set()
 
 
@@ -171,7 +171,7 @@ def test_a_leaving_node_is_leaving_after_a_recovery() -> None:
     core = restored(JOINED, NodeLeaving(101.0, "n1", "a"))
     effects = core.handle(JOINED)
     assert NodeReleased("n1") in effects
-    assert core.node_state("n1") is NodeState.LEAVING
+    assert core.node_state("n1") is ClusterNodeState.LEAVING
 
 
 # -------------------------------------------------------------------------------------------------------------------- drain
@@ -180,13 +180,13 @@ def test_a_leaving_node_is_leaving_after_a_recovery() -> None:
 def test_a_drained_node_is_draining_until_nothing_on_it_is_needed() -> None:
     rig = made()
     rig.feed(NodeDrained(rig.now, "n1"))
-    assert rig.core.node_state("n1") is NodeState.DRAINING
+    assert rig.core.node_state("n1") is ClusterNodeState.DRAINING
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
-    assert rig.core.node_state("n1") is NodeState.DRAINING  # Its snapshot is not stored.
+    assert rig.core.node_state("n1") is ClusterNodeState.DRAINING  # Its snapshot is not stored.
     rig.stored(1)
-    assert rig.core.node_state("n1") is NodeState.DRAINED
+    assert rig.core.node_state("n1") is ClusterNodeState.DRAINED
     rig.feed(NodeUndrained(rig.now, "n1"))
-    assert (rig.core.node_state("n1"), set(rig.stream.slots)) == (NodeState.UP, {"n1/0", "n2/0"})
+    assert (rig.core.node_state("n1"), set(rig.stream.slots)) == (ClusterNodeState.UP, {"n1/0", "n2/0"})
 
 
 def test_draining_and_undraining_twice_changes_nothing() -> None:
@@ -246,10 +246,10 @@ def test_when_the_other_copy_is_lost_a_drained_node_uploads_its_own() -> None:
     rig.command(StartJob("1", ("n2/0",), until=9))
     rig.say(rig.key(), Started(1, 10))
     rig.feed(NodeDrained(rig.now, "n1"))
-    assert (rig.core.orders("n1"), rig.core.node_state("n1")) == ([], NodeState.DRAINED)
+    assert (rig.core.orders("n1"), rig.core.node_state("n1")) == ([], ClusterNodeState.DRAINED)
     rig.expire("n2")
     assert [order.position for order in rig.core.orders("n1")] == [1]
-    assert rig.core.node_state("n1") is NodeState.DRAINING
+    assert rig.core.node_state("n1") is ClusterNodeState.DRAINING
 
 
 def test_a_drained_node_whose_agent_restarts_is_ordered_to_upload_what_it_still_has() -> None:
@@ -293,7 +293,7 @@ def test_a_connected_node_is_not_forgotten_and_a_lost_one_is_with_its_drain() ->
     rig.feed(NodeForgotten(rig.now, "n2"))
     assert recorded(rig) == []
     rig.join("n2", 1)
-    assert rig.core.node_state("n2") is NodeState.UP
+    assert rig.core.node_state("n2") is ClusterNodeState.UP
 
 
 def test_a_recovered_scheduler_knows_the_nodes_that_were_not_forgotten() -> None:

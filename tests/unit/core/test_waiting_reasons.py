@@ -124,7 +124,7 @@ def test_no_slot_in_the_cluster() -> None:
     rig.join("n2", 2)
     assert why(rig) == "the policy has not started it (2 slots are idle)"
     rig.feed(NodeDrained(rig.now, "n2"))
-    assert why(rig) == "waits for a slot: the cluster has no slot (2 are on drained or leaving nodes: n1 and n2)"
+    assert why(rig) == "waits for a slot: the cluster has no slot (2 are on drained or leaving nodes: n2)"
 
 
 def test_before_any_agent_came() -> None:

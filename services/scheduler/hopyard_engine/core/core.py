@@ -10,7 +10,7 @@ from hopyard.policy.vocabulary import ExperimentId, RunKey, StreamId
 from hopyard_engine.core import pending_answers
 from hopyard_engine.core.cluster.cluster import ClusterState, Tenant
 from hopyard_engine.core.cluster.division import SlotKind
-from hopyard_engine.core.cluster.nodes import NodeState
+from hopyard_engine.core.cluster.nodes import ClusterNodeState
 from hopyard_engine.core.effects import (
     Acknowledge,
     AcknowledgeShipment,
@@ -245,7 +245,7 @@ class Core:
         gangs = [{r.node for r in run.ranks} for stream in self.streams.values() for run in stream.live.values()]
         return sorted({other for nodes in gangs if node in nodes for other in nodes} - {node})
 
-    def node_state(self, name: str) -> NodeState:
+    def node_state(self, name: str) -> ClusterNodeState:
         """Return the state of the node with this name.
 
         Raises:
@@ -253,12 +253,12 @@ class Core:
         """
         node = self.cluster.nodes[name]
         if not node.up:
-            return NodeState.LOST
+            return ClusterNodeState.LOST
         if node.leaving is not None:
-            return NodeState.LEAVING
+            return ClusterNodeState.LEAVING
         if node.drain is None:
-            return NodeState.UP
-        return NodeState.DRAINED if self._vacated(name) else NodeState.DRAINING
+            return ClusterNodeState.UP
+        return ClusterNodeState.DRAINED if self._vacated(name) else ClusterNodeState.DRAINING
 
     # ------------------------------------------------------------------------------------------------------- recovery
 

@@ -10,7 +10,7 @@ from hopyard._net.rpc.reasons import set_reason
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode
 from hopyard.v1 import resource_manager_pb2 as pb
-from hopyard_engine.core.cluster.nodes import ClusterNode, NodeState
+from hopyard_engine.core.cluster.nodes import ClusterNode, ClusterNodeState
 from hopyard_engine.core.events import NodeDrained, NodeForgotten, NodeUndrained
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.agents.slot_reservations import SlotReservations
@@ -132,30 +132,30 @@ class Nodes:
         return message
 
 
-def _since(node: ClusterNode, state: NodeState) -> float | None:
+def _since(node: ClusterNode, state: ClusterNodeState) -> float | None:
     """Return the time at which a node entered its state, in seconds since the Unix epoch; None: unknown."""
-    if state is NodeState.LOST:
+    if state is ClusterNodeState.LOST:
         return node.lost_at
-    if state is NodeState.LEAVING:
+    if state is ClusterNodeState.LEAVING:
         return node.leaving_at
     return node.drain.since if node.drain is not None else node.joined_at
 
 
-def _reason(node: ClusterNode, state: NodeState, now: float) -> Reason | None:
+def _reason(node: ClusterNode, state: ClusterNodeState, now: float) -> Reason | None:
     """Return why a node is in its state at the time `now`; None: it is UP."""
     match state:
-        case NodeState.UP:
+        case ClusterNodeState.UP:
             return None
-        case NodeState.DRAINING | NodeState.DRAINED:
+        case ClusterNodeState.DRAINING | ClusterNodeState.DRAINED:
             assert node.drain is not None
-            deadline = node.drain.deadline if state is NodeState.DRAINING else None
+            deadline = node.drain.deadline if state is ClusterNodeState.DRAINING else None
             left = math.ceil(max(deadline - now, 0.0)) if deadline is not None else None
             return Reason.of(ReasonCode.DRAINED_BY_PERSON, seconds=left)
-        case NodeState.LEAVING:
+        case ClusterNodeState.LEAVING:
             return Reason(ReasonCode.AGENT_STOPPING)
-        case NodeState.LOST if node.lost_at is None:
+        case ClusterNodeState.LOST if node.lost_at is None:
             return Reason(ReasonCode.AGENT_NOT_CONNECTED)
-        case NodeState.LOST:
+        case ClusterNodeState.LOST:
             code = ReasonCode.AGENT_STOPPED if node.leaving is not None else ReasonCode.AGENT_SILENT
             args: dict[str, Argument] = {}
             if node.orphans:

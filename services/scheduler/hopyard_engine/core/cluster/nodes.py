@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 
-class NodeState(enum.Enum):
+class ClusterNodeState(enum.Enum):
     """The state of a node, which follows from its session, its drain and the announcement of its agent.
 
     UP: it gets runs. DRAINING: a person drained it, and it still has runs, or snapshots that only it has. DRAINED: a person drained it,

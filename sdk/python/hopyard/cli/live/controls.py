@@ -194,9 +194,7 @@ class Controls:
         command = Command(Action.PAUSE_JOB, job.id)
         if not job.state.live:
             return command
-        self.question = Confirmation(
-            f"pause job {job.id}, which trains now? It saves its state and leaves its slot", command
-        )
+        self.question = Confirmation(f"pause job {job.id}, which trains now? It saves and leaves its slot", command)
         return None
 
     def _pause(self, experiment: Experiment | None) -> Command | None:
@@ -205,7 +203,7 @@ class Controls:
             return None
         if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             return Command(Action.RESUME)
-        text = "pause the experiment? Its jobs save their state and leave their slots; P resumes it"
+        text = "pause the experiment? Its jobs save and leave their slots"
         self.question = Confirmation(text, Command(Action.PAUSE))
         return None
 
@@ -213,8 +211,5 @@ class Controls:
         command = Command(Action.LEAVE)
         if not self.owns_cluster or experiment is None or experiment.state.ended:
             return command
-        self.question = Confirmation(
-            "leave and suspend the experiment? Its cluster ends with this command (one of hopyard up keeps running)",
-            command,
-        )
+        self.question = Confirmation("leave and suspend the experiment? Its cluster ends, too", command)
         return None

@@ -82,13 +82,19 @@ def test_a_wrong_file_is_refused_before_anything_starts(tmp_path: Path, line: st
     assert not (tmp_path / "data").exists()
 
 
-def test_a_metric_that_is_never_reported_is_an_error_that_names_it_and_what_was(server: str, tmp_path: Path) -> None:
+def test_a_metric_that_is_never_reported_pauses_the_experiment_with_an_error_that_says_what_was(
+    server: str, tmp_path: Path
+) -> None:
     file = experiment(tmp_path / "blind", metric={"name": "accuracy", "mode": "max"})
     run = hopyard("run", file, "--server", server, "--json")
     assert run.returncode == 1
-    assert "error: accuracy is not reported; reported are pid, x" in run.stderr.splitlines()
-    (job,) = json.loads(run.stdout)["jobs"]
-    assert (job["state"], job["position"], job["best_value"]) == ("COMPLETED", 6, None)
+    shown = json.loads(run.stdout)
+    name = shown["experiment"]["id"]
+    assert "error: no report contains the metric accuracy; job 1 has reported pid, x up to 1; " in run.stderr
+    command = f"hopyard set {name} --metric NAME --server {server}; then: hopyard resume {name} --server {server}"
+    assert f"change the metric: {command}" in run.stderr.splitlines()
+    (job,) = shown["jobs"]  # Its iterations are so short that it may be complete before it is suspended.
+    assert job["best_value"] is None
 
 
 def test_a_metric_that_is_never_finite_is_an_error(server: str, tmp_path: Path) -> None:

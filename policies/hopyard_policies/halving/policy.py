@@ -294,6 +294,9 @@ class HalvingPolicy(ElasticPolicy):
         if job.high_water < target and not ends and not job.state.ended:
             return False
         value = self._value(cluster, job.id, target, ends)
+        if value is None and not cluster.experiment.running:
+            return False  # The metric of a paused experiment may be changed, so the result is read again when it is resumed.
+        value = math.nan if value is None else value
         cost = -value if cluster.experiment.mode == "max" else value
         self._ladder.home(job.id).report(job.id, value, cost)
         self._queue.pop(job.id, None)
@@ -308,7 +311,7 @@ class HalvingPolicy(ElasticPolicy):
         while any(self._arrive(cluster, cluster.jobs[job]) for job in list(self._queue)):
             pass
 
-    def _value(self, cluster: Cluster, job: str, target: int, ends: bool) -> float:
+    def _value(self, cluster: Cluster, job: str, target: int, ends: bool) -> float | None:
         """Return a job's result at a rung: the value of its metric.
 
         Args:
@@ -318,14 +321,14 @@ class HalvingPolicy(ElasticPolicy):
             ends: Whether the job's training is complete; False if it failed or can continue.
 
         Returns:
-            The first value at or beyond the rung; for a job that finished before it, its last value; NaN if there is none.
+            The first value at or beyond the rung; for a job that finished before it, its last value; None if there is none.
         """
         metric = cluster.experiment.metric
         points = [p for p in cluster.curve(job) if metric in p.metrics]
         found = next((p.metrics[metric] for p in points if p.position >= target), None)
         if found is not None:
             return found
-        return points[-1].metrics[metric] if points and ends else math.nan
+        return points[-1].metrics[metric] if points and ends else None
 
     # ---------------------------------------------------------------------------------------------------------- slots
 

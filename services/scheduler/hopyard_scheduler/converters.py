@@ -290,7 +290,7 @@ def _changed_spec(text: str, settings: Settings) -> str:
     spec = json.loads(text)
     stop = {"jobs": settings.jobs, "max_iterations": settings.max_position, "max_time": settings.max_seconds}
     spec["stop"].update({name: value for name, value in stop.items() if value is not None and value != ENDLESS})
-    spec["metric"]["target"] = settings.target
+    spec["metric"].update(name=settings.metric, target=settings.target)
     spec["weight"] = settings.weight
     spec["resources"].update(slots=settings.slots, concurrency=settings.concurrency)
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))

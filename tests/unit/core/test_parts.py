@@ -14,7 +14,7 @@ pytestmark = pytest.mark.quick
 
 def trained(**terms: object) -> Rig:
     """Return a core with a job that has a snapshot at 1 and no score yet."""
-    rig = Rig(capacity=2, **terms)
+    rig = Rig(capacity=2, metric_every=9, **terms)  # Evaluations report the score, training does not.
     rig.create()
     rig.start("1", "n1/0", until=1)
     rig.say(rig.key(), Reports((Report(1, {"loss": 2.0}, at_until=True),)))

@@ -276,7 +276,7 @@ def test_a_gangs_source_is_pinned_until_every_rank_has_loaded_it() -> None:
 
 
 def test_an_evaluation_by_parts_is_weighted_by_examples_and_changes_nothing_else() -> None:
-    rig = Rig(metric="val")
+    rig = Rig(metric="val", metric_every=9)
     rig.create()
     rig.start("1", until=1)
     rig.report(1, at_until=True)

@@ -56,7 +56,7 @@ def evaluated(rig: Rig, part: str, value: float, examples: int) -> None:
 
 
 def test_an_evaluation_whose_combined_value_reaches_the_target_ends_the_experiment() -> None:
-    rig = Rig(metric="val", target=0.75)
+    rig = Rig(metric="val", metric_every=9, target=0.75)
     rig.create()
     rig.start("1", until=1)
     rig.report(1, at_until=True)

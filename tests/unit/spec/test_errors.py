@@ -36,7 +36,7 @@ ONE_MISTAKE = [
     ),
     (
         changed(3, "metric: accuracy"),
-        "metric: needs a mapping with name, mode, target, target_over, kill_threshold, min, max, found",
+        "metric: needs a mapping with name, mode, target, target_over, kill_threshold, min, max, every, found",
     ),
     (
         changed(3, "metric: {name: a}"),

@@ -369,6 +369,7 @@ class AsyncClient(ClientSearches, ClientQueries):
         weight: float | None = None,
         slots: int | None = None,
         concurrency: int | None = None,
+        metric: str | None = None,
         clear: Collection[str] = (),
     ) -> Experiment:
         """Change settings of an experiment in any state. None leaves a setting unchanged.
@@ -381,10 +382,13 @@ class AsyncClient(ClientSearches, ClientQueries):
                 the scheduler takes them after 30 seconds.
             concurrency: Maximum number of jobs that train at the same time, at least 1. Excess jobs are handled in the
                 same way.
+            metric: Name of the metric, also for the other experiments of its group. It can change while no report
+                contains the present one and the generator has used no results.
             clear: Settings to remove: "target", "slots", "concurrency". None of them may also be set by an argument.
 
         Raises:
             NotFound: There is no such experiment.
+            Conflict: The metric cannot change, or there are reports and none contains the new one.
             InvalidInput: No change is given, or a value is out of range.
         """
         if max(slots or 0, concurrency or 0) > _MOST:
@@ -396,6 +400,7 @@ class AsyncClient(ClientSearches, ClientQueries):
             weight=weight,
             slots=slots,
             concurrency=concurrency,
+            metric=metric or "",
             clear=clear,
             request_id=uuid.uuid4().hex,
         )

@@ -32,7 +32,8 @@ from hopyard.client.types import (
 )
 from hopyard.client.wire import converters
 from hopyard.client.wire.connection import Connection
-from hopyard.errors import InvalidInput, NotFound, TimedOut, Unavailable
+from hopyard.errors import Conflict, InvalidInput, NotFound, TimedOut, Unavailable
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard.v1 import appstat_pb2, data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
 
 if TYPE_CHECKING:
@@ -278,6 +279,7 @@ class ClientQueries:
 
         Raises:
             NotFound: There is no such experiment.
+            Conflict: The experiment is paused because no report contains its metric; `update` changes the metric.
             TimedOut: The timeout has passed.
         """
         newest: Experiment | None = None
@@ -291,6 +293,9 @@ class ClientQueries:
                             newest = change
                             if newest.state in until or newest.state.ended:
                                 return newest
+                            missing = newest.reason_code is ReasonCode.METRIC_MISSING
+                            if missing and newest.state is ExperimentState.PAUSED:
+                                raise Conflict(f"experiment {newest.id} is PAUSED: {newest.reason}")
         except TimeoutError as error:
             state = newest.state.value if newest is not None else "not known"
             raise TimedOut(f"experiment {id_of(experiment)}: still {state} after {timeout:g} s") from error

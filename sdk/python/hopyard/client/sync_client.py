@@ -330,6 +330,7 @@ class Client:
         weight: float | None = None,
         slots: int | None = None,
         concurrency: int | None = None,
+        metric: str | None = None,
         clear: Collection[str] = (),
     ) -> Experiment:
         """Change settings of an experiment. None leaves a setting unchanged.
@@ -337,7 +338,13 @@ class Client:
         `clear` names settings to remove: "target", "slots", "concurrency". See `AsyncClient.update` for the others.
         """
         changed = self._client.update(
-            experiment, target=target, weight=weight, slots=slots, concurrency=concurrency, clear=clear
+            experiment,
+            target=target,
+            weight=weight,
+            slots=slots,
+            concurrency=concurrency,
+            metric=metric,
+            clear=clear,
         )
         return self._loop.run(changed)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from hopyard.client.display.outcome import ended_error
 from hopyard.client.display.progress import FRAME_SECONDS, WaitProgress, progress_view
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobState
-from hopyard.errors import HopyardError
+from hopyard.errors import Conflict, HopyardError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -108,10 +108,14 @@ class AsyncSearchHandle:
 
         Raises:
             SearchFailed: All jobs failed, the experiment is FAILED, or no job has reported a finite value of the metric. A search that
-                was stopped never raises this.
+                was stopped never raises this. A search that is paused because no report contains its metric raises it at once.
             TimedOut: The timeout has passed.
         """
-        self.experiment = await self._client.wait(self.experiment, timeout, heard=heard)
+        try:
+            self.experiment = await self._client.wait(self.experiment, timeout, heard=heard)
+        except Conflict as error:
+            await self.refresh()
+            raise SearchFailed(self.experiment, self.experiment.reason or str(error)) from error
         if self.experiment.state is ExperimentState.STOPPED:
             return
         jobs = await self._client.jobs(self.experiment)

@@ -30,7 +30,9 @@ from hopyard.spec.fields import (
 from hopyard.spec.sections import LogsSpec, ResourcesSpec, Section, SnapshotSpec, StopSpec
 
 _INT64 = 2**63 - 1
-_MOST = 100_000
+
+MAX_REPORTS: Final = 100_000
+"""Upper limit of `metric.every` and `metric.target_over`."""
 
 REMOTE: Final = "remote:"
 """Prefix of the names of policies that run in separate processes and connect to the scheduler."""
@@ -60,7 +62,7 @@ class MetricSpec(Section):
     target_over: int = Field(
         1,
         ge=1,
-        le=_MOST,
+        le=MAX_REPORTS,
         description="The target is reached when the mean of this number of a job's last reports, all finite, reaches it; "
         "1: a single report. Predictors still predict single reports.",
     )
@@ -72,6 +74,13 @@ class MetricSpec(Section):
     )
     max: float | None = Field(
         None, description="The largest value that the metric can have, which helps predictors; none: not known."
+    )
+    every: int = Field(
+        1,
+        ge=1,
+        le=MAX_REPORTS,
+        description="At least one of this number of successive reports of a job contains the metric. If no job has reported it and "
+        "one has reported so often, the experiment pauses, because the name is probably wrong.",
     )
 
     @model_validator(mode="after")

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from hopyard.client import AsyncClient
-from hopyard.client.types import Experiment, Job, Metric, Statistic
+from hopyard.client.types import Experiment, ExperimentState, Job, Metric, Statistic
 from hopyard.client.wire import converters
 from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, TimedOut, Unavailable
+from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard.study.batches import Batcher, TrainingRequest, taken
 from hopyard.study.completions import Completions
 from hopyard.study.curves import Curves
@@ -376,6 +377,9 @@ class AsyncStudy:
                         self._waiting.heard(change)
                     elif isinstance(change, Experiment):
                         newest = change
+                        missing = newest.reason_code is ReasonCode.METRIC_MISSING
+                        if missing and newest.state is ExperimentState.PAUSED:  # Only a person can continue it.
+                            self._waiting.fail(Conflict(f"experiment {newest.id} is PAUSED: {newest.reason}"))
             self._waiting.fail(Conflict(f"experiment {newest.id} is {newest.state.value} ({newest.reason})"))
         except Exception as error:  # noqa: BLE001 - every error must reach the waiting evaluations
             self._waiting.fail(error)

@@ -644,6 +644,14 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The slots that have what a job needs are on nodes that are drained or leaving."""
     REASON_CODE_AGENT_NOT_CONNECTED: _ReasonCode.ValueType  # 258
     """The agent of the node has not connected since the scheduler started."""
+    REASON_CODE_METRIC_MISSING: _ReasonCode.ValueType  # 260
+    """No job has reported the metric, and one has reported `metric.every` times, so the experiment is paused."""
+    REASON_CODE_METRIC_REPORTED: _ReasonCode.ValueType  # 261
+    """The metric cannot change, because reports contain it."""
+    REASON_CODE_METRIC_NOT_REPORTED: _ReasonCode.ValueType  # 262
+    """The metric cannot change to one that no report contains."""
+    REASON_CODE_METRIC_LEARNED: _ReasonCode.ValueType  # 263
+    """The metric cannot change, because the generator has used results."""
     REASON_CODE_STOPPED_AT_RUNG: _ReasonCode.ValueType  # 275
     """Successive halving did not promote the job from this rung."""
     REASON_CODE_STOPPED_BY_TARGET: _ReasonCode.ValueType  # 276
@@ -1096,6 +1104,14 @@ REASON_CODE_FITTING_SLOTS_UNSCHEDULABLE: ReasonCode.ValueType  # 257
 """The slots that have what a job needs are on nodes that are drained or leaving."""
 REASON_CODE_AGENT_NOT_CONNECTED: ReasonCode.ValueType  # 258
 """The agent of the node has not connected since the scheduler started."""
+REASON_CODE_METRIC_MISSING: ReasonCode.ValueType  # 260
+"""No job has reported the metric, and one has reported `metric.every` times, so the experiment is paused."""
+REASON_CODE_METRIC_REPORTED: ReasonCode.ValueType  # 261
+"""The metric cannot change, because reports contain it."""
+REASON_CODE_METRIC_NOT_REPORTED: ReasonCode.ValueType  # 262
+"""The metric cannot change to one that no report contains."""
+REASON_CODE_METRIC_LEARNED: ReasonCode.ValueType  # 263
+"""The metric cannot change, because the generator has used results."""
 REASON_CODE_STOPPED_AT_RUNG: ReasonCode.ValueType  # 275
 """Successive halving did not promote the job from this rung."""
 REASON_CODE_STOPPED_BY_TARGET: ReasonCode.ValueType  # 276

@@ -858,6 +858,7 @@ class UpdateExperimentRequest(google.protobuf.message.Message):
     CONCURRENCY_FIELD_NUMBER: builtins.int
     CLEAR_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    METRIC_FIELD_NUMBER: builtins.int
     experiment: builtins.str
     target: builtins.float
     """New target; unset: unchanged."""
@@ -869,6 +870,10 @@ class UpdateExperimentRequest(google.protobuf.message.Message):
     """New maximum number of jobs that train at one time, at least 1; unset: unchanged."""
     request_id: builtins.str
     """Chosen by the client; makes the call idempotent. Empty: each call is a new change."""
+    metric: builtins.str
+    """New name of the metric, also for the other experiments of its group; empty: unchanged. FAILED_PRECONDITION: a report
+    contains the present metric, the generator has used results, or there are reports and none contains the new metric.
+    """
     @property
     def clear(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Terms to remove: "target", "slots", "concurrency". A term that is also set is refused."""
@@ -883,9 +888,10 @@ class UpdateExperimentRequest(google.protobuf.message.Message):
         concurrency: builtins.int | None = ...,
         clear: collections.abc.Iterable[builtins.str] | None = ...,
         request_id: builtins.str = ...,
+        metric: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "concurrency", b"concurrency", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "clear", b"clear", "concurrency", b"concurrency", "experiment", b"experiment", "request_id", b"request_id", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_slots", b"_slots", "_target", b"_target", "_weight", b"_weight", "clear", b"clear", "concurrency", b"concurrency", "experiment", b"experiment", "metric", b"metric", "request_id", b"request_id", "slots", b"slots", "target", b"target", "weight", b"weight"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_concurrency", b"_concurrency"]) -> typing.Literal["concurrency"] | None: ...
     @typing.overload

@@ -203,7 +203,7 @@ class ExperimentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateExperiment(self, request, context):
-        """Changes the target, the weight, the slots or the concurrency of an unfinished experiment. Idempotent by request_id.
+        """Changes the metric, the target, the weight, the slots or the concurrency of an experiment. Idempotent by request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -469,7 +469,7 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
     """Adds jobs, iterations or time. A finished experiment continues."""
 
     UpdateExperiment: _ExperimentServiceUpdateExperimentType
-    """Changes the target, the weight, the slots or the concurrency of an unfinished experiment. Idempotent by request_id."""
+    """Changes the metric, the target, the weight, the slots or the concurrency of an experiment. Idempotent by request_id."""
 
     RequestJobs: _ExperimentServiceRequestJobsType
     """Requests configurations, each trained up to a position, in addition to those that the experiment tries itself. Each
@@ -680,7 +680,7 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.experiment_pb2.UpdateExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.experiment_pb2.UpdateExperimentResponse, collections.abc.Awaitable[hopyard.v1.experiment_pb2.UpdateExperimentResponse]]:
-        """Changes the target, the weight, the slots or the concurrency of an unfinished experiment. Idempotent by request_id."""
+        """Changes the metric, the target, the weight, the slots or the concurrency of an experiment. Idempotent by request_id."""
 
     @abc.abstractmethod
     def RequestJobs(

@@ -733,6 +733,7 @@ class Updated:
         experiment: Id of the experiment; empty: the first experiment of the stream.
         concurrency: New maximum number of jobs that train at the same time; None: unchanged.
         cleared: Names of the limits to remove: "target", "slots", "concurrency".
+        metric: New name of the metric, for all experiments of the stream; empty: unchanged.
     """
 
     at: float
@@ -747,6 +748,7 @@ class Updated:
     experiment: ExperimentId = ExperimentId("")
     concurrency: int | None = None
     cleared: tuple[str, ...] = ()
+    metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)

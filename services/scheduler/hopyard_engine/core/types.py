@@ -110,6 +110,8 @@ class Settings:
         lasting: Whether completed jobs keep the snapshots that the policy requested, for later experiments.
         scales: Whether the policy chooses the number of slots of each job. If True, its demand already accounts for `concurrency`.
         training: Key under which profiled times are stored. Trainings with equal speed have the same key. Empty: they are not stored.
+        metric_every: Number of successive reports (>= 1) of which at least one contains the metric. If no job has reported the metric
+            and one has reported so often, the experiment is paused.
         keeps_failed: Whether failed jobs keep their snapshots as completed ones do, so that a person can retry them from there.
         idle: Seconds (> 0) for which the experiment waits for requests of clients when all its work is done, before it ends; None: it
             ends immediately.
@@ -157,6 +159,7 @@ class Settings:
     training: str = ""
     idle: float | None = None
     rebuilds: bool = False
+    metric_every: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,6 +327,7 @@ def _updated(stream: Stream, event: Updated) -> str:
     changes = [f"{event.more_jobs} more jobs"] if event.more_jobs else []
     changes += [f"{event.max_position} positions"] if event.max_position is not None else []
     changes += [f"{duration(event.more_seconds)} more"] if event.more_seconds else []
+    changes += [f"metric {event.metric}"] if event.metric else []
     for name in ("target", "weight", "slots", "concurrency"):
         value = getattr(event, name)
         changes += [f"{name} {value:g}"] if value is not None else [f"no {name}"] if name in event.cleared else []

@@ -30,7 +30,7 @@ from hopyard_engine.policy_host.factory import need_fit, new_policy, review, uns
 from hopyard_scheduler.experiments.job_requests import JobRequest, check, known
 from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
 from hopyard_scheduler.experiments.scaling_profiles import measured
-from hopyard_scheduler.experiments.update_request import UpdateRequest, update_of
+from hopyard_scheduler.experiments.update_request import UpdateRequest, need_pattern, update_of
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.runtime.journal import persist
 from hopyard_scheduler.runtime.recovery import RecoveryResult, replay
@@ -432,7 +432,7 @@ class ExperimentCommands:
         return self.look.shown_jobs(stream, [stream.jobs[job] for job in wanted if job in stream.jobs])
 
     async def update(self, name: str, terms: UpdateRequest) -> None:
-        """Change the target or the weight of an experiment, or its maximum number of slots or of jobs that train at the same time.
+        """Change the metric, the target or the weight of an experiment, or its maximum number of slots or of jobs in training.
 
         Args:
             name: The id of the experiment.
@@ -441,9 +441,12 @@ class ExperimentCommands:
         Raises:
             InvalidInput: A value is invalid, or nothing is changed.
             NotFound: The experiment does not exist.
-            Conflict: The stream of the experiment was stopped after an error in the engine (quarantine).
+            Conflict: The metric cannot change: decisions depend on the present one, or no report contains the new one. Or the
+                stream of the experiment was stopped after an error in the engine (quarantine).
         """
         stream, experiment = await self.loaded(name)
+        if terms.metric:
+            need_pattern(self._runtime.program(ExperimentId(name)).spec, terms.metric, running=bool(stream.live))
         await self._change(update_of(self._runtime.clock(), stream.id, experiment, terms))
 
     async def request(self, name: str, wanted: Sequence[JobRequest]) -> list[experiment_pb2.Job]:

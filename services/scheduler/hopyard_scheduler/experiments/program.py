@@ -140,6 +140,15 @@ def program_of(payload: Mapping[str, Any]) -> ExperimentProgram:
     return _program(payload["spec"], payload["bundle"], payload["interpreter"])
 
 
+def renamed(spec: str, metric: str) -> str:
+    """Return the specification `spec`, which is canonical JSON, with the name of its metric replaced by `metric`."""
+    given = json.loads(spec)
+    if given["metric"]["name"] == metric:
+        return spec
+    given["metric"]["name"] = metric
+    return json.dumps(given, sort_keys=True, separators=(",", ":"))
+
+
 @functools.lru_cache(MAX_PARSED)
 def _program(spec: str, bundle: str, interpreter: str) -> ExperimentProgram:
     return ExperimentProgram(spec_from_json(spec), bundle, interpreter)
@@ -197,6 +206,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
     every = spec.snapshot.every or (0 if whole or spec.log is not None else 1)
     return Settings(
         metric=spec.metric.name,
+        metric_every=spec.metric.every,
         mode=spec.metric.mode,
         max_position=spec.stop.max_iterations or ENDLESS,
         jobs=ENDLESS if spec.stop.jobs is None else spec.stop.jobs,

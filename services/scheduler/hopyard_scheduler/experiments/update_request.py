@@ -1,4 +1,4 @@
-"""Validation of a client's changes to the target, weight, slots and concurrency of an experiment."""
+"""Validation of a client's changes to the metric, target, weight, slots and concurrency of an experiment."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from hopyard.errors import InvalidInput
+from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy.vocabulary import StreamId
+from hopyard.spec import ExperimentSpec
 from hopyard_engine.core.events import Updated
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.types import Settings
@@ -27,6 +28,7 @@ class UpdateRequest:
         slots: The new maximum number of slots, 1 or more.
         concurrency: The new maximum number of jobs that train at the same time, 1 or more.
         clear: Names of fields to remove, from `CLEARABLE`.
+        metric: The new name of the metric; empty: unchanged.
         request: Idempotency key; empty: each call is a new change.
     """
 
@@ -35,6 +37,7 @@ class UpdateRequest:
     slots: int | None = None
     concurrency: int | None = None
     clear: tuple[str, ...] = ()
+    metric: str = ""
     request: str = ""
 
 
@@ -61,14 +64,15 @@ def update_of(at: float, stream: StreamId, experiment: Experiment, terms: Update
         experiment=experiment.id,
         concurrency=terms.concurrency,
         cleared=terms.clear,
+        metric=terms.metric,
     )
 
 
 def _check(terms: UpdateRequest, present: Settings) -> None:
     given = {name: getattr(terms, name) for name in ("target", "weight", "slots", "concurrency")}
     values = {name: value for name, value in given.items() if value is not None}
-    if not (values or terms.clear):
-        raise InvalidInput(f"change at least one of {', '.join(given)}")
+    if not (values or terms.clear or terms.metric):
+        raise InvalidInput(f"change at least one of metric, {', '.join(given)}")
     for name in ("target", "weight"):
         if not math.isfinite(values.get(name, 0.0)):
             raise InvalidInput(f"{name} must be a finite number, found {values[name]}")
@@ -84,3 +88,25 @@ def _check(terms: UpdateRequest, present: Settings) -> None:
     if target is not None and threshold is not None and (target <= threshold if mode == "max" else target >= threshold):
         side = "above" if mode == "max" else "below"
         raise InvalidInput(f"target must be {side} the kill_threshold {threshold:g} (mode {mode}), found {target:g}")
+
+
+def need_pattern(spec: ExperimentSpec, metric: str, *, running: bool) -> None:
+    """Raise an error unless the program of an experiment can report its new metric. Only log programs are checked.
+
+    Args:
+        spec: The specification of the experiment.
+        metric: The new metric.
+        running: Whether jobs of the experiment train now. The pattern that ends an iteration cannot change during a run.
+
+    Raises:
+        InvalidInput: The log program has no pattern for the metric.
+        Conflict: Jobs of a log program train.
+    """
+    if spec.log is None:
+        return
+    if metric not in spec.log.metrics:
+        raise InvalidInput(
+            f"metric: found {metric!r}, allowed are the names in log.metrics: {', '.join(spec.log.metrics)}"
+        )
+    if running:
+        raise Conflict("jobs train, and a match of the metric ends their iterations: pause the experiment first")

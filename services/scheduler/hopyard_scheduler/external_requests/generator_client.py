@@ -25,6 +25,7 @@ from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
 from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.core.state.experiment import GeneratorCall
+from hopyard_scheduler.experiments.program import renamed
 
 if TYPE_CHECKING:
     from hopyard.v1 import hpgen_pb2_grpc
@@ -48,12 +49,14 @@ class _Asked:
         fresh: By ticket: answers (a configuration; None: there are no more) that the core may not have handled yet.
         told: The number of calls that the generator is known to have received, from the beginning of the recorded
             sequence.
+        spec: The specification with which the generator was opened, as JSON; empty: that of the experiment's creation.
     """
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[AskOutside | None] = asyncio.Queue()
         self.fresh: dict[str, Hyperparameters | None] = {}
         self.told = 0
+        self.spec = ""
 
 
 class Generators:
@@ -167,13 +170,17 @@ class Generators:
         for ticket in [ticket for ticket in asked.fresh if ticket not in stream.asks]:
             del asked.fresh[ticket]
         calls, after = experiment.generator_calls, question.payload["after"]
+        spec = renamed(experiment.payload["spec"], experiment.settings.metric) if experiment.changed else ""
+        if spec and spec != (asked.spec or experiment.payload["spec"]):  # A generator cannot change its metric.
+            await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=question.experiment))
+            asked.spec, asked.told = spec, 0
         news = [call for call in calls[max(asked.told, experiment.told_generator) : after] if call.kind != "create"]
         try:
             if news:
                 await self._tell(question, news)
             proposed = await self._create(question)
         except NotFound:
-            await self._tell(question, taken(calls[:after], asked.fresh), experiment.payload["spec"])
+            await self._tell(question, taken(calls[:after], asked.fresh), asked.spec or experiment.payload["spec"])
             proposed = await self._create(question)
         asked.told = after + 1
         return proposed

@@ -37,7 +37,7 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import encode, kind_of
 from hopyard_engine.policy_host import Host
 from hopyard_engine.policy_host.factory import host_of
-from hopyard_scheduler.experiments.program import ExperimentProgram, program_of
+from hopyard_scheduler.experiments.program import ExperimentProgram, program_of, renamed
 from hopyard_scheduler.experiments.watchers import Watchers
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.policy_process.policy import QUICK_SECONDS, RemotePolicy
@@ -369,12 +369,16 @@ class Runtime:
         return host.absent if isinstance(host, RemotePolicy) else None
 
     def program(self, name: ExperimentId) -> ExperimentProgram:
-        """Return the program of the experiment with the id `name`.
+        """Return the program of the experiment with the id `name`. Its specification names the present metric.
 
         Raises:
             NotFound: The experiment is not in the core.
         """
-        return program_of(experiment_of(self.core, name)[1].payload)
+        experiment = experiment_of(self.core, name)[1]
+        if not experiment.changed:
+            return program_of(experiment.payload)
+        spec = renamed(experiment.payload["spec"], experiment.settings.metric)
+        return program_of({**experiment.payload, "spec": spec})
 
     def published(self, name: ExperimentId) -> bool:
         """Return True if the present state of an experiment in the core is journalled and published to watchers.

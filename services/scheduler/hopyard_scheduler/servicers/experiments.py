@@ -200,11 +200,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         request: pb.UpdateExperimentRequest,
         context: grpc.aio.ServicerContext[pb.UpdateExperimentRequest, pb.UpdateExperimentResponse],
     ) -> pb.UpdateExperimentResponse:
-        """Change the target, weight, slots or concurrency of an experiment and return it.
+        """Change the metric, target, weight, slots or concurrency of an experiment and return it.
 
         Fields that are absent from the request stay unchanged; `clear` names fields to remove. InvalidInput: a value is
-        invalid, or nothing is changed. NotFound: the experiment does not exist. Conflict: its stream was stopped
-        after an error in the engine (quarantine).
+        invalid, or nothing is changed. NotFound: the experiment does not exist. Conflict: the metric cannot change, or its
+        stream was stopped after an error in the engine (quarantine).
         """
         terms = UpdateRequest(
             target=request.target if request.HasField("target") else None,
@@ -212,6 +212,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             slots=request.slots if request.HasField("slots") else None,
             concurrency=request.concurrency if request.HasField("concurrency") else None,
             clear=tuple(dict.fromkeys(request.clear)),
+            metric=request.metric,
             request=request.request_id,
         )
         await self._commands.update(request.experiment, terms)

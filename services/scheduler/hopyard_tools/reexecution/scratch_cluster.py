@@ -19,6 +19,7 @@ from hopyard.client.submission import Submission
 from hopyard.client.types import Experiment, ExperimentState, JobReport
 from hopyard.errors import Conflict, InvalidInput, NotFound
 from hopyard.spec import canonical_json, parse_spec
+from hopyard.spec.models import MAX_REPORTS
 from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_tools.commands.journal_source import reading
 from hopyard_tools.reexecution.chains import TrainingChain
@@ -118,7 +119,8 @@ def spec_again(program: ExperimentProgram, chains: Sequence[TrainingChain], plan
         "resources": {**given["resources"], "slots": None, "concurrency": None},
         "share": None,
     }
-    given["metric"] |= {"target": None, "target_over": 1, "kill_threshold": None}
+    # A pause because of a missing metric would leave the recorded path.
+    given["metric"] |= {"target": None, "target_over": 1, "kill_threshold": None, "every": MAX_REPORTS}
     del given["predictor"]  # Not used, so it need not be installed.
     return given
 

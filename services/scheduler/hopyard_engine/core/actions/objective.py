@@ -22,6 +22,7 @@ def judge(stream: Stream, job: Job, position: int, value: float | None) -> None:
     """
     if value is None:
         return
+    job.experiment.measured = True
     before = job.best
     if before is not None and before[1] == position:
         job.best = _best_of(stream, job)

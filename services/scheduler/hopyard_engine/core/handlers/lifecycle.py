@@ -15,7 +15,15 @@ from hopyard.policy.vocabulary import (
     RunEndReason,
 )
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
-from hopyard_engine.core.actions import earlier_results, experiment_end, experiment_state, failures, runs, target
+from hopyard_engine.core.actions import (
+    earlier_results,
+    experiment_end,
+    experiment_state,
+    failures,
+    missing_metric,
+    runs,
+    target,
+)
 from hopyard_engine.core.actions.snapshots import deferred_uploads, eviction
 from hopyard_engine.core.effects import (
     DemandChanged,
@@ -328,13 +336,15 @@ def _let_all_go(stream: Stream) -> None:
 def update(stream: Stream, event: Updated) -> None:
     """Change the settings of an experiment. An ended experiment continues if the change gives it work.
 
-    If the experiment is ENDING, the change is applied after its end. If its stream was stopped after an error in the core
-    (`quarantine`), the change is refused.
+    If the experiment is ENDING, the change is applied after its end. The change is refused if its stream was stopped after an error in
+    the core (`quarantine`), or if it names a metric that the experiment cannot get (`missing_metric.obstacle`).
     """
     experiment = stream.experiments[event.experiment or stream.founder.id]
     stream.requests.add(event.request)
     if stream.quarantined:
         stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.UPDATE_REFUSED, cause=stream.reason)))
+    elif event.metric and (obstacle := missing_metric.obstacle(stream, event.metric)) is not None:
+        stream.emit(Refused(stream.id, "", obstacle))
     elif experiment.state is ExperimentState.ENDING:
         experiment.deferred.append(event)
     else:
@@ -343,6 +353,8 @@ def update(stream: Stream, event: Updated) -> None:
 
 def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) -> None:
     longer = event.max_position is not None and event.max_position > experiment.settings.max_position
+    if event.metric:
+        missing_metric.rename(stream, event.metric)
     experiment.settings = _changed(experiment.settings, event)
     experiment.changed = True
     if stream.settings.scales and (event.concurrency is not None or "concurrency" in event.cleared):
@@ -363,7 +375,7 @@ def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) ->
             experiment_state.start_clock(stream, experiment, at)
         stream.wake()
         stream.call(ExperimentChange("extended" if extended else "target", experiment.id))
-    if event.target is not None:
+    if event.target is not None or event.metric:
         experiment_end.check_best(stream, experiment, at)
     stream.emit(ExperimentChanged(experiment.id))
 

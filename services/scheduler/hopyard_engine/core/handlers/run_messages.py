@@ -24,6 +24,7 @@ from hopyard_engine.core.actions import (
     experiment_end,
     failures,
     generator_feedback,
+    missing_metric,
     permanent_failures,
     runs,
 )
@@ -40,6 +41,7 @@ from hopyard_engine.core.effects import (
     ReportAccepted,
 )
 from hopyard_engine.core.events import Amended, Ended, Reports, RunMessage, SnapshotStored, SnapshotTaken, Started
+from hopyard_engine.core.handlers import lifecycle
 from hopyard_engine.core.state.curve import same_metrics
 from hopyard_engine.core.state.entities import Job, Rank, Run
 from hopyard_engine.core.state.stream import Stream
@@ -167,7 +169,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
         job.position = report.position
     value = None
     if new:
-        value = _accept(stream, job, run, report)
+        value = _accept(stream, job, run, report, at)
     elif recorded is not None and not same_metrics(recorded, report.metrics):
         code, then, now = ReasonCode.REPORT_DIFFERS, str(dict(recorded)), str(dict(report.metrics))
         stream.emit(Noted(stream.id, job.id, Reason.of(code, position=report.position, recorded=then, found=now)))
@@ -199,8 +201,10 @@ def _keep_profile(stream: Stream, job: Job, run: Run, report: Report) -> None:
         stream.emit(Profiled(job.experiment.id, job.id, training, Measured(kinds.pop(), len(run.ranks), seconds)))
 
 
-def _accept(stream: Stream, job: Job, run: Run, report: Report) -> float | None:
-    """Record a new report and inform the generator and the policy.
+def _accept(stream: Stream, job: Job, run: Run, report: Report, at: float) -> float | None:
+    """Record a new report and inform the generator and the policy. Pause the experiment if its metric is missing.
+
+    `at` is the time of the event in seconds since the Unix epoch.
 
     Returns:
         The experiment's metric at the position of the report, with the parts of an evaluation combined; None: it is not among the
@@ -223,6 +227,9 @@ def _accept(stream: Stream, job: Job, run: Run, report: Report) -> float | None:
     judge(stream, job, report.position, value)
     if stream.settings.statistics:
         stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].slot, ""), run.mode))
+    if value is None and (missing := missing_metric.cause(stream, job, run, point)) is not None:
+        job.experiment.paused_for = stream.settings.metric
+        lifecycle.pause(stream, job.experiment, at, missing)
     return value
 
 

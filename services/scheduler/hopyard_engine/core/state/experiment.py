@@ -63,6 +63,8 @@ class Experiment:
         told_generator: Number of calls in `generator_calls`, from the first, that the generator is known to have received.
         winner: Id of the job that ended it, by reaching the target or by decision of the policy; empty: none.
         best: (job id, position, value) of its best finite report; None: there is none.
+        measured: Whether a report of one of its jobs contains its metric, finite or not.
+        paused_for: The metric for whose absence it was paused last; empty: it was not paused for that.
         wound_up: Whether it is ENDING and its remaining jobs were ended or completed after its last run.
         out_of_time: Whether it ends or has ended because `max_seconds` passed. Then its jobs can continue if it gets more time.
         changed: Whether its settings were changed after its creation.
@@ -92,6 +94,8 @@ class Experiment:
     told_generator: int = 0
     winner: str = ""
     best: tuple[str, int, float] | None = None
+    measured: bool = False
+    paused_for: str = ""
     wound_up: bool = False
     out_of_time: bool = False
     changed: bool = False

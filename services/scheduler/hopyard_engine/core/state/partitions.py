@@ -52,6 +52,11 @@ class PlacedPartitions:
         self.partitions = {one.name: one for one in data.partitions}
         self.units = units(data)
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether there are partitions to evaluate on, so that evaluations report the metric."""
+        return self.units < len(self.partitions)
+
     def take(self, changed: tuple[PlacedPartition, ...]) -> None:
         """Replace the recorded partitions with the same names by those in `changed`. New names are added."""
         self.partitions.update((one.name, one) for one in changed)

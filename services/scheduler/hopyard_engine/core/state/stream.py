@@ -430,13 +430,14 @@ class Stream:
         """
         if job.experiment.settings.generator_reads == "nothing":
             return
-        metrics, position = self._best_metrics(job)
+        metrics, position = self.best_metrics(job)
         given = None if job.generated else job.hyperparameters
         job.experiment.generator_calls.append(
             GeneratorCall("final", job.id, given, metrics, position=position, outcome=job.state)
         )
 
-    def _best_metrics(self, job: Job) -> tuple[Metrics, int]:
+    def best_metrics(self, job: Job) -> tuple[Metrics, int]:
+        """Return the metrics of a job's best report and its position; empty and 0 if there is none."""
         if job.best is None:
             return {}, 0
         position = job.best[1]

@@ -238,6 +238,8 @@ def wait(
 
     def tell_waiting(found: ExperimentValue) -> None:
         nobody = f", and no cluster runs in {idle}" if idle is not None else ""
+        if found.reason_code is ReasonCode.METRIC_MISSING:
+            nobody = f" ({found.reason}){nobody}"
         command = f"hopyard resume {found.id}"
         if idle is None and found.reason_code is ReasonCode.ONLY_PAUSED_JOBS:
             nobody, command = f": {found.reason}", f"{command} --job JOB"

@@ -39,6 +39,9 @@ SUSPEND_SECONDS: Final = 120.0
 
 _INTERRUPT_EFFECT: Final = "suspend the experiment and leave; a second time: leave at once"
 
+_GIVEN_UP: Final = frozenset([ReasonCode.POLICY_ERROR, ReasonCode.METRIC_MISSING])
+"""Reasons for which the cluster pauses an experiment by itself, so that only a person can continue it."""
+
 _POLL_SECONDS: Final = 0.1
 _TROUBLE_SECONDS: Final = 2.0
 
@@ -90,9 +93,9 @@ class RunSession:
             json: Whether to print the result as JSON.
 
         Returns:
-            0: the experiment ended without an error, or the user left the view while it continues. 1: it failed, its policy failed, or
-            the traces could not be written. 130 (signal or the user), 129 (SIGHUP) or 141 (closed output): this suspended it or ended
-            the command; see `Interrupts`.
+            0: the experiment ended without an error, or the user left the view while it continues. 1: it failed, its policy failed, no
+            report contains its metric, or the traces could not be written. 130 (signal or the user), 129 (SIGHUP) or 141 (closed
+            output): this suspended it or ended the command; see `Interrupts`.
         """
         with self._interrupts:
             try:
@@ -202,7 +205,7 @@ class RunSession:
             feeding,
             asyncio.create_task(left.wait(), name="left"),
             asyncio.create_task(self._interrupts.first.wait(), name="interrupt"),
-            asyncio.create_task(_given_up(model), name="policy"),
+            asyncio.create_task(_given_up(model), name="given up"),
         ]
         own = self._own
         died = asyncio.create_task(own.died(), name="cluster") if own is not None else None
@@ -305,13 +308,19 @@ class RunSession:
             jobs: Its jobs.
 
         Returns:
-            0: it ended without an error. 1: it failed, or its policy failed. Else it was suspended: `Interrupts.exit_code`.
+            0: it ended without an error. 1: it failed, its policy failed, or no report contains its metric. Else it was suspended:
+            `Interrupts.exit_code`.
         """
         if present.state.ended:
             return await self._verdict(client, present, jobs)
         if present.reason_code is ReasonCode.POLICY_ERROR:
             say(f"error: {present.reason}")
             say(f"{mended(present)} {self.resume_command(present)}")
+            return EXIT_FAILED
+        if present.reason_code is ReasonCode.METRIC_MISSING:
+            say(f"error: {present.reason}")
+            change = f"hopyard set {present.id} --metric {present.reason_args['name']}{self._where}"
+            say(f"change the metric: {change}; then: {self.resume_command(present)}")
             return EXIT_FAILED
         if trouble := await metric_error(client, present, jobs):
             say(f"warning: {trouble}")
@@ -387,11 +396,10 @@ def _refuse_somebody_else_s(data: Path) -> None:
 
 
 async def _given_up(model: LiveModel) -> None:
-    """Wait until the experiment that `model` shows is paused because its policy failed. If this never happens, it never returns."""
+    """Wait until the experiment that `model` shows is paused for one of the reasons `_GIVEN_UP`. If it never is, this never returns."""
     while True:
         present = model.experiment
-        failed = present is not None and present.reason_code is ReasonCode.POLICY_ERROR
-        if present and failed and present.state is ExperimentState.PAUSED:
+        if present and present.reason_code in _GIVEN_UP and present.state is ExperimentState.PAUSED:
             return
         await asyncio.sleep(_POLL_SECONDS)
 

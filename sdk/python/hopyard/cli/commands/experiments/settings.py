@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hopyard.client.types import Experiment as ExperimentValue
 
 _NONE: Final = "none"
-_OPTIONS: Final = "--slots N, --concurrency N, --target Y or --weight W"
+_OPTIONS: Final = "--metric NAME, --slots N, --concurrency N, --target Y or --weight W"
 
 
 def register(app: typer.Typer) -> None:
@@ -23,6 +23,15 @@ def register(app: typer.Typer) -> None:
 
 def set_terms(
     experiment: Experiment = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="The metric to optimize, while no report contains the present one; its mode stays.",
+            show_default=False,
+        ),
+    ] = None,
     slots: Annotated[
         str | None,
         typer.Option(
@@ -63,8 +72,11 @@ def set_terms(
     If a limit is lowered, the policy suspends the excess jobs, or after 30 s the scheduler does. `none` removes a
     setting. The number of jobs differs from the number of slots if a job trains on several slots.
 
+    The metric can change while no decision depends on it: no report contains it, and the generator has proposed nothing
+    since the first results. All reports so far are rated by the new metric.
+
     **Examples:** `hopyard set digits --slots 2`, `hopyard set digits --target 0.98 --weight 2`, `hopyard set
-    --target none`
+    --target none`, `hopyard set digits --metric accuracy`
     """
     import asyncio
 
@@ -75,12 +87,14 @@ def set_terms(
 
     limits = {"slots": _count("--slots", slots), "concurrency": _count("--concurrency", concurrency)}
     goal = _number("--target", target)
-    values: dict[str, Any] = {**limits, "target": goal, "weight": weight}
+    if metric is not None and not metric.strip():
+        raise WrongUse("--metric: found an empty name, allowed is the name of a metric in the reports")
+    values: dict[str, Any] = {"metric": metric, **limits, "target": goal, "weight": weight}
     given = {name: value for name, value in values.items() if value is not None}
     if not given:
         raise WrongUse(f"set at least one of {_OPTIONS}; `none` removes a limit or the target")
-    clear = [name for name, value in given.items() if value == _NONE]
-    change = {name: value for name, value in given.items() if value != _NONE}
+    clear = [name for name, value in given.items() if value == _NONE and name != "metric"]
+    change = {name: value for name, value in given.items() if name not in clear}
 
     async def act(client: AsyncClient) -> ExperimentValue:
         return await client.update(await find(client, experiment), **change, clear=clear)
@@ -96,7 +110,7 @@ def set_terms(
 
 
 def terms_of(experiment: ExperimentValue) -> str:
-    """Return the settings of an experiment that `hopyard set` changes, as text: "slots 4, concurrency none, ...". none: not set."""
+    """Return the settings of an experiment that `hopyard set` changes, as text: "metric loss (min), slots 4, ...". none: not set."""
     resources = experiment.spec.get("resources", {})
     target = experiment.metric.target
     shown = {
@@ -105,7 +119,8 @@ def terms_of(experiment: ExperimentValue) -> str:
         "target": target,
         "weight": experiment.spec.get("weight", 1.0),
     }
-    return ", ".join(f"{name} {_NONE if value is None else f'{value:g}'}" for name, value in shown.items())
+    metric = f"metric {experiment.metric.name} ({experiment.metric.mode})"
+    return ", ".join([metric, *(f"{name} {_NONE if value is None else f'{value:g}'}" for name, value in shown.items())])
 
 
 def _count(option: str, given: str | None) -> int | str | None:

@@ -62,6 +62,11 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "its program cannot run on {nodes}: {cause:reason}",
         "The program failed on every node, and another attempt would fail too.",
     ),
+    Code.METRIC_MISSING: Sentence(
+        "no report contains the metric {metric}; job {job} has reported {reported} up to {position:d}; "
+        "change it with hopyard set {experiment} --metric {name}, or resume to continue without it",
+        "No job has reported the metric, and one has reported `metric.every` times, so the experiment is paused.",
+    ),
     Code.POLICY_ERROR: Sentence(
         "policy error: {cause:reason}",
         "The policy failed, and the experiment is paused.",

@@ -62,6 +62,19 @@ NOTES: Final[Mapping[Code, Sentence]] = {
         "refused to change the terms: the experiment cannot continue: {cause:reason}",
         "The terms of a quarantined experiment cannot change.",
     ),
+    Code.METRIC_REPORTED: Sentence(
+        "job {job} has reported {metric}, and decisions depend on it: a search by another metric needs a new experiment",
+        "The metric cannot change, because reports contain it.",
+    ),
+    Code.METRIC_NOT_REPORTED: Sentence(
+        "no report contains {metric}; reported are {reported}",
+        "The metric cannot change to one that no report contains.",
+    ),
+    Code.METRIC_LEARNED: Sentence(
+        "the generator of {experiment} has proposed configurations from results without {metric}: a search by another metric "
+        "needs a new experiment",
+        "The metric cannot change, because the generator has used results.",
+    ),
     Code.RETRY_REFUSED: Sentence(
         "refused to retry: {cause:reason}",
         "A job cannot be retried.",

@@ -68,7 +68,7 @@ $(VENV)/.python-ready:
 $(VENV)/.demo-ready: $(VENV)/.python-ready pyproject.toml constraints.txt
 	@echo "installing Hopyard and PyTorch (some minutes the first time)"
 	@$(PIP) $(TORCH)
-	@$(PIP) -c constraints.txt -e '.[demo,all]'
+	@$(PIP) -c constraints.txt -e '.[demo,cluster]'
 	@touch $@
 
 $(VENV)/.dev-ready: $(VENV)/.demo-ready

@@ -113,7 +113,7 @@ def _packages(module: str) -> str:
     """Return the folder that contains an installed module."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
-        sys.exit(f"error: {module} is not installed here: pip install torch")
+        sys.exit(f"error: {module} is not installed here: pip install './hopyard[torch]'")
     return str(Path(spec.origin).parents[1])
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from hopyard.policy import (
     CONTINUE,
+    ENDLESS,
     PARK,
     AnswerReady,
     Cluster,
     Decision,
     ExperimentChange,
+    ExperimentView,
     IterationFinish,
     JobCreated,
     JobState,
@@ -85,6 +87,17 @@ class DefaultPolicy(ElasticPolicy):
         self._width = width
         self._ahead = ahead
         self._amended = Amendments()
+
+    def pauses(self, terms: ExperimentView) -> Mapping[int, int] | None:
+        """Return that all jobs pause at the end of each round but the last; empty without a barrier, None if jobs train without end.
+
+        Jobs that stay in memory between two rounds are counted too.
+        """
+        if not self._barrier:
+            return {}
+        if terms.max_position >= ENDLESS:
+            return None
+        return dict.fromkeys(range(self._epoch, terms.max_position, self._epoch), terms.jobs_left)
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 

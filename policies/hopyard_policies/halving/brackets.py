@@ -117,8 +117,6 @@ def hyperband(rungs: int, eta: int) -> tuple[int, ...]:
 def shortage(widths: Sequence[int], rungs: Sequence[int], eta: int) -> str:
     """Return a sentence for users if no bracket has enough configurations to train one to its top rung; empty: one has.
 
-    The sentence also says what would help.
-
     Args:
         widths: The number of configurations of each bracket.
         rungs: The number of rungs of each bracket.
@@ -126,9 +124,9 @@ def shortage(widths: Sequence[int], rungs: Sequence[int], eta: int) -> str:
     """
     if not rungs or any(width >= needed(count, eta) for width, count in zip(widths, rungs, strict=True)):
         return ""
-    most = max(rungs)
+    least = "" if max(widths) >= eta else f", and nothing is promoted with fewer than {eta}"
     return (
-        f"{sum(widths)} configurations are too few for {most} rungs at eta {eta}: the brackets get "
+        f"{sum(widths)} configurations are too few for {max(rungs)} rungs at eta {eta}: the brackets get "
         f"{' + '.join(map(str, widths))}, and to bring one to the top they need "
-        f"{' or '.join(str(needed(count, eta)) for count in rungs)}. Give more (stop.jobs), fewer rungs (rungs) or a smaller eta"
+        f"{' or '.join(str(needed(count, eta)) for count in rungs)}{least}"
     )

@@ -54,6 +54,17 @@ class Ladder:
         self._begins: list[int] = []
         self._home: dict[str, int] = {}
 
+    def variant(self, eta: int | None = None, rungs: int | None = None) -> Ladder:
+        """Return a ladder without rungs and brackets that has another reduction factor or maximum number of rungs; None: the same."""
+        found = Ladder(eta or self.eta, None, self.r, self._rates)
+        found._most = rungs or self._most
+        return found
+
+    @property
+    def most(self) -> int:
+        """The maximum number of rungs, unless `r` is given."""
+        return self._most
+
     @property
     def lengths(self) -> list[int]:
         """The number of rungs of each bracket."""

@@ -7,9 +7,11 @@ slot is an idle slot, or the slot of the run whose boundary is being decided.
 from __future__ import annotations
 
 import abc
+import copy
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from hopyard.policy import (
@@ -208,7 +210,9 @@ class HalvingPolicy(ElasticPolicy):
         return 0
 
     def review(self, terms: ExperimentView) -> str:
-        """Return a warning if there are too few configurations to train one to the top rung of a bracket; empty: no warning.
+        """Return a warning if there are too few configurations or iterations to stop some early and train one to the top rung.
+
+        The warning has the numbers that fit. Empty: no warning.
 
         Args:
             terms: The experiment, with its number of jobs and its maximum position.
@@ -222,8 +226,61 @@ class HalvingPolicy(ElasticPolicy):
                 f"r is {self._ladder.r}, which is beyond stop.max_iterations, {R}: no rung would come before the end; "
                 f"give an r below {R}, or more iterations"
             )
-        self._plan(R, terms.jobs_left)
-        return shortage(*self._beginnings(), self._ladder.eta)
+        if self._ladder.r is None and self._ladder.most > 1 and R == 1:
+            return (
+                "stop.max_iterations is 1, which gives one rung at the end: no job is stopped early; use at least "
+                f"{self._ladder.eta} iterations, or the policy default"
+            )
+        said = self._shortage(self._ladder.variant(), R, terms.jobs_left)
+        return f"{said}; use {' or '.join(self._remedies(R, terms.jobs_left))}" if said else ""
+
+    def pauses(self, terms: ExperimentView) -> Mapping[int, int] | None:
+        """Return how many jobs are expected to be promoted from each rung: of each rung with k jobs floor(k / eta).
+
+        A job whose slot is free at its promotion continues in memory, so fewer may be suspended. None: there is no top rung.
+        """
+        self._plan(terms.max_position, terms.jobs_left)
+        widths, lengths = self._beginnings()
+        total = sum(widths)
+        if not lengths or not total:
+            return None if not lengths else {}
+        found: dict[int, int] = {}
+        for width, length in zip(widths, lengths, strict=True):
+            standing = width * terms.jobs_left // total
+            for position in self._ladder.positions[-length:-1]:
+                standing //= self._ladder.eta
+                if standing:
+                    found[position] = found.get(position, 0) + standing
+        return found
+
+    def _shortage(self, ladder: Ladder, R: int, n: int) -> str:
+        """Return what `shortage` says about a new ladder with n configurations and the maximum position R."""
+        draft = copy.copy(self)
+        draft._ladder, draft._configurations = ladder, -1
+        draft._plan(R, n)
+        return shortage(*draft._beginnings(), ladder.eta)
+
+    def _remedies(self, R: int, n: int) -> Iterator[str]:
+        """Yield the changes of which each is enough that n configurations are not too few: more of them, a smaller eta, fewer rungs."""
+        ladder = self._ladder
+        few, enough = n, 2 * n + 2
+        while self._shortage(ladder.variant(), R, enough):
+            few, enough = enough, 2 * enough
+        while few + 1 < enough:
+            middle = (few + enough) // 2
+            few, enough = (middle, enough) if self._shortage(ladder.variant(), R, middle) else (few, middle)
+        yield f"at least {enough} jobs"
+        for eta in range(ladder.eta - 1, 1, -1):
+            with suppress(ValueError):
+                if not self._shortage(ladder.variant(eta), R, n):
+                    yield f"eta {eta}"
+                    break
+        if ladder.r is None:
+            for rungs in range(ladder.most - 1, 1, -1):
+                with suppress(ValueError):
+                    if not self._shortage(ladder.variant(rungs=rungs), R, n):
+                        yield f"rungs {rungs}"
+                        break
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
         """Return the rungs with their jobs for display, by bracket, from the bottom; empty before the first bracket exists."""

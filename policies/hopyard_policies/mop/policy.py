@@ -10,6 +10,7 @@ import importlib.util
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from hopyard._common.extras import install_command
 from hopyard.policy import (
     ENDLESS,
     AnswerReady,
@@ -286,7 +287,7 @@ class MopPolicy(Policy):
             ValueError: There are no partitions, the tuner rejects the experiment, or `scheduler` is `milp` and scipy is not installed.
         """
         if self._exact is not None and importlib.util.find_spec("scipy") is None:
-            raise ValueError("scheduler milp needs scipy where the scheduler runs: pip install scipy")
+            raise ValueError(f"scheduler milp needs scipy where the scheduler runs: {install_command('mop')}")
         if not terms.partitions:
             raise ValueError(f"mop {NEEDS_DATA}")
         left = terms.max_position % terms.partitions if terms.max_position < ENDLESS else 0

@@ -188,6 +188,9 @@ class PbtPolicy(Policy):
         coming = cluster.count(JobState.CREATING) + cluster.experiment.jobs_left
         return cluster.busy_slots() + len(self._startable(cluster)) + coming
 
+    def pauses(self, terms: ExperimentView) -> None:
+        """Return None: members wait for others at boundaries, and copies continue from the snapshots of other members."""
+
     def review(self, terms: ExperimentView) -> str:
         """Check whether the policy can serve an experiment. There are no remarks, so the result is empty.
 

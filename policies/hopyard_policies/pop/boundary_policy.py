@@ -17,6 +17,7 @@ from hopyard.policy import (
     TERMINATE,
     Cluster,
     Decision,
+    ExperimentView,
     IterationFinish,
     JobState,
     JobView,
@@ -66,6 +67,9 @@ class BoundaryPolicy(ElasticPolicy):
         self._passed: dict[str, int] = {}  # position of the last boundary at which a job was judged
         self._asked: dict[str, str] = {}  # ticket of the pending prediction of a job
         self._undecided: dict[str, None] = {}  # jobs that passed a boundary and train while their prediction is pending
+
+    def pauses(self, terms: ExperimentView) -> None:
+        """Return None: jobs are suspended where their predictions say so."""
 
     # ------------------------------------------------------------------------------------------------------ for subclasses
 

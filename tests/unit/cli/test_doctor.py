@@ -193,11 +193,11 @@ def test_extras_and_what_they_lack() -> None:
     lacking = packages.extra("scheduler", REQUIREMENTS)
     assert (lacking.health, lacking.fails) == (Health.MISSING, True)
     assert lacking.detail == "the scheduler: not installed: a-package-that-is-not-there"
-    assert lacking.advice == "pip install './hopyard[scheduler]'"
+    assert lacking.advice == "pip install 'a-package-that-is-not-there[fast]>=2,<3'"
     assert packages.extra("all", REQUIREMENTS).needed is False
     found = {one.name: one.detail for one in packages.extras()}
     assert set(found) >= {"hopyard[cli]", "hopyard[torch]"}
-    assert found["hopyard[all]"].startswith("the hopyard command and all services")
+    assert found["hopyard[all]"].startswith("all optional features")
     assert [name for name, detail in found.items() if detail.startswith(("installed", "not installed"))] == []
 
 

@@ -102,7 +102,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         load_command("scheduler", None)
     missing = EntryPoint("agent", "module_that_needs_more:command", "hopyard.commands")
     with pytest.raises(
-        WrongUse, match=r"hopyard agent needs: pip install './hopyard\[agent\]' \(no module module_that"
+        WrongUse, match=r"hopyard agent needs: pip install './hopyard\[agent\]', where .* \(no module module_that"
     ):
         load_command("agent", missing)
 

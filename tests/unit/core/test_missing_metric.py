@@ -18,7 +18,7 @@ from hopyard.policy.vocabulary import (
 )
 from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard_engine.core import Core
-from hopyard_engine.core.actions.missing_metric import nearest
+from hopyard_engine.core.actions.objective import nearest
 from hopyard_engine.core.effects import Decide, Refused
 from hopyard_engine.core.events import Answered, ExperimentJoined, Operated, Reports, Updated
 from hopyard_engine.core.handlers.commands import CREATE

@@ -317,7 +317,7 @@ def test_a_bracket_that_the_ladder_has_no_rung_for_is_refused() -> None:
         (AshaPolicy(), 16, 256, "12 + 3 + 1, and to bring one to the top they need 256 or 64 or 16"),
         (AshaPolicy(), 256, 256, ""),
         (AshaPolicy(rungs=3), 16, 256, ""),
-        (AshaPolicy(), 1, 1, ""),
+        (AshaPolicy(), 1, 1, "stop.max_iterations is 1, which gives one rung at the end"),
         (AshaPolicy(infinite=True), 16, 256, ""),
         (AshaPolicy(), ENDLESS, 256, ""),
         (AsyncHyperbandPolicy(), 300, 256, ""),

@@ -21,4 +21,6 @@ def need(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise Unsupported(f"this needs: pip install './hopyard[{extra}]' (no module {error.name})") from error
+        from hopyard._common.extras import install_command
+
+        raise Unsupported(f"this needs: {install_command(extra)} (no module {error.name})") from error

@@ -180,15 +180,17 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
     Raises:
         WrongUse: The command or one of its dependencies is not installed. The message says what to install.
     """
+    from hopyard._common.extras import install_command
+
     extra = EXTRAS.get(name)
     if found is None:
-        raise WrongUse(f"hopyard {name} is not installed" + (f": pip install './hopyard[{extra}]'" if extra else ""))
+        raise WrongUse(f"hopyard {name} is not installed" + (f": {install_command(extra)}" if extra else ""))
     try:
         loaded: Any = found.load()
     except ModuleNotFoundError as error:
         if extra is None or str(error.name).startswith("hopyard"):
             raise
-        raise WrongUse(f"hopyard {name} needs: pip install './hopyard[{extra}]' (no module {error.name})") from error
+        raise WrongUse(f"hopyard {name} needs: {install_command(extra)} (no module {error.name})") from error
     if isinstance(loaded, typer.Typer):
         command: Callable[..., Any] = _get_command(loaded)
     elif callable(loaded) and not hasattr(loaded, "make_context"):

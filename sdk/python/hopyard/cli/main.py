@@ -37,7 +37,9 @@ def run(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.stderr.write(f"error: the hopyard command needs {error.name}: pip install './hopyard[cli]'\n")
+        from hopyard._common.extras import install_command
+
+        sys.stderr.write(f"error: the hopyard command needs {error.name}: {install_command('cli')}\n")
         return EXIT_FAILED
     try:
         code = _code(build(arguments)(arguments, prog_name="hopyard"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from hopyard._common.extras import install_command
 from hopyard._common.plugins import TIMELINES, load_plugin, plugin_names
 from hopyard.client.display.job_looks import LOOKS, NOT_STARTED, STOPPED, look_of
 from hopyard.client.types import Experiment, Job, JobState, Metric, Statistic
@@ -74,7 +75,7 @@ def timeline(kind: str = "gantt") -> Timeline:
     """
     if not plugin_names(TIMELINES):
         raise Unsupported(
-            f"--kind {kind} of an experiment needs: pip install './hopyard[scheduler]', which reads its journal"
+            f"--kind {kind} of an experiment needs: {install_command('scheduler')}, which reads its journal"
         )
     found: Timeline = load_plugin(TIMELINES, "journal")  # type: ignore[assignment]  # what the group is for
     return found

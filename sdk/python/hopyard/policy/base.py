@@ -244,6 +244,21 @@ class Policy(abc.ABC):
         """
         return ""
 
+    def pauses(self, terms: ExperimentView) -> Mapping[int, int] | None:
+        """Return at which positions the policy suspends jobs to continue them later, and how many jobs it continues from each.
+
+        `hopyard run` and `hopyard plan` use it for programs that save no checkpoint: each such job trains up to that position again. It
+        is called before the experiment begins, on an instance that is discarded after the call.
+
+        Args:
+            terms: What the policy will know about the experiment; `jobs_left` is the maximum number of all its jobs.
+
+        Returns:
+            The expected number of jobs by position; empty, the default: the policy suspends no job on its own decision; None: it
+                suspends jobs, and the positions are unknown.
+        """
+        return {}
+
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...] | None:
         """Return the rungs (positions at which successive halving compares jobs) with their jobs, for `hopyard rungs`.
 

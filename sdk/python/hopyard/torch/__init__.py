@@ -3,8 +3,10 @@
 try:
     import torch as _torch  # noqa: F401 (only to say what is missing)
 except ImportError as error:
+    from hopyard._common.extras import install_command
+
     raise ImportError(
-        "hopyard.torch needs PyTorch, which Hopyard does not install by itself: pip install torch"
+        f"hopyard.torch needs PyTorch, which Hopyard does not install by itself: {install_command('torch')}"
     ) from error
 
 from hopyard.torch.data import Data, ShuffledBatches, batch_of, length_of

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from hopyard._common.extras import install_command
 from hopyard.generator import GeneratorParameterError
 from hopyard.space import Configuration, Space, show
 from hopyard_hpgen.generators.optuna_study import OptunaGenerator, check_share, check_truth, check_whole
@@ -100,7 +101,7 @@ class GpGenerator(OptunaGenerator):
     ) -> None:
         check_whole(self, "n_startup_trials", n_startup_trials, 1)
         if importlib.util.find_spec("torch") is None:
-            raise GeneratorParameterError("the generator gp needs torch: pip install torch")
+            raise GeneratorParameterError(f"the generator gp needs torch: {install_command('torch')}")
         self._startup = n_startup_trials
         super().__init__(space, seed, history=history, **parameters)
 

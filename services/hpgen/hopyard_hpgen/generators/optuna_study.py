@@ -11,6 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+from hopyard._common.extras import install_command
 from hopyard.generator import Generator, GeneratorParameterError, Result
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Choice, Configuration, Constant, JsonValue, LogInt, Parameter, Sequences, Space, show, stream
@@ -19,7 +20,7 @@ from hopyard_hpgen.generators.deduplication import UnproposedConfigurations, nee
 try:
     import optuna
 except ImportError as error:
-    raise ImportError("the generators tpe, gp, cmaes and nsga2 need Optuna: pip install './hopyard[optuna]'") from error
+    raise ImportError(f"the generators tpe, gp, cmaes and nsga2 need Optuna: {install_command('optuna')}") from error
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler

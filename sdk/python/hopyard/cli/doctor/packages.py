@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from typing import Final
 
+from hopyard._common.extras import install_command, is_installed, packages_of
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 
 NEEDED: Final = ("cli", "scheduler", "agent", "appstat", "hpgen")
@@ -34,12 +34,11 @@ _WHAT: Final = {
     "curves": "the predictor mcmc",
     "emcee": "another sampler for mcmc",
     "lunarlander": "training on LunarLander",
-    "all": "the hopyard command and all services",
+    "cluster": "the hopyard command and all services",
+    "all": "all optional features",
     "demo": "the examples",
     "dev": "developing Hopyard itself",
 }
-_REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
-_EXTRA: Final = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 _TORCH_SECONDS: Final = 120.0
 _TORCH: Final = """
 import time; begin = time.perf_counter()
@@ -55,9 +54,7 @@ def extras() -> list[Finding]:
         offered = metadata("hopyard").get_all("Provides-Extra") or []
     except PackageNotFoundError:
         return [
-            problem(
-                "hopyard", "is imported, not installed", "pip install ./hopyard (./hopyard: a checkout)", needed=True
-            )
+            problem("hopyard", "is imported, not installed", "pip install -e . in a checkout of Hopyard", needed=True)
         ]
     return [extra(name, list(requires("hopyard") or ())) for name in offered]
 
@@ -70,40 +67,19 @@ def extra(name: str, requirements: Iterable[str]) -> Finding:
         requirements: The requirements in the metadata of Hopyard, with their markers.
     """
     lines = list(requirements)
-    lacking = sorted({package for package in packages_of(name, lines) if _version(package) is None})
+    lacking = sorted({package for package, _ in packages_of(name, lines) if not is_installed(package)})
     told = _WHAT.get(name, "")
     title = f"hopyard[{name}]"
     if lacking:
         detail = f"{told + ': ' if told else ''}not installed: {', '.join(lacking)}"
-        return missing(title, detail, f"pip install './hopyard[{name}]'", needed=name in NEEDED)
+        return missing(title, detail, install_command(name, requirements=lines), needed=name in NEEDED)
     return ok(title, told or "installed", needed=name in NEEDED)
-
-
-def packages_of(name: str, requirements: list[str], seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the names of the packages of an extra, including those of extras that it contains.
-
-    Args:
-        name: Name of the extra.
-        requirements: The requirements in the metadata of Hopyard, with their markers.
-        seen: Names of the extras that the caller is expanding, which are skipped to end cycles.
-    """
-    for line in requirements:
-        marker = _EXTRA.search(line)
-        found = _REQUIREMENT.match(line)
-        if marker is None or marker[1] != name or found is None:
-            continue
-        if found[1].lower() == "hopyard":
-            for inner in filter(None, (one.strip() for one in (found[2] or "").split(","))):
-                if inner not in seen:
-                    yield from packages_of(inner, requirements, seen | {name})
-        else:
-            yield found[1]
 
 
 def torch() -> Finding:
     """Check PyTorch in a new process: its version, the duration of its import, and the number of GPUs that it detects."""
     if _version("torch") is None:
-        return missing("torch", "not installed", "only trainers that use it need it: pip install torch")
+        return missing("torch", "not installed", f"only trainers that use it need it: {install_command('torch')}")
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=_TORCH_SECONDS, check=False

@@ -20,7 +20,7 @@ from hopyard_engine.core.actions import (
     experiment_end,
     experiment_state,
     failures,
-    missing_metric,
+    objective,
     runs,
     target,
 )
@@ -337,13 +337,13 @@ def update(stream: Stream, event: Updated) -> None:
     """Change the settings of an experiment. An ended experiment continues if the change gives it work.
 
     If the experiment is ENDING, the change is applied after its end. The change is refused if its stream was stopped after an error in
-    the core (`quarantine`), or if it names a metric that the experiment cannot get (`missing_metric.obstacle`).
+    the core (`quarantine`), or if it names a metric that the experiment cannot get (`objective.metric_obstacle`).
     """
     experiment = stream.experiments[event.experiment or stream.founder.id]
     stream.requests.add(event.request)
     if stream.quarantined:
         stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.UPDATE_REFUSED, cause=stream.reason)))
-    elif event.metric and (obstacle := missing_metric.obstacle(stream, event.metric)) is not None:
+    elif event.metric and (obstacle := objective.metric_obstacle(stream, event.metric)) is not None:
         stream.emit(Refused(stream.id, "", obstacle))
     elif experiment.state is ExperimentState.ENDING:
         experiment.deferred.append(event)
@@ -354,7 +354,7 @@ def update(stream: Stream, event: Updated) -> None:
 def _apply(stream: Stream, experiment: Experiment, event: Updated, at: float) -> None:
     longer = event.max_position is not None and event.max_position > experiment.settings.max_position
     if event.metric:
-        missing_metric.rename(stream, event.metric)
+        objective.rename_metric(stream, event.metric)
     experiment.settings = _changed(experiment.settings, event)
     experiment.changed = True
     if stream.settings.scales and (event.concurrency is not None or "concurrency" in event.cleared):

@@ -24,11 +24,10 @@ from hopyard_engine.core.actions import (
     experiment_end,
     failures,
     generator_feedback,
-    missing_metric,
     permanent_failures,
     runs,
 )
-from hopyard_engine.core.actions.objective import judge
+from hopyard_engine.core.actions.objective import judge, missing_metric
 from hopyard_engine.core.actions.snapshots import deferred_uploads
 from hopyard_engine.core.effects import (
     Acknowledge,
@@ -227,7 +226,7 @@ def _accept(stream: Stream, job: Job, run: Run, report: Report, at: float) -> fl
     judge(stream, job, report.position, value)
     if stream.settings.statistics:
         stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].slot, ""), run.mode))
-    if value is None and (missing := missing_metric.cause(stream, job, run, point)) is not None:
+    if value is None and (missing := missing_metric(stream, job, run, point)) is not None:
         job.experiment.paused_for = stream.settings.metric
         lifecycle.pause(stream, job.experiment, at, missing)
     return value

@@ -38,7 +38,8 @@ def plan(
     Trials whose sequences have the same values up to a position have the same training up to there. The plan reports
     the number of trials; the total steps, if each trial is trained alone; the unique steps, if common beginnings are
     trained once; the merge rate (total by unique steps); the critical path (the longest chain of steps); and a lower
-    bound for the length of any schedule on N slots.
+    bound for the length of any schedule on N slots. If the program saves no checkpoint and the policy suspends jobs, it
+    also reports how many steps are expected to be trained again.
 
     All trials of the file's generator are assumed to train up to `stop.max_iterations`; steps are units of the
     position. A file without a program needs only `space` and `stop`, and is searched as a grid. Several files are
@@ -46,10 +47,12 @@ def plan(
 
     **Examples:** `hopyard plan experiment.yaml --slots 8`, `hopyard plan a.yaml b.yaml --json | jq .merge_rate`
     """
-    from hopyard.cli.commands.experiments.plan_preview import planned
-    from hopyard.cli.output import emit, emit_json, plain
+    from hopyard.cli.commands.experiments.plan_preview import plan_notes, planned
+    from hopyard.cli.output import emit, emit_json, plain, say
 
     alone, together = planned(files, slots)
+    for note in plan_notes(files):
+        say(note)
     if json:
         emit_json({**plain(together), "files": [{"file": file, **plain(one)} for file, one in alone]})
     else:
@@ -71,8 +74,12 @@ def _table(alone: list[tuple[str, PlanPreview]], together: PlanPreview) -> Rende
         f"least on {together.slots}",
     ):
         table.add_column(column, justify="right", no_wrap=True)
+    if together.retrained_steps:
+        table.add_column("retrained steps", justify="right", no_wrap=True)
     for name, one in rows:
         counts = (one.critical_path, one.makespan_lower_bound)
         rate = f"{one.merge_rate:.3f}"
-        table.add_row(name, str(one.trials), str(one.total_steps), str(one.unique_steps), rate, *map(str, counts))
+        again = [str(one.retrained_steps)] if together.retrained_steps else []
+        figures = (one.trials, one.total_steps, one.unique_steps)
+        table.add_row(name, *map(str, figures), rate, *map(str, counts), *again)
     return table

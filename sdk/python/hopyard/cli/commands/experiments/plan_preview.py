@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from hopyard._common.plugins import GENERATORS, POLICIES, load_plugin
-from hopyard.cli.commands.experiments.preflight import checked_policy
+from hopyard.cli.commands.experiments.preflight import checked_policy, expected_retraining, policy_notes
+from hopyard.cli.commands.experiments.requirements import check_plugins
 from hopyard.client.submission import Submission, read_text
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
@@ -36,6 +37,8 @@ class PlanPreview:
         critical_path: Length of the longest chain of positions that must be trained one after another.
         slots: Number of slots assumed for `makespan_lower_bound`.
         makespan_lower_bound: Lower bound for the length of any schedule on these slots, in positions.
+        retrained_steps: Expected number of positions that jobs train again, because their policy suspends them and their program saves
+            no checkpoint; 0 also if the policy or the program is unknown here, or its suspensions cannot be foreseen.
     """
 
     trials: int
@@ -45,6 +48,7 @@ class PlanPreview:
     critical_path: int
     slots: int
     makespan_lower_bound: int
+    retrained_steps: int = 0
 
 
 def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, PlanPreview]], PlanPreview]:
@@ -58,19 +62,37 @@ def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, 
         SpecError: A file is invalid.
         InvalidInput: A file is unreadable, has no `max_iterations` or number of jobs, or its policy cannot be created.
     """
-    specs = [(file, _with_generator(file)) for file in files]
+    submissions = [_submission(file) for file in files]
+    again = [expected_retraining(one) for one in submissions]
+    specs = list(zip(files, map(_with_generator, submissions), strict=True))
     count = slots or max((spec.resources.slots or 1 for _, spec in specs), default=1)
     requests = [(file, list(_requests(file, spec))) for file, spec in specs]
-    alone = [(file, _plan(found, count)) for file, found in requests]
-    return alone, _plan([request for _, found in requests for request in found], count)
+    alone = [(file, _plan(found, count, more)) for (file, found), more in zip(requests, again, strict=True)]
+    return alone, _plan([request for _, found in requests for request in found], count, sum(again))
 
 
-def _with_generator(file: Path) -> ExperimentSpec:
+def plan_notes(files: Sequence[Path]) -> list[str]:
+    """Return the notes and warnings of `policy_notes` for experiment files, each one once.
+
+    Raises:
+        SpecError: A file is invalid, or a policy cannot serve its experiment.
+        InvalidInput: A file is unreadable.
+    """
+    return list(dict.fromkeys(note for file in files for note in policy_notes(_submission(file))))
+
+
+def _submission(file: Path) -> Submission:
     text = read_text(file)
-    spec = load_search(text, str(file))
+    submission = Submission(text, str(file), load_search(text, str(file)), file.absolute().parent)
+    check_plugins(submission)
+    return submission
+
+
+def _with_generator(submission: Submission) -> ExperimentSpec:
+    spec, file = submission.spec, submission.source
     if spec.policy.remote:
         return spec
-    if (installed := checked_policy(Submission(text, str(file), spec, None))) is not None:
+    if (installed := checked_policy(submission)) is not None:
         return spec.with_generator(installed.generator)
     kind = cast("type[Policy]", load_plugin(POLICIES, spec.policy.name, Policy))
     try:
@@ -80,7 +102,7 @@ def _with_generator(file: Path) -> ExperimentSpec:
     return spec.with_generator(policy.generator)
 
 
-def _plan(requests: Sequence[Request], slots: int) -> PlanPreview:
+def _plan(requests: Sequence[Request], slots: int, retrained: int) -> PlanPreview:
     tree = PrefixTree(requests)
     return PlanPreview(
         tree.requests,
@@ -90,6 +112,7 @@ def _plan(requests: Sequence[Request], slots: int) -> PlanPreview:
         tree.critical_path,
         slots,
         tree.makespan_lower_bound(slots),
+        retrained,
     )
 
 

@@ -12,9 +12,10 @@ from typing import Any, Final, TypeVar
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, SlotLayout
 from hopyard.cli.commands.experiments.hints import mended, unused_note
 from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus
-from hopyard.cli.commands.experiments.preflight import check_policy, sharing_note
+from hopyard.cli.commands.experiments.preflight import check_policy, policy_notes, sharing_note
+from hopyard.cli.commands.experiments.requirements import check_imports, check_plugins
 from hopyard.cli.commands.inspect.trace_export import TraceFile
-from hopyard.cli.connect import choose, find_unfinished, running_server, where
+from hopyard.cli.connect import choose, connected, find_unfinished, running_server, stopped_data_dir, where
 from hopyard.cli.errors import EXIT_DONE, EXIT_FAILED, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live.actions import LiveActions
@@ -31,6 +32,7 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.client.wire import converters
 from hopyard.errors import Conflict, HopyardError, NotFound
 from hopyard.policy.vocabulary.reasons import ReasonCode
+from hopyard.spec import parse_spec
 
 T = TypeVar("T")
 
@@ -479,15 +481,21 @@ def run_file(
     if note := left_out_note(submission):
         say(f"note: {note}")
     address, directory = choose(server, data)
+    told: list[str] = []
     if address is None:
         check_policy(submission)
+        check_plugins(submission)
+        check_imports(submission)
+        told = policy_notes(submission)
+        for note in told:
+            say(note)
 
     resources = submission.spec.resources
     wishes = SlotWishes(slots, gpus, resources.slots, resources.per_job.cpus, resources.per_job.gpus)
 
     async def begin(client: AsyncClient) -> Experiment:
         experiment = await client.create(submission)
-        if experiment.note:
+        if experiment.note and f"note: {experiment.note}" not in told:
             say(f"note: {experiment.note}")
         return experiment
 
@@ -540,7 +548,16 @@ def resume_experiment(
         return experiment
 
     session = RunSession(address, directory, SlotWishes(slots, gpus), "hopyard resume")
-    return asyncio.run(session.follow(begin, given or "", json))
+
+    async def main() -> int:
+        if await stopped_data_dir(server, data) is not None:
+            async with connected(server, data, purpose="hopyard resume", look=True) as client:
+                stored, _ = await find_unfinished(client, given)
+            if not stored.state.ended:
+                check_plugins(Submission("", stored.id, parse_spec(stored.spec), None))
+        return await session.follow(begin, given or "", json)
+
+    return asyncio.run(main())
 
 
 async def _pause_others(client: AsyncClient, experiment: Experiment, where: str) -> None:

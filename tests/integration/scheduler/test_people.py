@@ -97,7 +97,7 @@ async def test_terms_are_set_while_it_runs_and_taken_away_again(
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({}, "change at least one of target, weight, slots, concurrency"),
+        ({}, "change at least one of metric, target, weight, slots, concurrency"),
         ({"weight": 0.0}, "weight must be above 0, found 0.0"),
         ({"concurrency": 0}, "concurrency must be at least 1, found 0"),
         ({"slots": -1}, "slots must be at least 1, found -1"),

@@ -326,7 +326,9 @@ def test_terms_are_set_and_taken_away(
         capsys.readouterr()
         assert run(["set", "--slots", "2", "--concurrency", "1", "--target", "0.99", "--weight", "2.5", *where]) == 0
         err = capsys.readouterr().err
-        assert "small (e1) is COMPLETED: metric accuracy (max), slots 2, concurrency 1, target 0.99, weight 2.5\n" in err
+        assert (
+            "small (e1) is COMPLETED: metric accuracy (max), slots 2, concurrency 1, target 0.99, weight 2.5\n" in err
+        )
         assert f"it has ended; to continue it: hopyard extend e1 --data {tmp_path / 'data'}" in err
         assert run(["set", "small", "--slots", "none", "--target", "none", "--json", *where]) == 0
         shown = json.loads(capsys.readouterr().out)
@@ -340,7 +342,10 @@ def test_terms_are_set_and_taken_away(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["set"], "error: set at least one of --metric NAME, --slots N, --concurrency N, --target Y or --weight W; `none` removes"),
+        (
+            ["set"],
+            "error: set at least one of --metric NAME, --slots N, --concurrency N, --target Y or --weight W; `none` removes",
+        ),
         (["set", "--slots", "0"], "error: --slots: found '0', allowed are an integer of at least 1, or none"),
         (["set", "--concurrency", "two"], "error: --concurrency: found 'two', allowed are an integer of at least 1"),
         (["set", "--target", "high"], "error: --target: found 'high', allowed are a number, or none"),

@@ -173,7 +173,7 @@ class SchedulerService:
             self._background,
         )
         self._importer = Importer(self._runtime, self._commands, self._appstat_stub)
-        self._carrier.stranger = self._garbage.stranger
+        self._carrier.on_unknown_snapshot = self._garbage.delete_unneeded
         self._add_servicers()
 
     def _add_servicers(self) -> None:

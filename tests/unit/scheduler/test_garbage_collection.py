@@ -36,7 +36,7 @@ async def test_an_experiment_that_leaves_the_core_while_another_is_read_is_read_
     core = Core()
     core.handle(StreamCreated(1.0, StreamId("x"), settings(), {"bundle": ""}))
     needs = SnapshotNeeds(cast("Any", SimpleNamespace(core=core)), cast("Any", Door(core)))
-    await needs.look()
+    await needs.list_experiments()
     await needs.read(["x", "y"])
     assert needs.has("x", "of x")
     assert needs.held("of x")
@@ -65,7 +65,7 @@ async def test_what_is_kept_for_others_alone_has_a_price_and_is_needed_only_whil
     commands, live = cast("Any", Keeping()), cast("Any", SimpleNamespace(core=Core()))
     for wanted in (True, False):
         needs = SnapshotNeeds(live, commands, for_others=wanted)
-        await needs.look()
+        await needs.list_experiments()
         await needs.read(["x"])
         assert await needs.price("x") == {"branch": 4.0, "same": 5.0}
         assert await needs.price("nobody") == {}

@@ -53,7 +53,7 @@ class ExperimentCommands:
 
     Args:
         runtime: The event loop of the scheduler.
-        look: Reads experiments.
+        queries: Reads experiments.
         generators: Validates the generator of a new experiment.
         predictors: Validates the predictor of a new experiment.
         catalog: Provides the data set of a new experiment.
@@ -61,20 +61,20 @@ class ExperimentCommands:
         stub: Client of AppStat.
 
     Attributes:
-        look: Reads experiments.
+        queries: Reads experiments.
     """
 
     def __init__(
         self,
         runtime: Runtime,
-        look: ExperimentQueries,
+        queries: ExperimentQueries,
         generators: Generators,
         predictors: Predictors,
         catalog: Catalog,
         plans: PlanReader,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
     ) -> None:
-        self.look = look
+        self.queries = queries
         self._runtime = runtime
         self._generators = generators
         self._predictors = predictors
@@ -135,7 +135,9 @@ class ExperimentCommands:
             bundle: SHA-256 of the bundle.
         """
         async with self._locks.setdefault(f"code {bundle}", asyncio.Lock()):
-            yield not self._bundles[bundle] and bundle not in {one.bundle for one in await persist(self.look.show_all)}
+            yield not self._bundles[bundle] and bundle not in {
+                one.bundle for one in await persist(self.queries.show_all)
+            }
 
     def loading(self, stream: StreamId) -> asyncio.Lock:
         """Return the lock that is held while a stream is loaded from the journal into the core, or while it is deleted."""
@@ -167,7 +169,7 @@ class ExperimentCommands:
         finally:
             self.give_back([name])
         if settings.plan and not knows:
-            unlike = await unlike_others(self._stub, await self.look.show_all(), name, program_of(payload))
+            unlike = await unlike_others(self._stub, await self.queries.show_all(), name, program_of(payload))
             note = "; ".join(said for said in (note, unlike) if said)
         return name, note
 
@@ -265,7 +267,7 @@ class ExperimentCommands:
             Conflict: The earlier call created an experiment from other inputs.
         """
         digest = hashlib.sha256(payload["request"].encode()).hexdigest()
-        taken = {found.id for found in await self.look.show_all()}
+        taken = {found.id for found in await self.queries.show_all()}
         for name in sorted(taken):
             ending = name.rpartition("-")[2]
             if len(ending) >= _SUFFIX and digest.startswith(ending):
@@ -291,7 +293,11 @@ class ExperimentCommands:
         """
         if any(name in event.experiments for event in self._runtime.core.cluster.open_deletions.values()):
             raise Conflict(f"experiment {name} is being deleted; try again in a moment")
-        if name in self._claimed or name in {found.id for found in await self.look.show_all()} or name in self._claimed:
+        if (
+            name in self._claimed
+            or name in {found.id for found in await self.queries.show_all()}
+            or name in self._claimed
+        ):
             return False
         self._claimed.add(name)
         return True
@@ -429,7 +435,7 @@ class ExperimentCommands:
         if not repeated:
             retried = JobsRetried(self._runtime.clock(), stream.id, request, tuple(wanted), ExperimentId(name))
             await self._change(retried)
-        return self.look.shown_jobs(stream, [stream.jobs[job] for job in wanted if job in stream.jobs])
+        return self.queries.shown_jobs(stream, [stream.jobs[job] for job in wanted if job in stream.jobs])
 
     async def update(self, name: str, terms: UpdateRequest) -> None:
         """Change the metric, the target or the weight of an experiment, or its maximum number of slots or of jobs in training.
@@ -485,7 +491,7 @@ class ExperimentCommands:
             refused = [text for text in await asyncio.gather(*map(self._runtime.operate, asked)) if text]
         if refused:
             raise Conflict(refused[0])
-        return self.look.shown_jobs(
+        return self.queries.shown_jobs(
             stream,
             [stream.jobs[experiment.requested[each.request]] for each in wanted if known(stream, experiment, each)],
         )
@@ -506,7 +512,7 @@ class ExperimentCommands:
         """
         known = self._runtime.core.find(ExperimentId(name))
         if known is None:
-            stream = (await self.look.show(name)).group or name
+            stream = (await self.queries.show(name)).group or name
             async with self.loading(StreamId(stream)):
                 if self._runtime.core.find(ExperimentId(name)) is None:
                     apart, found = Core(), RecoveryResult()

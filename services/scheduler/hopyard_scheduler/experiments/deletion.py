@@ -42,10 +42,10 @@ _NODES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _Stream:
     """The experiments of one stream, as clients see them, in order of creation."""
 
-    stream: StreamId
+    id: StreamId
     experiments: tuple[experiment_pb2.Experiment, ...]
 
     @property
@@ -125,10 +125,10 @@ class ExperimentDeletion:
                 experiment_pb2.DeletedExperiments(experiments=event.experiments)
                 for event in {before[name].stream: before[name] for name in wanted if name in before}.values()
             ]
-            streams = await self._whole(present, force)
+            streams = await self._find_deletable(present, force)
             if dry_run:
-                return repeated + await self._measured(streams)
-            await self._stopped(streams)
+                return repeated + await self._measure(streams)
+            await self._stop_paused(streams)
             return repeated + await self._delete(streams, request)
 
     def resume(self) -> None:
@@ -143,12 +143,12 @@ class ExperimentDeletion:
 
     async def storage(self) -> list[experiment_pb2.DeletedExperiments]:
         """Return the storage that each experiment or group uses: rows, journal, snapshots, bundles and logs. Nothing is deleted."""
-        everything = await self._commands.look.show_all()
+        everything = await self._commands.queries.show_all()
         by_stream: dict[str, list[experiment_pb2.Experiment]] = {}
         for one in reversed(everything):
             by_stream.setdefault(one.group or one.id, []).append(one)
-        wholes = [_Whole(StreamId(stream), tuple(members)) for stream, members in by_stream.items()]
-        return await self._measured(wholes, together=False)
+        streams = [_Stream(StreamId(stream), tuple(members)) for stream, members in by_stream.items()]
+        return await self._measure(streams, together=False)
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
@@ -157,7 +157,7 @@ class ExperimentDeletion:
         events = self._runtime.core.cluster.deletions.values()
         return {name: event for event in events if event.request == request for name in event.experiments}
 
-    async def _whole(self, names: Sequence[str], force: bool) -> list[_Whole]:
+    async def _find_deletable(self, names: Sequence[str], force: bool) -> list[_Stream]:
         """Return the streams of experiments, each with all its experiments, after checking that they may be deleted.
 
         Raises:
@@ -166,9 +166,9 @@ class ExperimentDeletion:
         """
         streams: dict[str, None] = {}
         for name in names:
-            shown = await self._commands.look.show(name)
+            shown = await self._commands.queries.show(name)
             streams[shown.group or shown.id] = None
-        everything = await self._commands.look.show_all() if names else []
+        everything = await self._commands.queries.show_all() if names else []
         found = []
         for stream in streams:
             members = [one for one in reversed(everything) if (one.group or one.id) == stream]
@@ -180,48 +180,48 @@ class ExperimentDeletion:
                 )
             for one in members:
                 _need_end(one, force)
-            found.append(_Whole(StreamId(stream), tuple(members)))
+            found.append(_Stream(StreamId(stream), tuple(members)))
         return found
 
-    async def _stopped(self, streams: Iterable[_Whole]) -> None:
+    async def _stop_paused(self, streams: Iterable[_Stream]) -> None:
         """Stop the paused experiments of streams, and wait until they have ended.
 
         Raises:
             Conflict: An experiment has not ended within `_STOP_SECONDS` seconds.
         """
-        for name in (one.id for whole in streams for one in whole.experiments if not _ended(one)):
+        for name in (one.id for stream in streams for one in stream.experiments if not _ended(one)):
             await self._commands.operate(name, "stop")
             try:
                 async with asyncio.timeout(_STOP_SECONDS):
-                    async for _ in self._commands.look.watch(name):
+                    async for _ in self._commands.queries.watch(name):
                         pass  # It ends with the experiment.
             except TimeoutError as error:
                 raise Conflict(
                     f"experiment {name} is stopped, but still ends, because snapshots or runs are on nodes; delete it later"
                 ) from error
 
-    async def _delete(self, streams: Sequence[_Whole], request: str) -> list[experiment_pb2.DeletedExperiments]:
+    async def _delete(self, streams: Sequence[_Stream], request: str) -> list[experiment_pb2.DeletedExperiments]:
         """Delete streams, wait for the store and the connected nodes, and return what was deleted.
 
         Raises:
             Conflict: An experiment of the streams continues again. Nothing is deleted.
         """
         async with AsyncExitStack() as stack:
-            for whole in sorted(streams, key=lambda one: one.stream):
-                await stack.enter_async_context(self._commands.loading(whole.stream))
-            measured = await self._measured(streams)
-            snapshots = [await self._snapshots(whole) for whole in streams]
+            for stream in sorted(streams, key=lambda one: one.id):
+                await stack.enter_async_context(self._commands.loading(stream.id))
+            measured = await self._measure(streams)
+            snapshots = [await self._snapshots(stream) for stream in streams]
             at = self._runtime.clock()
-            events = [StreamDeleted(at, one.stream, one.names, one.bundles, request) for one in streams]
+            events = [StreamDeleted(at, one.id, one.names, one.bundles, request) for one in streams]
             if not await self._runtime.delete(events):
                 raise Conflict(
                     "an experiment was continued meanwhile, so nothing was deleted; stop it first (hopyard stop)"
                 )
-        self._commands.give_back(name for whole in streams for name in whole.names)
+        self._commands.give_back(name for stream in streams for name in stream.names)
         self._quota.reread()
         for session in self._sessions.connected():
             for sha256 in (one for hashes in snapshots for one in hashes):
-                self._garbage.stranger(session.node, sha256)
+                self._garbage.delete_unneeded(session.node, sha256)
         # A client that gives up must not interrupt them.
         ends = [self._background.start(self._finish(event), name=f"deletion of {event.stream}") for event in events]
         logs = [
@@ -261,19 +261,19 @@ class ExperimentDeletion:
         An error is logged; when the node connects again, `joined` repeats the request.
         """
         try:
-            known = {one.group or one.id for one in await self._commands.look.show_all()}
+            known = {one.group or one.id for one in await self._commands.queries.show_all()}
             gone = [name for name in self._runtime.core.cluster.deletions if name not in known]
             for start in range(0, len(gone), _STREAMS):
                 await self._nodes.logs(node, LogQuery(delete=tuple(gone[start : start + _STREAMS])))
         except HopyardError as error:
             _LOG.warning("logs of deleted experiments stay on node %s until it connects again: %s", node, error)
 
-    async def _snapshots(self, whole: _Whole) -> set[str]:
-        jobs = [job for name in whole.names for job in await self._commands.look.jobs(name)]
+    async def _snapshots(self, stream: _Stream) -> set[str]:
+        jobs = [job for name in stream.names for job in await self._commands.queries.jobs(name)]
         return {snapshot.sha256 for job in jobs for snapshot in job.snapshots}
 
-    async def _measured(
-        self, streams: Sequence[_Whole], *, together: bool = True
+    async def _measure(
+        self, streams: Sequence[_Stream], *, together: bool = True
     ) -> list[experiment_pb2.DeletedExperiments]:
         """Return the storage that each stream uses, in their order.
 
@@ -290,14 +290,14 @@ class ExperimentDeletion:
         for start in range(0, len(streams), _STREAMS):
             part = streams[start : start + _STREAMS]
             request = appstat_pb2.QueryStorageRequest()
-            for whole, own in zip(part, bundles[start:], strict=False):
-                request.streams.add(stream=whole.stream, experiments=whole.names, bundles=own)
+            for stream, own in zip(part, bundles[start:], strict=False):
+                request.streams.add(stream=stream.id, experiments=stream.names, bundles=own)
             answer = await self._stub.QueryStorage(request)
-            for whole, asked, use in zip(part, request.streams, answer.streams, strict=True):
-                count, size = logs.get(whole.stream, (0, 0))
+            for stream, asked, use in zip(part, request.streams, answer.streams, strict=True):
+                count, size = logs.get(stream.id, (0, 0))
                 found.append(
                     experiment_pb2.DeletedExperiments(
-                        experiments=whole.names,
+                        experiments=stream.names,
                         jobs=use.jobs,
                         reports=use.reports,
                         records=use.records,
@@ -316,7 +316,7 @@ class ExperimentDeletion:
                 )
         return found
 
-    async def _bundles(self, streams: Sequence[_Whole], *, together: bool) -> list[list[str]]:
+    async def _bundles(self, streams: Sequence[_Stream], *, together: bool) -> list[list[str]]:
         """Return the code bundles that the deletion of each stream deletes.
 
         Args:
@@ -327,27 +327,27 @@ class ExperimentDeletion:
         Returns:
             The hashes of the bundles that no other experiment uses, for each stream.
         """
-        named = {name for whole in streams for name in whole.names}
-        everything = await self._commands.look.show_all()
+        named = {name for stream in streams for name in stream.names}
+        everything = await self._commands.queries.show_all()
         used = Counter({one.bundle for one in everything if one.id not in named})
         if not together:
-            used.update(bundle for whole in streams for bundle in whole.bundles)
+            used.update(bundle for stream in streams for bundle in stream.bundles)
         found = []
-        for whole in streams:
-            own = [bundle for bundle in whole.bundles if used[bundle] == (0 if together else 1)]
+        for stream in streams:
+            own = [bundle for bundle in stream.bundles if used[bundle] == (0 if together else 1)]
             found.append(own)
             if together:
                 used.update(own)
         return found
 
-    async def _logs(self, streams: Sequence[_Whole]) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    async def _logs(self, streams: Sequence[_Stream]) -> tuple[dict[str, tuple[int, int]], list[str]]:
         """Measure the logs of streams on all connected nodes.
 
         Returns:
             (number of logs, their bytes) by stream, without streams that have no logs; and the ids, at most `_NODES`, of the nodes that
             are not connected or did not answer.
         """
-        query = LogQuery(measure=tuple(whole.stream for whole in streams))
+        query = LogQuery(measure=tuple(stream.id for stream in streams))
         connected = [session.node for session in self._sessions.connected()]
         absent = [node for node in self._runtime.core.cluster.nodes if node not in connected]
         total: dict[str, tuple[int, int]] = {}

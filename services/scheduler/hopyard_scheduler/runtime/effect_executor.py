@@ -74,7 +74,7 @@ class EffectExecutor:
         clock: Callable[[], float],
     ) -> None:
         self.sessions = sessions
-        self.stranger: Callable[[str, str], None] = lambda node, sha256: None
+        self.on_unknown_snapshot: Callable[[str, str], None] = lambda node, sha256: None
         """Called with the node and the hash of each snapshot on a node that is unknown to the core."""
         self.welcomed: Callable[[str], None] = lambda node: None
         """Called with the id of each node to which the welcome message was sent."""
@@ -144,7 +144,7 @@ class EffectExecutor:
                 self._set_timer(effect)
             case ForgetSnapshot() if not effect.stream:
                 for node in effect.nodes:
-                    self.stranger(node, effect.sha256)
+                    self.on_unknown_snapshot(node, effect.sha256)
             case ForgetSnapshot():
                 self._forget(effect)
             case Noted() | Refused():

@@ -58,7 +58,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         name, note = await self._commands.create(
             request.spec, request.source, request.bundle, request.request_id, request.interpreter
         )
-        return pb.CreateExperimentResponse(experiment=await self._commands.look.show(name), note=note)
+        return pb.CreateExperimentResponse(experiment=await self._commands.queries.show(name), note=note)
 
     async def GetExperiment(
         self,
@@ -66,7 +66,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetExperimentRequest, pb.GetExperimentResponse],
     ) -> pb.GetExperimentResponse:
         """Return the experiment with the requested id. NotFound: it does not exist."""
-        return pb.GetExperimentResponse(experiment=await self._commands.look.show(request.experiment))
+        return pb.GetExperimentResponse(experiment=await self._commands.queries.show(request.experiment))
 
     async def ListExperiments(
         self,
@@ -79,7 +79,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         size or the page token is invalid.
         """
         wanted = EXPERIMENT_STATES.from_proto(request.state) if request.state else None
-        found = [e for e in await self._commands.look.show_all() if wanted is None or e.state == request.state]
+        found = [e for e in await self._commands.queries.show_all() if wanted is None or e.state == request.state]
         shown, token = page(found, request.page_size, request.page_token)
         return pb.ListExperimentsResponse(experiments=shown, next_page_token=token)
 
@@ -94,7 +94,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
         NotFound: the experiment does not exist.
         """
-        async for change in self._commands.look.watch(request.experiment):
+        async for change in self._commands.queries.watch(request.experiment):
             yield change
 
     async def PauseExperiment(
@@ -164,7 +164,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         await self._commands.extend(
             request.experiment, request.jobs, request.max_iterations, request.seconds, request.request_id
         )
-        return pb.ExtendExperimentResponse(experiment=await self._commands.look.show(request.experiment))
+        return pb.ExtendExperimentResponse(experiment=await self._commands.queries.show(request.experiment))
 
     async def RetryJobs(
         self,
@@ -177,7 +177,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         job has failed, or a named job has not failed or cannot start again; then no job starts.
         """
         jobs = await self._commands.retry(request.experiment, request.jobs, request.request_id)
-        return pb.RetryJobsResponse(experiment=await self._commands.look.show(request.experiment), jobs=jobs)
+        return pb.RetryJobsResponse(experiment=await self._commands.queries.show(request.experiment), jobs=jobs)
 
     async def RequestJobs(
         self,
@@ -216,7 +216,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             request=request.request_id,
         )
         await self._commands.update(request.experiment, terms)
-        return pb.UpdateExperimentResponse(experiment=await self._commands.look.show(request.experiment))
+        return pb.UpdateExperimentResponse(experiment=await self._commands.queries.show(request.experiment))
 
     async def GetCluster(
         self,
@@ -227,7 +227,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
         The time is in seconds since the Unix epoch. The error is empty if the journal works.
         """
-        return self._commands.look.cluster()
+        return self._commands.queries.cluster()
 
     async def DeleteExperiments(
         self,
@@ -297,8 +297,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         neither paused nor finished when it was exported, or its code bundle is not in the store.
         """
         name, snapshots = await self._importer.take(request.journal, request.id, request.request_id)
-        return pb.ImportExperimentResponse(experiment=await self._commands.look.show(name), snapshots=snapshots)
+        return pb.ImportExperimentResponse(experiment=await self._commands.queries.show(name), snapshots=snapshots)
 
     async def _operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> pb.Experiment:
         await self._commands.operate(name, action)
-        return await self._commands.look.show(name)
+        return await self._commands.queries.show(name)

@@ -47,7 +47,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         idle = [job for job in stream.idle_jobs() if job.experiment is experiment]
         if not idle:
             raise NotFound(f"experiment {experiment.id} has no idle job")
-        return pb.GetIdleJobResponse(job=self._commands.look.shown_job(stream, idle[0]))
+        return pb.GetIdleJobResponse(job=self._commands.queries.shown_job(stream, idle[0]))
 
     async def StartJob(
         self,
@@ -141,7 +141,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetJobRequest, pb.GetJobResponse],
     ) -> pb.GetJobResponse:
         """Return a job of an experiment. NotFound: the experiment or the job does not exist."""
-        return pb.GetJobResponse(job=await self._commands.look.job(request.experiment, request.job))
+        return pb.GetJobResponse(job=await self._commands.queries.job(request.experiment, request.job))
 
     async def ListJobs(
         self,
@@ -157,7 +157,7 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
             JOB_STATES.from_proto(request.state, field="state")
         jobs = [
             j
-            for j in await self._commands.look.jobs(request.experiment)
+            for j in await self._commands.queries.jobs(request.experiment)
             if not request.state or j.state == request.state
         ]
         shown, token = page(jobs, request.page_size, request.page_token)
@@ -185,4 +185,4 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         refused = await self._runtime.operate(event)
         if refused:
             raise Conflict(refused)
-        return self._commands.look.shown_job(stream, stream.jobs[job])
+        return self._commands.queries.shown_job(stream, stream.jobs[job])

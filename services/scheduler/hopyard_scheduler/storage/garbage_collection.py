@@ -106,19 +106,19 @@ class GarbageReport:
 class SnapshotNeeds:
     """Answers which owner needs which blob, from the core's present state and the rows of finished experiments in AppStat.
 
-    Call `look` first, and `read` before questions about owners that may not be in the core. An owner is the id of a
+    Call `list_experiments` first, and `read` before questions about owners that may not be in the core. An owner is the id of a
     stream.
 
     Args:
         runtime: Provides the core.
-        look: Reads finished experiments.
+        queries: Reads finished experiments.
         for_others: True: snapshots that a finished experiment keeps only for reuse are treated as needed by it. False:
             as not needed, so that they can be deleted.
     """
 
-    def __init__(self, runtime: Runtime, look: ExperimentQueries, *, for_others: bool = True) -> None:
+    def __init__(self, runtime: Runtime, queries: ExperimentQueries, *, for_others: bool = True) -> None:
         self._runtime = runtime
-        self._look = look
+        self._queries = queries
         self._for_others = for_others
         self._finished: dict[str, set[str]] = {}
         # By owner: the training time of snapshots kept only for reuse, by hash.
@@ -126,9 +126,9 @@ class SnapshotNeeds:
         self.experiments: dict[str, list[str]] = {}  # By group, because groups own snapshots.
         self.bundles: set[str] = set()
 
-    async def look(self) -> None:
+    async def list_experiments(self) -> None:
         """Read the ids of all experiments and the hashes of their code bundles."""
-        for found in await self._look.show_all():
+        for found in await self._queries.show_all():
             self.experiments.setdefault(found.group or found.id, []).append(found.id)
             self.bundles.add(found.bundle)
 
@@ -143,7 +143,7 @@ class SnapshotNeeds:
         known = [name for name in experiments if name in self.experiments]
         while unread := [n for n in known if n not in self._runtime.core.streams and n not in self._finished]:
             for name in unread:
-                jobs = [job for experiment in self.experiments[name] for job in await self._look.jobs(experiment)]
+                jobs = [job for experiment in self.experiments[name] for job in await self._queries.jobs(experiment)]
                 self._note(name, jobs)
 
     async def price(self, owner: str) -> dict[str, float]:
@@ -152,7 +152,7 @@ class SnapshotNeeds:
         The result is empty if `look` did not find the owner.
         """
         if owner in self.experiments and owner not in self._prices:
-            jobs = [job for experiment in self.experiments[owner] for job in await self._look.jobs(experiment)]
+            jobs = [job for experiment in self.experiments[owner] for job in await self._queries.jobs(experiment)]
             self._prices[owner] = _prices(jobs)
         return self._prices.get(owner, {})
 
@@ -208,7 +208,7 @@ class GarbageCollector:
     Args:
         runtime: Provides the core, and the lock that is free only between two batches of events.
         sessions: The agent sessions of nodes.
-        look: Reads finished experiments.
+        queries: Reads finished experiments.
         stub: Client of AppStat.
         background: Runs the deletion of unknown snapshots that nodes report when they connect.
         quota: Provides the usage of the store.
@@ -218,18 +218,18 @@ class GarbageCollector:
         self,
         runtime: Runtime,
         sessions: Sessions,
-        look: ExperimentQueries,
+        queries: ExperimentQueries,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         background: Background,
         quota: StoreQuota,
     ) -> None:
         self._runtime = runtime
         self._sessions = sessions
-        self._look = look
+        self._queries = queries
         self._quota = quota
         self._stub = stub
         self._background = background
-        self._strangers: dict[str, list[str]] = {}
+        self._unknown: dict[str, list[str]] = {}
         self._one = asyncio.Lock()
         self._asked: dict[str, asyncio.Future[resource_manager_pb2.SnapshotInventory]] = {}
 
@@ -256,8 +256,8 @@ class GarbageCollector:
             Unavailable: AppStat is unavailable. Deletions made before the error are not undone.
         """
         async with self._one:
-            report, needs = GarbageReport(), SnapshotNeeds(self._runtime, self._look, for_others=not for_others)
-            await needs.look()
+            report, needs = GarbageReport(), SnapshotNeeds(self._runtime, self._queries, for_others=not for_others)
+            await needs.list_experiments()
             await self._owned(report, needs, dry_run, older_than)
             await self._swept(report, dry_run, older_than, foreign)
             await self._nodes(report, needs, dry_run, older_than)
@@ -273,7 +273,7 @@ class GarbageCollector:
         if asked is not None and not asked.done():
             asked.set_result(inventory)
 
-    def stranger(self, node: str, sha256: str) -> None:
+    def delete_unneeded(self, node: str, sha256: str) -> None:
         """Schedule the deletion of a node's snapshot that no stream in the core has, unless a finished experiment needs it.
 
         A finished experiment may need it, for example because a full store refused its upload.
@@ -282,24 +282,24 @@ class GarbageCollector:
             node: The id of the node.
             sha256: The hash of the snapshot.
         """
-        if not self._strangers:
-            self._background.start(self._clear_strangers(), name="strangers")
-        self._strangers.setdefault(node, []).append(sha256)
+        if not self._unknown:
+            self._background.start(self._delete_unknown(), name="unknown snapshots")
+        self._unknown.setdefault(node, []).append(sha256)
 
-    async def _clear_strangers(self) -> None:
+    async def _delete_unknown(self) -> None:
         try:
-            needs = SnapshotNeeds(self._runtime, self._look)
-            await needs.look()
+            needs = SnapshotNeeds(self._runtime, self._queries)
+            await needs.list_experiments()
             await needs.read(needs.experiments)
         except HopyardError as error:
             _LOG.warning(
                 "unknown snapshots stay on their nodes, because finished experiments cannot be read: %s", error
             )
-            self._strangers.clear()
+            self._unknown.clear()
             return
         async with self._runtime.turn:
-            strangers, self._strangers = self._strangers, {}
-            for node, hashes in strangers.items():
+            unknown, self._unknown = self._unknown, {}
+            for node, hashes in unknown.items():
                 session = self._sessions.of(node)
                 if session is not None:
                     _forget(session, [sha256 for sha256 in hashes if not needs.held(sha256)])

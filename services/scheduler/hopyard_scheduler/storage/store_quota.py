@@ -49,7 +49,7 @@ class StoreQuota:
 
     Args:
         runtime: Provides the core, with the unfinished and the most recently finished experiments.
-        look: Reads all other experiments.
+        queries: Reads all other experiments.
         stub: Client of AppStat.
         load: Replays the experiment with a given id into the core.
     """
@@ -57,12 +57,12 @@ class StoreQuota:
     def __init__(
         self,
         runtime: Runtime,
-        look: ExperimentQueries,
+        queries: ExperimentQueries,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         load: Callable[[str], Awaitable[object]],
     ) -> None:
         self._runtime = runtime
-        self._look = look
+        self._queries = queries
         self._stub = stub
         self._load = load
         self._finished: dict[StreamId, list[StoredContents]] = {}  # By stream that is not in the core.
@@ -233,11 +233,11 @@ class StoreQuota:
 
     async def _read_rows(self) -> None:
         streams: dict[StreamId, list[experiment_pb2.Experiment]] = {}
-        for found in await self._look.show_all():
+        for found in await self._queries.show_all():
             streams.setdefault(StreamId(found.group or found.id), []).append(found)
         for name, experiments in streams.items():
             if name not in self._runtime.core.streams:
-                jobs = [job for experiment in experiments for job in await self._look.jobs(experiment.id)]
+                jobs = [job for experiment in experiments for job in await self._queries.jobs(experiment.id)]
                 self._finished[name] = await self._there(of_rows(experiments, jobs))
 
     async def _there(self, held: list[StoredContents]) -> list[StoredContents]:

@@ -7,7 +7,7 @@ import sys
 
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live.controls import Action, Command, Controls
-from hopyard.cli.live.screen import shown
+from hopyard.cli.live.screen import live_view
 from tests.unit.cli.test_live import job, model
 
 
@@ -21,7 +21,7 @@ async def main() -> None:
 
     with Interrupts() as interrupts:
         jobs = (job(str(number), best=number / 10) for number in range(1, 4))
-        async with shown(model(*jobs), controls=Controls(), perform=perform):
+        async with live_view(model(*jobs), controls=Controls(), perform=perform):
             waits = [asyncio.create_task(event.wait()) for event in (left, interrupts.first)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if "--raise" in sys.argv:

@@ -348,7 +348,7 @@ def _flowed(parts: Sequence[Sequence[Part]], width: int) -> list[Text]:
 
 
 def _wrapped(label: str, text: str, width: int) -> list[Text]:
-    """Return a label in bold with a text beside it, on as many lines of `width` characters as the text needs."""
+    """Return a label in bold with a text to its right, on as many lines of `width` characters as the text needs."""
     room = max(10, width - len(label))
     words, rows = text.split(), [""]
     for word in words:

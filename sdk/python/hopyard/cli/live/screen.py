@@ -28,7 +28,7 @@ LINE_SECONDS: Final = 5.0
 
 
 @asynccontextmanager
-async def shown(
+async def live_view(
     model: LiveModel,
     console: Console | None = None,
     controls: Controls | None = None,
@@ -48,7 +48,7 @@ async def shown(
     # The stream of now: the terminal replaces `sys.stderr` while it is open.
     console = console or Console(file=sys.stderr)
     fills = console.is_terminal and not console.is_dumb_terminal and is_foreground(console.file)  # type: ignore[arg-type]
-    show = _drawn(model, console, controls, perform) if fills else _written(model, console)
+    show = _draw_frames(model, console, controls, perform) if fills else _print_lines(model, console)
     task = asyncio.create_task(show, name="live view")
     try:
         yield
@@ -60,7 +60,7 @@ async def shown(
             say(f"the live view has failed: {explain(error)[0]}")
 
 
-async def _drawn(
+async def _draw_frames(
     model: LiveModel, console: Console, controls: Controls | None, perform: Callable[[Command], object]
 ) -> None:
     stream = console.file
@@ -73,7 +73,7 @@ async def _drawn(
             return
         command = controls.press(key, ordered(model, controls.sort), model.experiment)
         if command is not None and command.action is Action.REDRAW:
-            terminal.forget()
+            terminal.invalidate()
         elif command is not None:
             perform(command)
 
@@ -91,7 +91,7 @@ async def _drawn(
                     await changed.wait()
 
 
-async def _written(model: LiveModel, console: Console) -> None:
+async def _print_lines(model: LiveModel, console: Console) -> None:
     last = ""
     while True:
         text = plain_line(model, time.monotonic())

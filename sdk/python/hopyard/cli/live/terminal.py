@@ -110,8 +110,8 @@ class Terminal:
             self._write(f"{_BEGIN_FRAME}{''.join(changed)}{_END_FRAME}")
         self._shown = list(lines)
 
-    def forget(self) -> None:
-        """Write all lines with the next frame, on an empty screen."""
+    def invalidate(self) -> None:
+        """Clear the screen, so that the next frame writes all lines."""
         self._shown = []
         if self._taken:
             self._write("\x1b[H\x1b[2J")
@@ -164,7 +164,7 @@ class Terminal:
 
     def _resized(self) -> None:
         # Terminals rearrange what is shown when their size changes.
-        self.forget()
+        self.invalidate()
         self._on_change()
 
     def _read(self) -> None:

@@ -21,7 +21,7 @@ from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live.actions import LiveActions
 from hopyard.cli.live.controls import Controls
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.live.screen import shown
+from hopyard.cli.live.screen import live_view
 from hopyard.cli.output import emit, emit_json, height, say, width
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.display.outcome import STARTS_OVER, ended_error, incomplete_search_note, metric_error, metrics_seen
@@ -45,7 +45,7 @@ _GIVEN_UP: Final = frozenset([ReasonCode.POLICY_ERROR, ReasonCode.METRIC_MISSING
 """Reasons for which the cluster pauses an experiment by itself, so that only a person can continue it."""
 
 _POLL_SECONDS: Final = 0.1
-_TROUBLE_SECONDS: Final = 2.0
+_CLUSTER_SECONDS: Final = 2.0
 
 
 class RunSession:
@@ -127,7 +127,7 @@ class RunSession:
         server = self._server or await self._unless_interrupted(running_server(self._data))
         if server is not None:
             if self._server is None:
-                _refuse_somebody_else_s(self._data)
+                _refuse_foreign_cluster(self._data)
             if self._slots.gpus.given:
                 say(f"note: {self._slots.gpus.given} has no effect: the cluster at {server} is running already")
             self._server = server
@@ -213,9 +213,9 @@ class RunSession:
         died = asyncio.create_task(own.died(), name="cluster") if own is not None else None
         if died is not None:
             waits.append(died)
-        troubles = asyncio.create_task(tell_troubles(client, model), name="troubles")
+        cluster_watch = asyncio.create_task(watch_cluster(client, model), name="cluster watch")
         try:
-            async with shown(model, controls=controls, perform=actions.perform):
+            async with live_view(model, controls=controls, perform=actions.perform):
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
                 leaves = left.is_set() and not feeding.done() and not self._interrupts.first.is_set()
                 if self._interrupts.first.is_set() and not feeding.done():
@@ -225,9 +225,9 @@ class RunSession:
             if feeding.done():
                 feeding.result()
         finally:
-            for wait in (*waits, troubles):
+            for wait in (*waits, cluster_watch):
                 wait.cancel()
-            await asyncio.gather(*waits, troubles, return_exceptions=True)
+            await asyncio.gather(*waits, cluster_watch, return_exceptions=True)
             await actions.close()
         if model.starts_over:
             say(f"warning: {STARTS_OVER}")
@@ -384,7 +384,7 @@ class RunSession:
         return where(self._asked, None if self._asked is not None else self._data)
 
 
-def _refuse_somebody_else_s(data: Path) -> None:
+def _refuse_foreign_cluster(data: Path) -> None:
     """Raise Conflict if the cluster in the data directory was started by another command than `hopyard up`, such as `hopyard run`.
 
     Such a cluster ends with the command that started it, so experiments of this command would not be trained to their end.
@@ -406,7 +406,7 @@ async def _given_up(model: LiveModel) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def tell_troubles(client: AsyncClient, model: LiveModel) -> None:
+async def watch_cluster(client: AsyncClient, model: LiveModel) -> None:
     """Query the cluster every two seconds, and set `model.trouble` to the problem that blocks the cluster; empty: none.
 
     A failed query changes nothing. It never returns; cancel it to stop.
@@ -415,7 +415,7 @@ async def tell_troubles(client: AsyncClient, model: LiveModel) -> None:
         with suppress(HopyardError):  # other calls wait for an unreachable scheduler
             model.trouble = (await client.cluster()).trouble
             model.heard(time.monotonic())
-        await asyncio.sleep(_TROUBLE_SECONDS)
+        await asyncio.sleep(_CLUSTER_SECONDS)
 
 
 async def feed(client: AsyncClient, experiment: Experiment, model: LiveModel) -> None:

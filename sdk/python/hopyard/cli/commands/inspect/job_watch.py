@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from rich.console import Console, Group
 
-from hopyard.cli.commands.experiments.run_session import feed, tell_troubles
+from hopyard.cli.commands.experiments.run_session import feed, watch_cluster
 from hopyard.cli.errors import Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live.actions import LiveActions
 from hopyard.cli.live.controls import Controls
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.live.screen import shown
+from hopyard.cli.live.screen import live_view
 from hopyard.cli.output import emit, height, width
 from hopyard.cli.tables import top_jobs
 from hopyard.client.async_client import AsyncClient
@@ -47,16 +47,16 @@ async def watch_jobs(client: AsyncClient, experiment: Experiment, where: str) ->
             asyncio.create_task(left.wait(), name="left"),
             asyncio.create_task(interrupts.first.wait(), name="interrupt"),
         ]
-        troubles = asyncio.create_task(tell_troubles(client, model), name="troubles")
+        cluster_watch = asyncio.create_task(watch_cluster(client, model), name="cluster watch")
         try:
-            async with shown(model, Console(file=sys.stdout), controls, actions.perform):
+            async with live_view(model, Console(file=sys.stdout), controls, actions.perform):
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if feeding.done():
                 feeding.result()
         finally:
-            for task in (*waits, troubles):
+            for task in (*waits, cluster_watch):
                 task.cancel()
-            await asyncio.gather(*waits, troubles, return_exceptions=True)
+            await asyncio.gather(*waits, cluster_watch, return_exceptions=True)
             await actions.close()
         if interrupts.first.is_set():
             raise Interrupted

@@ -197,13 +197,11 @@ def _grace_of(given: str) -> float:
     Raises:
         InvalidInput: The text is neither 0 nor a time such as "30" or "5m".
     """
-    from hopyard.spec.units import seconds  # The import is slow.
+    if given in ("0", "0.0"):
+        return 0.0
+    from hopyard.spec.units import option_seconds  # The import is slow.
 
-    try:
-        number = float(given) if given.replace(".", "", 1).isdecimal() else None
-        return 0.0 if number == 0 else seconds(given if number is None else number)
-    except ValueError as error:
-        raise InvalidInput(f"--grace: {error}") from error
+    return option_seconds("--grace", given)
 
 
 def quota_of(given: str | None, option: str = "--snapshot-quota") -> int | None:

@@ -75,9 +75,11 @@ def command(
     """
 
     async def main(stop: asyncio.Event) -> None:
+        from hopyard.spec.units import option_seconds  # The import is slow.
+
         check_times(lease, heartbeat)
         quota = _quota_of(store_quota)
-        forget_seconds = _seconds_of(forget_lost)
+        forget_seconds = option_seconds("--forget-lost", forget_lost)
         service = SchedulerService(
             appstat=appstat,
             hpgen=hpgen,
@@ -117,15 +119,6 @@ def _quota_of(given: str | None) -> int | None:
         return size_or_none(given)
     except ValueError as error:
         raise InvalidInput(f"--store-quota: {error}") from error
-
-
-def _seconds_of(given: str) -> float:
-    from hopyard.spec.units import seconds  # The import is slow.
-
-    try:
-        return seconds(given)
-    except ValueError as error:
-        raise InvalidInput(f"--forget-lost: {error}") from error
 
 
 def check_times(lease: float, heartbeat: float) -> None:

@@ -471,7 +471,7 @@ def test_nodes_are_drained_undrained_and_forgotten(tmp_path: Path, capsys: pytes
             (["drain", "local", "--deadline", "10m"], 0, "local is DRAINING"),
             (["undrain", "local"], 0, "local is UP"),
             (["drain", "locla"], 1, "there is no node 'locla'; there are: local"),
-            (["drain", "local", "--deadline", "soon"], 2, "--deadline needs a length of time such as 30s"),
+            (["drain", "local", "--deadline", "soon"], 2, "--deadline: needs a length of time such as 30s"),
             (["forget", "local"], 1, "had the only copies of 1 snapshot of e1. Use --force"),
             (["forget", "local", "--force"], 0, "forgot local"),
         ):

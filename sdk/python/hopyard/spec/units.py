@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from hopyard.errors import InvalidInput
 from hopyard.space import is_number, show
 
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -29,6 +30,22 @@ def seconds(value: object) -> float:
     if total <= 0:
         raise ValueError(f"needs a length of time above 0, found {show(value)}")
     return total
+
+
+def option_seconds(option: str, given: str) -> float:
+    """Return the seconds that an option of a command specifies, above 0.
+
+    Args:
+        option: Name of the option, for the error message.
+        given: Its text: a number of seconds such as `90`, or a form that `seconds` reads, such as `1h30m`.
+
+    Raises:
+        InvalidInput: The text has another form, or is not above zero.
+    """
+    try:
+        return seconds(float(given) if given.replace(".", "", 1).isdecimal() else given)
+    except ValueError as error:
+        raise InvalidInput(f"{option}: {error}") from error
 
 
 _BYTES: Final = {

@@ -143,6 +143,7 @@ def command(
     """
     from hopyard.cli.output import emit, emit_json
     from hopyard.errors import InvalidInput
+    from hopyard.spec.units import option_seconds
     from hopyard.traces import read_traces
     from hopyard_simulator import Costs, Faults, Fleet, Partitions, TraceWorkload, simulate
 
@@ -156,7 +157,7 @@ def command(
             fleet=Fleet(slots, per_node, _numbers("--speeds", speeds)),
             parameters=dict(_pairs("--set", settings, _value)),
             target=target,
-            max_time=_duration(tmax) if tmax is not None else None,
+            max_time=option_seconds("--tmax", tmax) if tmax is not None else None,
             jobs=jobs,
             seed=seed,
             order_seed=order_seed,
@@ -262,16 +263,6 @@ def _number(where: str, text: str) -> float:
 
 def _numbers(where: str, text: str) -> tuple[float, ...]:
     return tuple(_number(where, part) for part in text.split(","))
-
-
-def _duration(text: str) -> float:
-    from hopyard.errors import InvalidInput
-    from hopyard.spec.units import seconds
-
-    try:
-        return seconds(float(text) if text.replace(".", "", 1).isdigit() else text)
-    except ValueError as error:
-        raise InvalidInput(f"--tmax: {error}") from None
 
 
 def _made(kind: Callable[..., T], option: str, given: Sequence[str] | None) -> T:

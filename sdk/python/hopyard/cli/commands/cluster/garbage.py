@@ -65,14 +65,10 @@ def gc(
     """
     import asyncio
 
-    from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit_json
-    from hopyard.spec.units import seconds
+    from hopyard.spec.units import option_seconds
 
-    try:
-        age = seconds(float(older_than) if older_than.replace(".", "", 1).isdecimal() else older_than)
-    except ValueError as error:
-        raise WrongUse(f"--older-than {error}") from error
+    age = option_seconds("--older-than", older_than)
     got = asyncio.run(_collect(server, data, dry_run, age, foreign, for_later))
     if json:
         emit_json(

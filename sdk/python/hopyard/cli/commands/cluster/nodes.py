@@ -51,7 +51,11 @@ def drain(
 
     **Examples:** `hopyard drain gpu3`, `hopyard drain gpu3 --deadline 10m`
     """
-    seconds = _seconds(deadline)
+    seconds = None
+    if deadline is not None:
+        from hopyard.spec.units import option_seconds
+
+        seconds = option_seconds("--deadline", deadline)
     found = _on_cluster(server, data, "hopyard drain", lambda client: client.drain_node(node, deadline=seconds))
     _show(found, json)
 
@@ -88,23 +92,6 @@ def forget(
         emit_json({"node": node, "forgotten": True})
     else:
         emit(f"forgot {node}")
-
-
-def _seconds(given: str | None) -> float | None:
-    """Return the seconds of the value of --deadline; None: it was not given.
-
-    Raises:
-        WrongUse: It is not a time.
-    """
-    if given is None:
-        return None
-    from hopyard.cli.errors import WrongUse
-    from hopyard.spec.units import seconds
-
-    try:
-        return seconds(float(given) if given.replace(".", "", 1).isdecimal() else given)
-    except ValueError as error:
-        raise WrongUse(f"--deadline {error}") from error
 
 
 def _on_cluster(server: str | None, data: Path | None, purpose: str, ask: Callable[[AsyncClient], Awaitable[T]]) -> T:

@@ -304,13 +304,9 @@ async def _settled(client: AsyncClient, experiment: ExperimentValue, seconds: fl
 def _seconds(time: str | None) -> float:
     if time is None:
         return 0.0
-    from hopyard.cli.errors import WrongUse
-    from hopyard.spec.units import seconds
+    from hopyard.spec.units import option_seconds
 
-    try:
-        return seconds(time)
-    except ValueError as error:
-        raise WrongUse(f"--time: {error}") from error
+    return option_seconds("--time", time)
 
 
 def _tell(experiment: ExperimentValue, json: bool) -> None:

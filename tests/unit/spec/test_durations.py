@@ -1,0 +1,23 @@
+"""Tests of durations as options of commands give them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hopyard.errors import InvalidInput
+from hopyard.spec.units import option_seconds
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("90", 90.0), ("0.5", 0.5), ("30s", 30.0), ("1h30m", 5400.0), ("1d", 86400.0)]
+)
+def test_an_option_is_a_number_of_seconds_or_a_length_of_time(given: str, expected: float) -> None:
+    assert option_seconds("--time", given) == expected
+
+
+@pytest.mark.parametrize("given", ["", "soon", "-5", "0", "5 m", "1e3"])
+def test_a_wrong_length_of_time_is_refused_with_the_name_of_the_option(given: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^--time: needs a length of time"):
+        option_seconds("--time", given)

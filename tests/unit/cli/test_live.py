@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from hopyard.cli.live.columns import ordered
 from hopyard.cli.live.controls import Controls, SortOrder
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.live.render import ordered, render
+from hopyard.cli.live.render import render
 from hopyard.cli.live.screen import plain_line
 from hopyard.cli.live.style import EXPERIMENT, JOB
 from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Metric, Point, Report

@@ -14,11 +14,10 @@ from rich.text import Text
 
 from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
-from hopyard.cli.live.columns import JobTable
+from hopyard.cli.live.columns import JobTable, ordered
 from hopyard.cli.live.controls import SortOrder
 from hopyard.cli.live.curves import plot
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.live.render import ordered
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.display import outcome
 from hopyard.client.display.job_looks import JobLook

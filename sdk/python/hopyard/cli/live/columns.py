@@ -1,17 +1,18 @@
-"""Formats jobs as lines of a table that fits into a width: the hyperparameters that vary first, then state, position and value."""
+"""Orders jobs, and formats them as lines of a table that fits into a width: hyperparameters that vary, state, position, value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
+from hopyard.cli.live.controls import SortOrder
 from hopyard.cli.live.curves import bar, resample, scale, sparkline
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.display import outcome
@@ -30,6 +31,29 @@ _LEAST_REASON: Final = 30
 _MOST_REASON: Final = 80
 _NUMBER: Final = 7
 _BAR: Final = 10
+
+
+def ordered(model: LiveModel, sort: SortOrder) -> list[Job]:
+    """Return the jobs of the model in an order. Jobs that are equal in it are in order of creation."""
+
+    def created(job: Job) -> tuple[int, str]:
+        return len(job.id), job.id
+
+    best = model.best()
+
+    def by_state(job: Job) -> tuple[int, int, float, tuple[int, str]]:
+        first = 0 if best is not None and job.id == best.id else 1
+        live = 0 if job.state.live else style.of(job).rank
+        return first, live, model.merit(job), created(job)
+
+    keys: dict[SortOrder, Callable[[Job], Any]] = {
+        SortOrder.STATE: by_state,
+        # Of equal values the experiment's best job, whose value was reported first, comes first.
+        SortOrder.VALUE: lambda job: (model.merit(job), best is None or job.id != best.id, created(job)),
+        SortOrder.TIME: lambda job: (-job.seconds, created(job)),
+        SortOrder.JOB: created,
+    }
+    return sorted(model.jobs.values(), key=keys[sort])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
-from hopyard.cli.live.columns import JobTable
+from hopyard.cli.live.columns import JobTable, ordered
 from hopyard.cli.live.controls import Controls, Screen, SortOrder
 from hopyard.cli.live.log_tail import LogTail
 from hopyard.cli.live.model import LiveModel
@@ -94,29 +94,6 @@ def render(
     # The keys stay in the last line.
     blank = [Text("")] * (height - len(above) - len(footer)) if controls is not None else []
     return _fitted([*above, *blank, *footer], height)
-
-
-def ordered(model: LiveModel, sort: SortOrder) -> list[Job]:
-    """Return the jobs of the model in an order. Jobs that are equal in it are in order of creation."""
-
-    def created(job: Job) -> tuple[int, str]:
-        return len(job.id), job.id
-
-    best = model.best()
-
-    def by_state(job: Job) -> tuple[int, int, float, tuple[int, str]]:
-        first = 0 if best is not None and job.id == best.id else 1
-        live = 0 if job.state.live else style.of(job).rank
-        return first, live, model.merit(job), created(job)
-
-    keys: dict[SortOrder, Callable[[Job], Any]] = {
-        SortOrder.STATE: by_state,
-        # Of equal values the experiment's best job, whose value was reported first, comes first.
-        SortOrder.VALUE: lambda job: (model.merit(job), best is None or job.id != best.id, created(job)),
-        SortOrder.TIME: lambda job: (-job.seconds, created(job)),
-        SortOrder.JOB: created,
-    }
-    return sorted(model.jobs.values(), key=keys[sort])
 
 
 def _first_row(jobs: Sequence[Job], selected: str | None, room: int) -> int:

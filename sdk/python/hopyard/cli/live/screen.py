@@ -13,10 +13,11 @@ from rich.console import Console
 
 from hopyard._common import formatting
 from hopyard.cli.errors import explain
+from hopyard.cli.live.columns import ordered
 from hopyard.cli.live.controls import Action, Command, Controls
 from hopyard.cli.live.keys import Key
 from hopyard.cli.live.model import LiveModel
-from hopyard.cli.live.render import ordered, render
+from hopyard.cli.live.render import render
 from hopyard.cli.live.terminal import Terminal, is_foreground
 from hopyard.cli.output import say
 from hopyard.client.display.job_looks import LOOKS

@@ -1,4 +1,4 @@
-"""Commands that only look read a data directory without a cluster: no service starts, and nothing is changed."""
+"""Read-only commands read a data directory without a cluster: no service starts, and nothing is changed."""
 
 from __future__ import annotations
 

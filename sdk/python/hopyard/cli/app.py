@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hopyard.cli.errors import WrongUse
-from hopyard.cli.options import LOOKS
+from hopyard.cli.options import APP_SETTINGS
 from hopyard.cli.parameters import convert_directly
 from hopyard.cli.suggestions import CommandGroup
 
@@ -86,7 +86,7 @@ def build(arguments: list[str]) -> Callable[..., Any]:
         help=_HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        **LOOKS,
+        **APP_SETTINGS,
     )
     app.callback()(_options)
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -194,7 +194,7 @@ def load_command(name: str, found: EntryPoint | None) -> Callable[..., Any]:
     if isinstance(loaded, typer.Typer):
         command: Callable[..., Any] = _get_command(loaded)
     elif callable(loaded) and not hasattr(loaded, "make_context"):
-        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **LOOKS)
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **APP_SETTINGS)
         app.command(name)(loaded)
         command = _get_command(app)
     else:

@@ -1,6 +1,6 @@
 """Creates the client for a command from the options --server and --data.
 
-The client connects to a running cluster. In a data directory without one, commands that only look read the files
+The client connects to a running cluster. In a data directory without one, read-only commands read the files
 (`AsyncClient.stored`), and for all others services run during the command.
 """
 
@@ -98,11 +98,11 @@ async def connected(
     purpose: str,
     agent: bool = False,
     fresh: bool = False,
-    look: bool = False,
+    read_only: bool = False,
 ) -> AsyncIterator[AsyncClient]:
     """Return a context manager that opens a client for a command which queries or changes a cluster.
 
-    If no cluster serves the data directory, a command that only looks reads the directory. For other commands the services run there
+    If no cluster serves the data directory, a read-only command reads the directory. For other commands the services run there
     during the command, without a node agent, so that nothing trains.
 
     Args:
@@ -112,12 +112,12 @@ async def connected(
         agent: Whether the services that run during the command include a node agent, so that files on the node are
             readable. The agent is not started if an experiment is RUNNING, since the experiment would then train.
         fresh: Whether to create a data directory in which no cluster has run.
-        look: Whether the command changes nothing, so that it needs no services.
+        read_only: Whether the command changes nothing, so that it needs no services.
 
     Raises:
         NotFound: No cluster has run in the data directory, and `fresh` is False.
     """
-    options = where(server, data) if look else ""
+    options = where(server, data) if read_only else ""
     server, folder = choose(server, data)
     if server is None:
         server = await running_server(folder)
@@ -127,7 +127,7 @@ async def connected(
         return
     if not fresh:
         _need_cluster(folder)
-    if look:
+    if read_only:
         async with AsyncClient.stored(folder, options=options) as client:
             yield client
         return
@@ -195,7 +195,7 @@ def with_client(
     *,
     agent: bool = False,
     fresh: bool = False,
-    look: bool = False,
+    read_only: bool = False,
 ) -> T:
     """Call `work` with a client in a new event loop and return its result.
 
@@ -206,14 +206,14 @@ def with_client(
         work: Coroutine function that receives the client. The client is closed when it returns. Its errors propagate.
         agent: Whether a node agent runs during the command if no cluster serves the data directory and no experiment is RUNNING.
         fresh: Whether to create a data directory in which no cluster has run.
-        look: Whether the command changes nothing; see `connected`.
+        read_only: Whether the command changes nothing; see `connected`.
 
     Raises:
         NotFound: No cluster has run in the data directory, and `fresh` is False.
     """
 
     async def main() -> T:
-        async with connected(server, data, purpose=purpose, agent=agent, fresh=fresh, look=look) as client:
+        async with connected(server, data, purpose=purpose, agent=agent, fresh=fresh, read_only=read_only) as client:
             return await work(client)
 
     return asyncio.run(main())

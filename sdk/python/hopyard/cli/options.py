@@ -11,7 +11,7 @@ import typer
 from hopyard.cli.completion import complete_experiment, complete_experiment_or_job, complete_job
 from hopyard.cli.errors import WrongUse
 
-LOOKS: Final[dict[str, Any]] = {
+APP_SETTINGS: Final[dict[str, Any]] = {
     "rich_markup_mode": "markdown",
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }

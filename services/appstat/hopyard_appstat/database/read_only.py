@@ -83,7 +83,7 @@ def _check_revision(engine: Engine, file: Path, data: Path) -> None:
     what = f"found schema revision {found or 'none'}, and this version of Hopyard reads {NEWEST}"
     if found is None or found < NEWEST:
         raise Conflict(
-            f"{file}: {what}; commands that only look change nothing: `hopyard gc --dry-run --data {data}` upgrades the "
+            f"{file}: {what}; read-only commands change nothing: `hopyard gc --dry-run --data {data}` upgrades the "
             "database without training anything"
         )
     raise Conflict(f"{file}: {what}; use the version of Hopyard that wrote it, or a newer one")

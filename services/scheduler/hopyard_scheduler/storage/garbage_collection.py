@@ -149,7 +149,7 @@ class SnapshotNeeds:
     async def price(self, owner: str) -> dict[str, float]:
         """Return, by hash, the seconds of training to reproduce each snapshot that an owner keeps only for reuse.
 
-        The result is empty if `look` did not find the owner.
+        The result is empty if `list_experiments` did not find the owner.
         """
         if owner in self.experiments and owner not in self._prices:
             jobs = [job for experiment in self.experiments[owner] for job in await self._queries.jobs(experiment)]

@@ -116,7 +116,7 @@ async def opened(
         NotFound: The experiment or the cluster does not exist.
     """
     async with (
-        connected(server, data, purpose=purpose, look=True) as client,
+        connected(server, data, purpose=purpose, read_only=True) as client,
         reading(client, await find(client, experiment)) as source,
     ):
         yield source

@@ -1,6 +1,6 @@
 """The gRPC channels of a client to the scheduler, to AppStat and to node agents, each opened on first use.
 
-Stubs are imported when they are needed, because commands that only look should be fast.
+Stubs are imported when they are needed, because read-only commands should be fast.
 """
 
 from __future__ import annotations

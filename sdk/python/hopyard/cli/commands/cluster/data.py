@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hopyard.cli.options import LOOKS, Data, Json, Server
+from hopyard.cli.options import APP_SETTINGS, Data, Json, Server
 
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
@@ -27,7 +27,7 @@ Name = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command group `data` to the command line `app`."""
-    group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
+    group = typer.Typer(help=_HELP, no_args_is_help=True, **APP_SETTINGS)
     group.command("register")(register_)
     group.command("list")(list_)
     for command in (show, drop, split):
@@ -117,7 +117,7 @@ def list_(server: Server = None, data: Data = None, json: Json = False) -> None:
         up = any(node.state is NodeState.UP for node in await client.nodes())
         return await client.data_sets()
 
-    found = with_client(server, data, "hopyard data list", work, look=True)
+    found = with_client(server, data, "hopyard data list", work, read_only=True)
     if json:
         emit_json(found)
     else:
@@ -140,7 +140,7 @@ def show(name: Name, server: Server = None, data: Data = None, json: Json = Fals
     async def work(client: AsyncClient) -> DataSet:
         return await client.data_set(name)
 
-    found = with_client(server, data, "hopyard data show", work, look=True)
+    found = with_client(server, data, "hopyard data show", work, read_only=True)
     if json:
         emit_json({**plain(found), "storage": found.storage})
     else:

@@ -134,7 +134,7 @@ def extend(
         return of_extension(await client.jobs(await find(client, experiment)), max_iterations, seconds)
 
     # Asked before any cluster of this command starts, so that Ctrl-C ends the question.
-    again = with_client(server, data, "hopyard extend", lost, look=True)
+    again = with_client(server, data, "hopyard extend", lost, read_only=True)
     if again.jobs:
         say(f"{'note' if yes else 'warning'}: {again}")
         if not yes and (json or not sys.stdin.isatty()):
@@ -256,7 +256,7 @@ def wait(
         return found, await ended_error(client, found) if found.state.ended else ""
 
     idle = asyncio.run(stopped_data_dir(server, data))
-    found, error = with_client(server, data, "hopyard wait", act, look=True)
+    found, error = with_client(server, data, "hopyard wait", act, read_only=True)
     if json:
         emit_json(found)
     if error:

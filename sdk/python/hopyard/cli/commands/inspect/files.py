@@ -59,7 +59,7 @@ def logs(
         if not printed:
             say("the job printed nothing")
 
-    with_client(server, data, "hopyard logs", read, look=True)
+    with_client(server, data, "hopyard logs", read, read_only=True)
 
 
 def download(
@@ -100,7 +100,7 @@ def download(
         chosen = await find(client, experiment)
         return await client.download(chosen, job or named, to=to, which=which)
 
-    got = with_client(server, data, "hopyard download", fetch, look=True)
+    got = with_client(server, data, "hopyard download", fetch, read_only=True)
     if json:
         emit_json(got)
     else:

@@ -112,7 +112,7 @@ def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, d
             found[place] = [await read_experiment(client, await find(client, name), kind)]
 
     if names:
-        with_client(server, data, "hopyard plot", ask, look=True)
+        with_client(server, data, "hopyard plot", ask, read_only=True)
     return [search for some in found for search in some]
 
 

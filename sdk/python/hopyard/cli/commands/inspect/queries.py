@@ -41,7 +41,7 @@ def experiments(watch: Watch = False, server: Server = None, data: Data = None, 
     if watch:
         _watch_experiments(server, data, json)
         return
-    found = with_client(server, data, "hopyard experiments", lambda client: client.experiments(), look=True)
+    found = with_client(server, data, "hopyard experiments", lambda client: client.experiments(), read_only=True)
     if json:
         emit_json(found)
     else:
@@ -64,7 +64,7 @@ def _watch_experiments(server: str | None, data: Path | None, json: bool) -> Non
 
         await repeat(draw)
 
-    with_client(server, data, "hopyard experiments", ask, look=True)
+    with_client(server, data, "hopyard experiments", ask, read_only=True)
 
 
 def jobs(
@@ -110,7 +110,7 @@ def jobs(
         from hopyard.cli.live.repetition import check_watch
 
         check_watch(watch, json)
-    with_client(server, data, "hopyard jobs", ask, look=True)
+    with_client(server, data, "hopyard jobs", ask, read_only=True)
 
 
 def nodes(watch: Watch = False, server: Server = None, data: Data = None, json: Json = False) -> None:
@@ -184,7 +184,7 @@ def best(experiment: Experiment = None, server: Server = None, data: Data = None
 
             emit(best_text(chosen, job))
 
-    with_client(server, data, "hopyard best", ask, look=True)
+    with_client(server, data, "hopyard best", ask, read_only=True)
 
 
 async def _best(client: AsyncClient, chosen: ExperimentValue) -> JobValue:
@@ -250,4 +250,4 @@ def curve(
             if origin:
                 emit(lineage_table(origin))
 
-    with_client(server, data, "hopyard curve", ask, look=True)
+    with_client(server, data, "hopyard curve", ask, read_only=True)

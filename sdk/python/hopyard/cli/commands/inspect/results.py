@@ -89,14 +89,14 @@ def results(
             return await publish(client, chosen, sink, follow=follow)
 
     if chosen_form in _CURVES:
-        done = with_client(server, data, "hopyard results", curves, look=True)
+        done = with_client(server, data, "hopyard results", curves, read_only=True)
         if json:
             emit_json({"to": to, "jobs": done.jobs, "new_points": done.points})
         else:
             say(f"{count(done.jobs, 'job')}, {count(done.points, 'new point')}")
             emit(str(to))
         return
-    found = with_client(server, data, "hopyard results", table, look=True)
+    found = with_client(server, data, "hopyard results", table, read_only=True)
     _write(found, chosen_form, to)
     if to is not None:
         if json:

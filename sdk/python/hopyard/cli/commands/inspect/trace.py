@@ -59,7 +59,7 @@ def trace(
     async def ask(client: AsyncClient) -> Recording:
         return await record(client, await find(client, experiment))
 
-    found = with_client(server, data, "hopyard trace", ask, look=True)
+    found = with_client(server, data, "hopyard trace", ask, read_only=True)
     if not found.traces:
         raise NotFound(found.told())
     if to is not None:

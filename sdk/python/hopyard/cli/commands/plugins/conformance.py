@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hopyard.cli.options import LOOKS, Json
+from hopyard.cli.options import APP_SETTINGS, Json
 
 if TYPE_CHECKING:
     from hopyard._runtime.application.conformance import CaseResult
@@ -22,7 +22,7 @@ Policies, generators and predictors have test suites: `hopyard.policy.conformanc
 
 def register(app: typer.Typer) -> None:
     """Add the command group `conformance` to the command line `app`."""
-    group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
+    group = typer.Typer(help=_HELP, no_args_is_help=True, **APP_SETTINGS)
     group.command("app", no_args_is_help=True)(application)
     app.add_typer(group, name="conformance", rich_help_panel="Try")
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hopyard.cli.options import LOOKS, Data, Server
+from hopyard.cli.options import APP_SETTINGS, Data, Server
 
 _NAME = "HOPYARD_POLICY"
 
@@ -21,7 +21,7 @@ A policy in its own process connects to the cluster; an experiment file names it
 
 def register(app: typer.Typer) -> None:
     """Add the command group `policy` to the command line `app`."""
-    group = typer.Typer(help=_HELP, no_args_is_help=True, **LOOKS)
+    group = typer.Typer(help=_HELP, no_args_is_help=True, **APP_SETTINGS)
     group.command()(serve)
     app.add_typer(group, name="policy", rich_help_panel="Services")
 

@@ -1,8 +1,8 @@
-"""How long do commands that only look take: on stored data, at a running cluster, and with services started for the command?
+"""How long read-only commands take: on stored data, at a running cluster, and with services started for the command.
 
-    python benchmarks/look_commands.py [--runs 7] [--jobs 24] [--json FILE|-]
+    python benchmarks/read_only_commands.py [--runs 7] [--jobs 24] [--json FILE|-]
 
-Each command is a process of its own, timed from its start to its exit. "services started" is what a command costs that starts AppStat,
+Each command is a separate process, timed from its start to its exit. "services started" is what a command costs that starts AppStat,
 generators and scheduler in the data directory and stops them again, as commands that change something do. All are measured once, then
 all again, `--runs` times, after one run that is not counted, in which Python stores the bytecode of all modules, as an installation
 does. The table shows medians of the elapsed seconds, and in brackets of the CPU seconds, which depend less on what else the computer
@@ -143,10 +143,10 @@ def main() -> None:
     """Measure, and print the table or write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--jobs", type=int, default=24, help="jobs of the experiment that is looked at")
+    parser.add_argument("--jobs", type=int, default=24, help="jobs of the experiment that the commands query")
     parser.add_argument("--json", metavar="FILE", help="write the rows to this file; -: to stdout")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="look-") as folder:
+    with tempfile.TemporaryDirectory(prefix="read-only-") as folder:
         data = Path(folder) / "data"
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "bytecode")

@@ -192,7 +192,7 @@ class Client:
     ) -> SearchHandle:
         """Search the best hyperparameters of a Python function, and return a handle at once.
 
-        The function is called in a process of its own for each run of a job, with a `hopyard.Trial`: a dict of the hyperparameters,
+        The function is called in a separate process for each run of a job, with a `hopyard.Trial`: a dict of the hyperparameters,
         with the functions of the job. It returns the value of the metric, or a dict of metrics. To let a policy compare jobs while
         they train, it calls `trial.report(value)` (or `hopyard.report(...)`) after each iteration.
 

@@ -1,4 +1,4 @@
-"""A channel whose calls go to servicers in this process, without a server, a port or an event loop of their own.
+"""A channel whose calls go to servicers in this process, without a server, a port or a separate event loop.
 
 Any generated stub accepts it. It serves programs that read data while no service runs; `in_process` serves services that run.
 """

@@ -1,4 +1,4 @@
-"""Lets a program with a cluster of its own end in order when its terminal is closed."""
+"""Shuts down a program with an embedded cluster in order when its terminal is closed."""
 
 from __future__ import annotations
 

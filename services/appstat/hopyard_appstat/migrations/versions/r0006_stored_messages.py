@@ -45,7 +45,7 @@ def _ordinal() -> sa.Column[int]:
 
 
 def _replace(table: str, convert: Callable[[Row], Row | None], *columns: sa.Column[Any]) -> None:
-    """Create a table of experiments or jobs anew, because SQLite cannot change the type of a column.
+    """Recreate a table of experiments or jobs, because SQLite cannot change the type of a column.
 
     Args:
         table: Name of the table.

@@ -48,7 +48,7 @@ from hopyard_nodeagent.snapshots.uploads import Shipment, Uploader
 _log = logging.getLogger(__name__)
 
 _JANITOR_SECONDS: Final = 1.0
-_LOOK_SECONDS: Final = 0.2
+_CHECK_SECONDS: Final = 0.2
 
 ABSENCE_SECONDS: Final = 3.0
 """Seconds for which an agent that is stopping waits for a session with the scheduler."""
@@ -184,7 +184,7 @@ class NodeAgent:
             return False
         self._runs.leaving = True
         self._session.leave()
-        left = asyncio.create_task(self._left(), name="leave")
+        left = asyncio.create_task(self._await_release(), name="leave")
         failed = asyncio.create_task(self._background.wait(asyncio.Event()), name="failure")
         try:
             await asyncio.wait((left, failed), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
@@ -202,16 +202,16 @@ class NodeAgent:
     def _busy(self) -> bool:
         return bool(self._runs.executing or self._runs.unacknowledged() or self._shipper.waiting)
 
-    async def _left(self) -> None:
+    async def _await_release(self) -> None:
         """Wait until the scheduler has released the node, or is absent."""
         released = asyncio.create_task(self._session.released.wait(), name="released")
         absent = 0.0
         try:
             while not released.done():
-                absent = 0.0 if self._session.connected else absent + _LOOK_SECONDS
+                absent = 0.0 if self._session.connected else absent + _CHECK_SECONDS
                 if not self._session.connected and not (self._busy and absent <= ABSENCE_SECONDS):
                     return
-                await asyncio.wait((released,), timeout=_LOOK_SECONDS)
+                await asyncio.wait((released,), timeout=_CHECK_SECONDS)
         finally:
             released.cancel()
 

@@ -175,7 +175,7 @@ async def test_an_iteration_that_lets_nobody_else_run_is_ended_too(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The guard acts long before the limit, so that the process never detects the timeout itself.
-    guard = functools.partial(SilenceGuard, look_seconds=0.5, margin_seconds=2.0 - HANG_SECONDS)
+    guard = functools.partial(SilenceGuard, check_seconds=0.5, margin_seconds=2.0 - HANG_SECONDS)
     monkeypatch.setattr(executor, "SilenceGuard", guard)
     await cluster.agent()
     cluster.start(KEY, hyperparameters={"fail": "hang alone", "at": 1}, allowed=9, iteration_timeout=HANG_SECONDS)

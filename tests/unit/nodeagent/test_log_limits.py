@@ -137,9 +137,9 @@ def test_all_logs_of_an_experiment_keep_within_its_limit(tmp_path: Path) -> None
     limiter = LogLimiter(tmp_path)
     program = wire.RunProgram(log_bytes_per_experiment=300_000)
     with limiter.limited(folder / "2.log", program, tmp_path / LOG_POSITION):
-        limiter.look(everything=False)
+        limiter.check(everything=False)
         assert cut_of(folder / "2.log") is None
-    limiter.look(everything=True)  # The run has ended, and the sum is still due.
+    limiter.check(everything=True)  # The run has ended, and the sum is still due.
     assert cut_of(small) is None
     assert sum(kept_bytes(log) for log in folder.glob("*.log")) <= 300_000
     assert "logs.per_experiment is 293.0 KiB" in (folder / "3.log").read_bytes().decode(errors="replace")
@@ -153,12 +153,12 @@ def test_what_a_log_program_printed_is_cut_only_after_it_was_read(tmp_path: Path
     limiter = LogLimiter(tmp_path)
     with limiter.limited(log, program, tmp_path / LOG_POSITION):
         log.write_bytes(lines(0, 20_000))
-        limiter.look(everything=False)
+        limiter.check(everything=False)
         assert cut_of(log) is None
         position = LogPosition(tmp_path / LOG_POSITION, 0)
         position.advance(100)
         position.advance(130_000)
-        limiter.look(everything=False)
+        limiter.check(everything=False)
         made = cut_of(log)
         assert made is not None
         assert made.end == 130_000
@@ -172,6 +172,6 @@ def test_logs_of_no_job_are_limited_too(tmp_path: Path) -> None:
     for log in (tmp_path / "runners" / "a.log", tmp_path / "predictors.log"):
         with log.open("wb") as file:
             os.truncate(file.fileno(), 11 * 2**20)
-    LogLimiter(tmp_path).look(everything=True)
+    LogLimiter(tmp_path).check(everything=True)
     assert cut_of(tmp_path / "runners" / "a.log") is not None
     assert cut_of(tmp_path / "predictors.log") is not None

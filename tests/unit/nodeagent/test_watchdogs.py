@@ -38,7 +38,7 @@ class Process:
 
 async def test_a_run_above_its_limit_is_ended_and_one_below_is_not() -> None:
     used = iter([10, 1024, 1025])
-    guard = MemoryGuard(1, 1024, look_seconds=0.0, measure=lambda pid, limit: next(used))
+    guard = MemoryGuard(1, 1024, check_seconds=0.0, measure=lambda pid, limit: next(used))
     process = Process()
     with pytest.raises(
         LimitExceeded, match=r"^out of memory: used 1\.0 KiB of its limit of 1\.0 KiB \(resources\.per_job"
@@ -55,12 +55,12 @@ async def test_what_ends_otherwise_is_told_as_it_is(caplog: pytest.LogCaptureFix
         raise OSError("no /proc here")
 
     process = Process()
-    calm = MemoryGuard(1, 10, look_seconds=0.0, measure=lambda pid, limit: 3)
+    calm = MemoryGuard(1, 10, check_seconds=0.0, measure=lambda pid, limit: 3)
     assert await guarded(done(), [calm], process.end, DiedError) == "done"
     process.over.set()
     with pytest.raises(DiedError):
         await guarded(process.make(), [calm], process.end, DiedError)
-    broken = MemoryGuard(1, 10, look_seconds=0.0, measure=unreadable)
+    broken = MemoryGuard(1, 10, check_seconds=0.0, measure=unreadable)
 
     async def later() -> str:
         while not caplog.records and not broken_has_ended():  # noqa: ASYNC110 (it ends in the loop's own next turns)
@@ -83,7 +83,7 @@ class Times:
     def pass_by(self, guard: SilenceGuard, seconds: int) -> bool:
         for _ in range(seconds):
             self.now += 1.0
-            if guard.look():
+            if guard.check():
                 return True
         return False
 
@@ -116,7 +116,7 @@ def test_an_agent_that_was_stopped_itself_waits_anew() -> None:
     times = Times()
     guard = silence(times)
     times.now += 1000.0
-    assert not guard.look()
+    assert not guard.check()
     assert not times.pass_by(guard, 15)
     assert times.pass_by(guard, 1)
 

@@ -131,7 +131,11 @@ class PredictorProcess:
         self._began = log_reader.size(log)
         self._over = over
         self._guard = MemoryGuard(
-            process.pid, key.memory_bytes, setting="predictor.memory", look_seconds=_TICK_SECONDS, measure=self._measure
+            process.pid,
+            key.memory_bytes,
+            setting="predictor.memory",
+            check_seconds=_TICK_SECONDS,
+            measure=self._measure,
         )
         self._measured = -math.inf
         self._exit = asyncio.create_task(self._wait_for_exit(), name=f"predictor {process.pid}")

@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 
-_LOOK_SECONDS: Final = 0.5
+_CHECK_SECONDS: Final = 0.5
 
 
 def used_bytes(pid: int, limit: int = 0) -> int:
@@ -41,7 +41,7 @@ class MemoryGuard:
         pid: Id of the process.
         limit: Memory limit of the process and its children, in bytes.
         setting: Name of the setting that limits the memory, for messages.
-        look_seconds: Seconds between two measurements.
+        check_seconds: Seconds between two measurements.
         measure: Returns the memory in bytes, for a process id and the limit; may block.
     """
 
@@ -51,13 +51,13 @@ class MemoryGuard:
         limit: int,
         *,
         setting: str = "resources.per_job.memory",
-        look_seconds: float = _LOOK_SECONDS,
+        check_seconds: float = _CHECK_SECONDS,
         measure: Callable[[int, int], int] = used_bytes,
     ) -> None:
         self._pid = pid
         self._limit = limit
         self._setting = setting
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
         self._measure = measure
         self.excess = ""
         """Error message that says by how much the limit was exceeded; empty: it was not exceeded."""
@@ -75,7 +75,7 @@ class MemoryGuard:
                 )
                 await end()
                 return
-            await asyncio.sleep(self._look_seconds)
+            await asyncio.sleep(self._check_seconds)
 
 
 def of_session(leader: int) -> list[int]:

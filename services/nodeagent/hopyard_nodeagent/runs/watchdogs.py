@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 _MARGIN_SECONDS: Final = 10.0
 """Additional silence in seconds that is tolerated: on a busy computer, the heartbeats of a process may be late."""
 
@@ -46,7 +46,7 @@ class SilenceGuard:
         training: Returns whether the run has begun to train. Time before its first True is not checked, because no iteration runs then.
         words: Text that completes the error message "an iteration took longer than N s, ...".
         clock: Returns monotonic seconds.
-        look_seconds: Seconds between two checks.
+        check_seconds: Seconds between two checks.
         margin_seconds: Time in seconds that is added to `limit`, because messages may be delayed.
     """
 
@@ -58,7 +58,7 @@ class SilenceGuard:
         words: str = "let no other thread run, and was ended",
         *,
         clock: Callable[[], float] = time.monotonic,
-        look_seconds: float = _LOOK_SECONDS,
+        check_seconds: float = _CHECK_SECONDS,
         margin_seconds: float = _MARGIN_SECONDS,
     ) -> None:
         self._limit = limit
@@ -66,17 +66,17 @@ class SilenceGuard:
         self._training = training
         self._words = words
         self._clock = clock
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
         self._margin_seconds = margin_seconds
-        self._began = self._looked = clock()
+        self._began = self._checked = clock()
         self.excess = ""
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Check the limit once; return whether this or an earlier check found it exceeded. If so, `excess` is the error message."""
         now = self._clock()
-        if now - self._looked > 3 * self._look_seconds or not self._training():
+        if now - self._checked > 3 * self._check_seconds or not self._training():
             self._began = now  # The agent itself was stopped and received nothing, or the run does not train yet.
-        self._looked = now
+        self._checked = now
         if now - max(self._heard(), self._began) > self._limit + self._margin_seconds:
             self.excess = f"an iteration took longer than {self._limit:g} s, {self._words}"
         return bool(self.excess)
@@ -86,8 +86,8 @@ class SilenceGuard:
 
         `end` kills the process.
         """
-        while not self.look():  # noqa: ASYNC110 (silence causes no event to wait for)
-            await asyncio.sleep(self._look_seconds)
+        while not self.check():  # noqa: ASYNC110 (silence causes no event to wait for)
+            await asyncio.sleep(self._check_seconds)
         await end()
 
 

@@ -93,7 +93,7 @@ class Core:
         self._effects: list[Effect] = []
         self._inbox: deque[StreamEvent] = deque()
         self._thinking = PendingAnswers()
-        self._drained_before: list[str] = []
+        self._unschedulable_before: list[str] = []
         self._lost_before: list[tuple[StreamId, str]] = []
         self._forgotten: dict[tuple[StreamId, str], float] = {}
         self._restored_at = 0.0
@@ -300,7 +300,7 @@ class Core:
         self._forgotten.clear()
         # A crash may have lost cluster events that waited for a policy's answer. The streams get them with the first event,
         # or after that answer.
-        self._drained_before = self.cluster.unschedulable
+        self._unschedulable_before = self.cluster.unschedulable
         for stream in self.streams.values():
             if stream.state.ended:
                 continue
@@ -397,9 +397,8 @@ class Core:
                 changed = self.cluster.forget(event.node)
         if changed:
             self._effects.append(Record(CLUSTER_STREAM, event))
-            for (
-                node
-            ) in self.cluster.unschedulable:  # Snapshots on this node do not protect those on the others any more.
+            # Snapshots on this node no longer replace copies on the other unschedulable nodes.
+            for node in self.cluster.unschedulable:
                 self._tell_draining(node, event.at)
 
     def _expired(self, event: NodeExpired) -> None:
@@ -407,7 +406,8 @@ class Core:
             self._effects.append(Record(CLUSTER_STREAM, event))
             self._lost(event.node, event.at, ())
             self._settle_inbox()
-            for node in self.cluster.unschedulable:  # They may now have the only copies.
+            # They may now have the only copies.
+            for node in self.cluster.unschedulable:
                 self._tell_draining(node, event.at)
 
     def _orphans(self, node: str) -> tuple[tuple[str, int], ...]:
@@ -511,8 +511,8 @@ class Core:
 
     def _settle(self, at: float) -> None:
         self._settle_inbox()
-        while self._drained_before:  # Only now, because the event may be the answer that a stream waits for.
-            self._tell_draining(self._drained_before.pop(), at)
+        while self._unschedulable_before:  # Only now, because the event may be the answer that a stream waits for.
+            self._tell_draining(self._unschedulable_before.pop(), at)
             self._settle_inbox()
             self._recall()
         while self.cluster.unbalanced:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from hopyard.policy.vocabulary import JobState
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
-from hopyard_engine.core.actions.experiment_end import stopped
+from hopyard_engine.core.actions.experiment_end import stop_reason
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 
@@ -35,7 +35,7 @@ def shown_end(job: Job) -> tuple[JobState, Reason | None]:
         rung, rungs = job.rung
         code = ReasonCode.STOPPED_AT_RUNG
         return JobState.TERMINATED, Reason.of(code, rung=rung, rungs=rungs, position=job.reached)
-    return JobState.TERMINATED, job.reason if job.state.ended else stopped(job, experiment.reason)
+    return JobState.TERMINATED, job.reason if job.state.ended else stop_reason(job, experiment.reason)
 
 
 def shown_counts(experiment: Experiment) -> Mapping[JobState, int]:

@@ -15,9 +15,9 @@ from hopyard._runtime.job_log import SMALLEST_LOG, position_of
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent.runs.logs.cut import keep_within, kept_bytes
 
-_LOOK_SECONDS: Final = 0.25
-_FOLDER_LOOKS: Final = 20
-"""Number of looks at the logs of live runs for each look at all logs of their experiments."""
+_CHECK_SECONDS: Final = 0.25
+_FOLDER_CHECKS: Final = 20
+"""Number of checks of the logs of live runs for each check of all logs of their experiments."""
 OTHER_LOGS_BYTES: Final = 10 * 2**20
 """Limit of each log that belongs to no job: of training processes between runs, and of predictors."""
 
@@ -59,12 +59,12 @@ class LogLimiter:
 
     Args:
         logs: The folder of all logs of the node.
-        look_seconds: Interval in seconds at which the sizes of the logs of live runs are checked.
+        check_seconds: Interval in seconds at which the sizes of the logs of live runs are checked.
     """
 
-    def __init__(self, logs: Path, *, look_seconds: float = _LOOK_SECONDS) -> None:
+    def __init__(self, logs: Path, *, check_seconds: float = _CHECK_SECONDS) -> None:
         self._logs = logs
-        self._look_seconds = look_seconds
+        self._check_seconds = check_seconds
         self._live: set[_LiveLog] = set()
         self._due: dict[Path, int] = {}
         self._warned: set[Path] = set()
@@ -97,17 +97,17 @@ class LogLimiter:
                 self._due[log.parent] = max(limits.per_experiment, self._due.get(log.parent, 0))
 
     async def serve(self) -> None:
-        """Call `look` every `look_seconds` seconds without end, every `_FOLDER_LOOKS`-th time with `everything`.
+        """Call `check` every `check_seconds` seconds without end, every `_FOLDER_CHECKS`-th time with `everything`.
 
         A log that cannot be cut is reported once in the log of the agent.
         """
-        looks = 0
+        checks = 0
         while True:
-            await asyncio.sleep(self._look_seconds)
-            looks += 1
-            await asyncio.to_thread(self.look, everything=looks % _FOLDER_LOOKS == 0)
+            await asyncio.sleep(self._check_seconds)
+            checks += 1
+            await asyncio.to_thread(self.check, everything=checks % _FOLDER_CHECKS == 0)
 
-    def look(self, *, everything: bool) -> None:
+    def check(self, *, everything: bool) -> None:
         """Cut the logs of live runs that are too large.
 
         Args:

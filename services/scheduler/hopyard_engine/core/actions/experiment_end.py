@@ -131,7 +131,7 @@ def run_out(stream: Stream, experiment: Experiment, at: float) -> None:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
     for job in list(stream.open.values()):
         if job.experiment is experiment and job.state is JobState.CREATING:
-            stream.move(job, JobState.TERMINATED, stopped(job, reason))
+            stream.move(job, JobState.TERMINATED, stop_reason(job, reason))
 
 
 def enter_end(
@@ -179,13 +179,13 @@ def begin_end(
         lends = bool(alike) and run.mode is RunMode.TRAIN
         stream.jobs[run.job].lends = lends
         ending = RunEndReason.SUSPENDED if keep or lends else RunEndReason.TERMINATED
-        runs.end_run(stream, run, ending, stopped(stream.jobs[run.job], reason))
+        runs.end_run(stream, run, ending, stop_reason(stream.jobs[run.job], reason))
         if lends and stream.due(runs.kill_timer(run)) is None:
             stream.set_timer(runs.kill_timer(run), at + stream.settings.kill_after)
     for job in list(stream.open.values()):
         if job.experiment is experiment and job.run is None and job is not winner:
             job.lends = bool(alike)
-            stream.move(job, JobState.TERMINATED, stopped(job, reason))
+            stream.move(job, JobState.TERMINATED, stop_reason(job, reason))
 
 
 WITH_EXPERIMENT: Final = frozenset(
@@ -197,7 +197,7 @@ _LONG: Final = 60
 """Length in characters above which the reason of an experiment's end is not repeated in the reasons of its jobs."""
 
 
-def stopped(job: Job, reason: Reason) -> Reason:
+def stop_reason(job: Job, reason: Reason) -> Reason:
     """Return the reason of a job that has not ended by itself when its experiment ends.
 
     Args:

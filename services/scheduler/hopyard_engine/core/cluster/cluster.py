@@ -99,7 +99,7 @@ class ClusterState:
 
     Attributes:
         nodes: The nodes by name: connected, expected and lost ones, until they are forgotten.
-        unreleased: Names of the connected nodes whose agents are stopping and were not told yet that they may end.
+        unreleased: Names of the connected nodes whose agents are stopping and wait for the message that they may end.
         slots: The slots of nodes that are up, by id.
         tenants: The tenants by stream id.
         store_quota: Maximum size in bytes of the snapshots in the store; None: no limit.
@@ -135,7 +135,7 @@ class ClusterState:
         node.up = True
         node.record_incarnation(event.incarnation, event.at)
         self.unreleased.discard(event.node)
-        if node.leaving is not None:  # A new session: the agent may have missed that it may end.
+        if node.leaving is not None:  # The agent may have missed the message that it may end.
             self.unreleased.add(event.node)
         for spec in event.slots:
             known = self.slots.get(spec.id)

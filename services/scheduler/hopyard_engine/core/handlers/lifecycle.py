@@ -272,7 +272,7 @@ def _wind_up(stream: Stream, experiment: Experiment) -> None:
             stream.move(job, JobState.COMPLETED, own)
     for job in jobs:
         if (state is not ExperimentState.COMPLETED or job.lends) and not job.state.ended:
-            stream.move(job, JobState.TERMINATED, experiment_end.stopped(job, reason))
+            stream.move(job, JobState.TERMINATED, experiment_end.stop_reason(job, reason))
         elif experiment.out_of_time:  # The predictions will not be answered.
             stream.withdraw_predictions(job)
     # When the last experiment of a group or a search plan ends, no other job can start from the snapshots of its jobs. So requested and

@@ -73,6 +73,35 @@ class Column:
     right: bool = False
 
 
+class _Room:
+    """The characters of a line that no column uses yet.
+
+    Args:
+        left: Number of these characters; it may be negative.
+        gap: Number of blanks between two columns.
+    """
+
+    def __init__(self, left: int, gap: int) -> None:
+        self.left = left
+        self._gap = gap
+
+    def take(self, characters: int) -> None:
+        """Use characters."""
+        self.left -= characters
+
+    def fits(self, column: Column, *, instead_of: int = 0) -> bool:
+        """Take the room of a column, and return whether there was enough. If not, no room is left for columns that are less important.
+
+        Args:
+            column: The column.
+            instead_of: Number of characters that the column frees.
+        """
+        needed = column.width + self._gap - instead_of
+        fitting = needed <= self.left
+        self.left = self.left - needed if fitting else 0
+        return fitting
+
+
 class JobTable:
     """A table of jobs that fits into a width.
 
@@ -140,61 +169,65 @@ class JobTable:
         identity = Column(" job", max(4, 1 + max(map(len, model.jobs), default=1)), self._id)
         # The heading of the symbol is blank.
         symbol = Column("", 1, lambda job: (self._symbol(job), style.of(job).style))
-        words = 2 + max(len(look.word) for look in (*style.JOB.values(), *map(style.of, self._jobs)))
-        state = Column("state", words, self._state)
         longest = max((model.length(job) or 0 for job in self._jobs), default=0)
-        digits = max([len(str(job.reached)) for job in self._jobs], default=1)
-        steps = 2 * max(digits, len(str(longest))) + 1 if longest else digits
-        position = Column("pos" if steps < len("position") else "position", max(3, steps), self._position, right=True)
+        position = self._position_column(longest)
         numbers = [formatting.number(value) for job in self._jobs for value in (job.best_value, job.last_value)]
         digits = max(_NUMBER, *map(len, numbers), 0)
         best = Column("best", digits, self._best_value, right=True)
         time = Column("time", 7, lambda job: (formatting.duration(job.seconds or None), ""), right=True)
+        room = _Room(self._width + self._gap, self._gap)
+        for column in (identity, symbol, position, best):
+            room.take(column.width + self._gap)
 
-        room = self._width + self._gap - sum(one.width + self._gap for one in (identity, symbol, position, best))
-        shown: list[Column] = []
-
-        def fits(column: Column, instead_of: int = 0) -> bool:
-            """Take the room of a column; without enough room, leave none for the next ones. `instead_of` is the room that it frees."""
-            nonlocal room
-            needed = column.width + self._gap - instead_of
-            fitting = needed <= room
-            room = room - needed if fitting else 0
-            return fitting
-
-        if by_time and fits(time):
-            shown.append(time)
-        values = self._values(room)
+        shown = [time] if by_time and room.fits(time) else []
+        values = self._values(room.left)
         # Without room for all hyperparameters, there is none for columns that are dropped before them.
         whole = [column.name for column in values] == model.hyperparameters()
-        room = room - sum(column.width + self._gap for column in values) if whole else 0
-        if fits(state, instead_of=symbol.width + self._gap):
+        room.take(sum(column.width + self._gap for column in values) if whole else room.left)
+        state = self._state_column()
+        if room.fits(state, instead_of=symbol.width + self._gap):
             symbol = state
-        pool = Column("p", 6, lambda job: self._pool(job))
-        pools = job_pools.labelled(model.jobs.values()) and fits(pool)
+        pool = Column("p", 6, self._pool)
+        pools = [pool] if job_pools.labelled(model.jobs.values()) and room.fits(pool) else []
         curves = {job.id: model.curve(job.id) for job in self._jobs}
-        size = 0
-        if any(curves.values()) and fits(Column("curve", _CURVES[0], self._id)):
-            size = _CURVES[0]
+        size = _CURVES[0] if any(curves.values()) and room.fits(Column("curve", _CURVES[0], self._id)) else 0
         last = Column("last", digits, lambda job: (formatting.number(job.last_value), ""), right=True)
-        lasts = [last] if fits(last) else []
-        if time not in shown and self._width >= _WIDE and fits(time):
+        lasts = [last] if room.fits(last) else []
+        if time not in shown and self._width >= _WIDE and room.fits(time):
             shown.append(time)
-        if longest and fits(Column("", _BAR + 1, self._id), instead_of=self._gap):
+        if longest and room.fits(Column("", _BAR + 1, self._id), instead_of=self._gap):
             position = replace(position, name="position", width=position.width + _BAR + 1, cell=self._position_with_bar)
         for wider in _CURVES[1:]:
-            if size and wider - size <= room:
-                room, size = room - (wider - size), wider
+            if size and wider - size <= room.left:
+                room.take(wider - size)
+                size = wider
         metric = f"best {model.experiment.metric.name}" if model.experiment else "best"
-        if (extra := max(0, len(metric) - best.width)) <= room:
-            room, best = room - extra, replace(best, name=metric, width=best.width + extra)
-        columns = [identity, *values, symbol, *([pool] if pools else []), position, best, *lasts, *shown]
-        if size:
-            columns.append(self._curve(size, curves))
-        whys = {job.id: outcome.why(model.experiment, job) for job in self._jobs} if model.experiment else {}
-        if any(whys.values()) and room - self._gap >= _LEAST_REASON:
-            columns.append(Column("why", min(room - self._gap, _MOST_REASON), lambda job: (whys[job.id], "dim")))
-        return columns
+        if (extra := max(0, len(metric) - best.width)) <= room.left:
+            room.take(extra)
+            best = replace(best, name=metric, width=best.width + extra)
+        columns = [identity, *values, symbol, *pools, position, best, *lasts, *shown]
+        return [*columns, *([self._curve(size, curves)] if size else []), *self._reason_columns(room.left)]
+
+    def _position_column(self, longest: int) -> Column:
+        """Return the column of the position; `longest` is the length of the longest job, 0 without a limit."""
+        digits = max([len(str(job.reached)) for job in self._jobs], default=1)
+        width = 2 * max(digits, len(str(longest))) + 1 if longest else digits
+        return Column("pos" if width < len("position") else "position", max(3, width), self._position, right=True)
+
+    def _state_column(self) -> Column:
+        """Return the column of the state with its symbol. It has room for every state, and for the ends of the shown jobs."""
+        words = max(len(look.word) for look in (*style.JOB.values(), *map(style.of, self._jobs)))
+        return Column("state", 2 + words, self._state)
+
+    def _reason_columns(self, room: int) -> list[Column]:
+        """Return the column of the reasons of jobs within `room` characters; none if there is too little room or no reason."""
+        experiment, width = self._model.experiment, min(room - self._gap, _MOST_REASON)
+        if experiment is None:
+            return []
+        reasons = {job.id: outcome.why(experiment, job) for job in self._jobs}
+        if width < _LEAST_REASON or not any(reasons.values()):
+            return []
+        return [Column("why", width, lambda job: (reasons[job.id], "dim"))]
 
     def _values(self, room: int) -> list[Column]:
         """Return a column for each hyperparameter, within `room` characters.

@@ -132,7 +132,7 @@ async def connected(
             yield client
         return
     # The start usually takes less than two seconds and needs no message.
-    told = asyncio.get_running_loop().call_later(_QUIET_SECONDS, say, f"opening {folder} (no cluster runs there)")
+    notice = asyncio.get_running_loop().call_later(_QUIET_SECONDS, say, f"opening {folder} (no cluster runs there)")
     from hopyard._runtime.gpus import GpuOptions
     from hopyard._runtime.gpus.selection import NONE
     from hopyard.client.local_cluster.embedded import EmbeddedCluster
@@ -140,14 +140,14 @@ async def connected(
     cluster = EmbeddedCluster(folder, slots=0, purpose=purpose)
     try:
         address = await cluster.start()
-        told.cancel()
+        notice.cancel()
         async with AsyncClient(address) as client:
             if agent and not await client.experiments(ExperimentState.RUNNING):
                 await cluster.start_agent(1, gpus=GpuOptions(NONE))
                 await joined(client.nodes)
             yield client
     finally:
-        told.cancel()
+        notice.cancel()
         await cluster.stop()
 
 

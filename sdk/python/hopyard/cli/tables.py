@@ -340,7 +340,7 @@ def _result(experiment: Experiment, jobs: Sequence[Job], where: str, values: Val
     amount, time = formatting.count(len(jobs), "job"), formatting.duration(experiment.running_seconds)
     ended = sum(job.state.ended for job in jobs)
     parts: list[RenderableType] = [
-        Text(told) for told in (_moved(experiment), _grown(experiment), _shared(experiment, jobs)) if told
+        Text(line) for line in (_moved(experiment), _grown(experiment), _shared(experiment, jobs)) if line
     ]
     parts.append(
         Text.assemble(
@@ -387,15 +387,15 @@ def _shared(experiment: Experiment, jobs: Sequence[Job]) -> str:
     onward = sum(bool(job.parent and job.attempt) for job in jobs)
     if policy.get("name") != "stage_tree" or not (without or onward):
         return ""
-    told = (
+    parts = (
         [f"{without} without a run of its own" if without == 1 else f"{without} without runs of their own"]
         if without
         else []
     )
-    told += [f"{onward} from another job's snapshot"] if onward else []
+    parts += [f"{onward} from another job's snapshot"] if onward else []
     billed = formatting.duration(experiment.slot_seconds)
     return (
-        f"shared: of {formatting.count(len(jobs), 'job')} {', '.join(told)}; slot time billed: {billed}; "
+        f"shared: of {formatting.count(len(jobs), 'job')} {', '.join(parts)}; slot time billed: {billed}; "
         f"hopyard tree {experiment.id} shows who trained what"
     )
 
@@ -413,8 +413,8 @@ def _moved(experiment: Experiment) -> str:
         (hops.fetched, hops.fetched_bytes, "from the store"),
         (hops.stored, hops.stored_bytes, "to the store"),
     )
-    told = ", ".join(f"{count} {way} ({formatting.size(size)})" for count, size, way in ways if count)
-    return f"models moved: {told or 'none'}; hopyard plot {experiment.id} --kind hops -o hops.svg shows the visits"
+    parts = ", ".join(f"{count} {way} ({formatting.size(size)})" for count, size, way in ways if count)
+    return f"models moved: {parts or 'none'}; hopyard plot {experiment.id} --kind hops -o hops.svg shows the visits"
 
 
 def _use(node: Node, slot: Slot) -> str:

@@ -85,7 +85,7 @@ def search_of(
     experiment: Experiment,
     jobs: Iterable[Job],
     statistics: Iterable[Statistic],
-    told: JournalStory | None = None,
+    story: JournalStory | None = None,
     now: float | None = None,
 ) -> Search:
     """Return an experiment as a search, from data that a client returned.
@@ -94,12 +94,12 @@ def search_of(
         experiment: The experiment.
         jobs: The experiment's jobs in order of creation.
         statistics: All statistics of these jobs, ordered by job and position.
-        told: The experiment's history from its journal; None: not read, and the fields that need it are None.
+        story: The experiment's history from its journal; None: not read, and the fields that need it are None.
         now: Current time by the cluster's clock, in seconds since the Unix epoch: the end of a search that has not ended. None: the
             duration of such a search is unknown.
     """
     began, spec, metric = experiment.created_at, experiment.spec, experiment.metric
-    told = None if told is None else _since(told, began)
+    story = None if story is None else _since(story, began)
     by_job = {name: list(found) for name, found in groupby(statistics, key=lambda one: one.job)}
     known = list(jobs)
     by_id: dict[str, JobCurve] = {}
@@ -125,14 +125,14 @@ def search_of(
         max_position=limit,
         curves=curves,
         durations={job.id: job.seconds for job in known},
-        runs=None if told is None else tuple(told.runs),
-        pools=None if told is None else tuple(told.pools) if told.labels else (),
-        labels=None if told is None else {job: tuple(given) for job, given in told.labels.items()},
-        confidences=None if told is None else tuple(told.confidences),
+        runs=None if story is None else tuple(story.runs),
+        pools=None if story is None else tuple(story.pools) if story.labels else (),
+        labels=None if story is None else {job: tuple(given) for job, given in story.labels.items()},
+        confidences=None if story is None else tuple(story.confidences),
         slots_per_job=_at(spec, "policy", "slots_per_job") or 1,
-        visits=None if told is None else tuple(told.visits),
-        held=None if told is None else tuple(told.held),
-        moved=None if told is None else tuple(told.moved),
+        visits=None if story is None else tuple(story.visits),
+        held=None if story is None else tuple(story.held),
+        moved=None if story is None else tuple(story.moved),
         completed_jobs=None if limit is None else completed_jobs(curves, limit),
     )
 
@@ -218,16 +218,16 @@ def completed_jobs(curves: Iterable[JobCurve], limit: int) -> tuple[tuple[float,
     return ((0.0, 0.0), *((time, float(count)) for count, time in enumerate(at, 1)))
 
 
-def _since(told: JournalStory, began: float) -> JournalStory:
+def _since(story: JournalStory, began: float) -> JournalStory:
     """Return the history with times in seconds since `began`, which is the experiment's start in seconds since the Unix epoch."""
     return JournalStory(
-        [replace(run, start=run.start - began, end=None if run.end is None else run.end - began) for run in told.runs],
-        [(at - began, promising, others) for at, promising, others in told.pools],
-        {job: [(at - began, label) for at, label in given] for job, given in told.labels.items()},
-        [(at - began, slots, chances) for at, slots, chances in told.confidences],
-        [_visit_since(visit, began) for visit in told.visits],
-        told.held,
-        [(at - began, direct, fetched, stored) for at, direct, fetched, stored in told.moved],
+        [replace(run, start=run.start - began, end=None if run.end is None else run.end - began) for run in story.runs],
+        [(at - began, promising, others) for at, promising, others in story.pools],
+        {job: [(at - began, label) for at, label in given] for job, given in story.labels.items()},
+        [(at - began, slots, chances) for at, slots, chances in story.confidences],
+        [_visit_since(visit, began) for visit in story.visits],
+        story.held,
+        [(at - began, direct, fetched, stored) for at, direct, fetched, stored in story.moved],
     )
 
 

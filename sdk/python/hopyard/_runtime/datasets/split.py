@@ -196,8 +196,10 @@ def _cut_npz(file: Path, plan: SplitPlan, place: Callable[[str], Path]) -> Mappi
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{file}: it cannot be read as npz of plain arrays: {error}") from error
     if len(set(lengths.values())) != 1 or -1 in lengths.values():
-        told = ", ".join(f"{name} {'none' if length < 0 else length}" for name, length in lengths.items()) or "no array"
-        raise InvalidInput(f"{file}: all arrays need the same first length, that of the examples; found {told}")
+        found = (
+            ", ".join(f"{name} {'none' if length < 0 else length}" for name, length in lengths.items()) or "no array"
+        )
+        raise InvalidInput(f"{file}: all arrays need the same first length, that of the examples; found {found}")
     rows = rows_of(next(iter(lengths.values())), plan)
     with np.load(file, allow_pickle=False) as source:
         packed = {name: zipfile.ZipFile(place(name), "w", zipfile.ZIP_STORED, allowZip64=True) for name in rows}

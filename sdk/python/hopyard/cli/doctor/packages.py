@@ -68,12 +68,12 @@ def extra(name: str, requirements: Iterable[str]) -> Finding:
     """
     lines = list(requirements)
     lacking = sorted({package for package, _ in packages_of(name, lines) if not is_installed(package)})
-    told = _WHAT.get(name, "")
+    purpose = _WHAT.get(name, "")
     title = f"hopyard[{name}]"
     if lacking:
-        detail = f"{told + ': ' if told else ''}not installed: {', '.join(lacking)}"
+        detail = f"{purpose + ': ' if purpose else ''}not installed: {', '.join(lacking)}"
         return missing(title, detail, install_command(name, requirements=lines), needed=name in NEEDED)
-    return ok(title, told or "installed", needed=name in NEEDED)
+    return ok(title, purpose or "installed", needed=name in NEEDED)
 
 
 def torch() -> Finding:

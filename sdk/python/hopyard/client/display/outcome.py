@@ -145,8 +145,8 @@ def why(experiment: Experiment, job: Job) -> str:
         return ""
     if job.state.live:
         return line
-    told = code is not None and code is experiment.reason_code
-    return "" if told or code in _QUIET else line
+    repeated = code is not None and code is experiment.reason_code
+    return "" if repeated or code in _QUIET else line
 
 
 def lost_progress(job: Job) -> bool:

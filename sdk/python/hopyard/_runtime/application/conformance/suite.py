@@ -55,7 +55,7 @@ def check(
     patience: float = PATIENCE_SECONDS,
     jobs: int = 1,
     stretch: float = 1.0,
-    told: Callable[[CaseResult], None] = lambda result: None,
+    on_result: Callable[[CaseResult], None] = lambda result: None,
 ) -> list[CaseResult]:
     """Run conformance cases on a client and return their results, in the order of `CASES`.
 
@@ -67,7 +67,7 @@ def check(
         jobs: Number of cases that run at the same time.
         stretch: Factor for all intervals, such as leases and the time in which no message may arrive: more than 1 on a
             slow or busy host.
-        told: Called with each result, in the order of the cases.
+        on_result: Called with each result, in the order of the cases.
 
     Raises:
         InvalidInput: A case does not exist, or the client cannot be started.
@@ -86,7 +86,7 @@ def check(
                 futures[case.name] = pool.submit(_try, case, client, patience, stretch, before)
             for future in futures.values():
                 results.append(future.result())
-                told(results[-1])
+                on_result(results[-1])
         except StartError as error:
             raise InvalidInput(str(error)) from error
         finally:

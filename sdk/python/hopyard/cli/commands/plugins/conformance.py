@@ -83,7 +83,7 @@ def application(
     from hopyard.cli.output import emit, emit_json
 
     if listed:
-        emit_json([_told(name) for name in CASES]) if json else emit(
+        emit_json([_case(name) for name in CASES]) if json else emit(
             "\n".join(f"{n:20} {CASES[n].title}" for n in CASES)
         )
         return
@@ -92,11 +92,11 @@ def application(
     at_once = jobs or min(4, len(os.sched_getaffinity(0)))
     client = ClientUnderTest(tuple(command), Path.cwd(), trainer)
 
-    def told(result: CaseResult) -> None:
+    def show(result: CaseResult) -> None:
         if not json:
             emit(_line(result))
 
-    results = check(client, case or (), patience=patience, jobs=at_once, told=told)
+    results = check(client, case or (), patience=patience, jobs=at_once, on_result=show)
     passed = all(result.outcome == "ok" for result in results)
     if json:
         emit_json({"passed": passed, "cases": results})
@@ -106,7 +106,7 @@ def application(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _told(name: str) -> dict[str, str]:
+def _case(name: str) -> dict[str, str]:
     from hopyard._runtime.application.conformance import CASES
     from hopyard._runtime.application.conformance.suite import PAGE
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Column, Connection, Engine, MetaData, PrimaryKeyConstraint, String, Table, inspect, select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from hopyard.errors import Conflict
+from hopyard_appstat.database.connections import damage_of
 from hopyard_appstat.database.schema import metadata
 from hopyard_appstat.database.writer import cause_of
 
@@ -38,6 +39,7 @@ def migrate(engine: Engine) -> None:
 
     Raises:
         Conflict: A newer version of Hopyard created the database.
+        DataLoss: The file is not a database, or it is damaged. Nothing is changed.
         Exhausted: The disk is full.
         Unavailable: The database cannot be opened or written.
     """
@@ -48,6 +50,8 @@ def migrate(engine: Engine) -> None:
             upgrade(engine)
     except OperationalError as error:
         raise cause_of(error, engine.url) from error
+    except DatabaseError as error:
+        raise damage_of(error, engine.url) or error from error
 
 
 def revision(connection: Connection) -> str | None:

@@ -60,7 +60,7 @@ def message_of(kind: type[M], row: Row) -> M:
     try:
         return kind(**{name: row[name] for name in _fields(kind.DESCRIPTOR)})
     except (TypeError, ValueError) as error:
-        raise _damaged(kind, row, error) from error
+        raise _damaged(kind, row, f"a value of another type: {error!s:.200}") from error
 
 
 def stored_row(message: Message, *fields: str) -> Row:
@@ -72,12 +72,17 @@ def stored_message(kind: type[M], row: Row) -> M:
     """Return the message of type `kind` that a row contains; the inverse of `stored_row`.
 
     Raises:
-        DataLoss: The column `message` does not contain such a message, so the database is damaged.
+        DataLoss: The column `message` does not contain such a message, or that of another row, so the database is damaged.
     """
     try:
-        return kind.FromString(row["message"])
+        message = kind.FromString(row["message"])
     except (DecodeError, TypeError) as error:
-        raise _damaged(kind, row, error) from error
+        raise _damaged(kind, row, f"a value of another type: {error!s:.200}") from error
+    for name in _NAMES:
+        # Lost bytes may leave a valid message, for example the empty one.
+        if name in row and getattr(message, name) != row[name]:
+            raise _damaged(kind, row, f"a message whose {name} is {getattr(message, name)!r:.80}")
+    return message
 
 
 def statistic_row(experiment: str, job: str, attempt: int, report: common_pb2.Report) -> Row:
@@ -135,11 +140,10 @@ def data_set_of(row: Row) -> data_pb2.DataSet:
     return message
 
 
-def _damaged(kind: type[Message], row: Row, error: Exception) -> DataLoss:
+def _damaged(kind: type[Message], row: Row, found: str) -> DataLoss:
     which = ", ".join(f"{name} {row[name]!r:.80}" for name in _NAMES if name in row)
     return DataLoss(
-        f"database: found a {kind.DESCRIPTOR.name} ({which}) with a value of another type: {error!s:.200}; "
-        "restore the database from a copy"
+        f"database: found the row of {kind.DESCRIPTOR.name} ({which}) with {found}; restore the database from a copy"
     )
 
 

@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from google.protobuf.json_format import MessageToJson
 from sqlalchemy import Connection, Engine, inspect, text
 
-from hopyard.errors import Conflict, InvalidInput, Unavailable
+from hopyard.errors import Conflict, DataLoss, InvalidInput, Unavailable
 from hopyard.v1.common_pb2 import JOB_STATE_HELD
 from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_PAUSED, Experiment, Job
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
@@ -136,6 +136,28 @@ def test_json_of_experiments_and_jobs_becomes_messages(database: Database) -> No
         _alembic("downgrade", "0005", connection)
         _alembic("upgrade", "head", connection)
         assert connection.scalar(text("select message from jobs")) == stored
+
+
+@pytest.mark.parametrize("detail", ["{broken", "[]", "", b"\x00\xff"])
+def test_damaged_json_is_named_and_nothing_is_migrated(database: Database, detail: object) -> None:
+    with database.writer.begin() as connection:
+        _alembic("upgrade", "0005", connection)
+        insert = text("insert into jobs values ('e1', '7', 7, 'HELD', :detail)")
+        connection.execute(insert, {"detail": detail})
+    with pytest.raises(DataLoss, match=r"the row of job '7' of experiment 'e1' is damaged: .*; restore"):
+        migrate(database.writer)
+    with database.writer.connect() as connection:
+        assert connection.scalar(text("select version_num from alembic_version")) == "0005"
+        assert connection.scalar(text("select detail_json from jobs")) == detail
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    url = database_url(None, tmp_path)
+    (tmp_path / "appstat.sqlite").write_bytes(b"no database" * 100)
+    opened = open_database(url)
+    with pytest.raises(DataLoss, match=r"appstat.sqlite: cannot be read as a database .*; restore it from a copy"):
+        migrate(opened.writer)
+    opened.close()
 
 
 def _alembic(direction: str, to: str, connection: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import sqlite3
@@ -16,9 +17,10 @@ from hopyard._net.rpc.servicer_channel import ServicerChannel
 from hopyard.errors import Conflict, DataLoss
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub, CatalogServiceStub
+from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.read_only import read_only_engine
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import NEWEST
+from hopyard_appstat.migrate import NEWEST, migrate
 from hopyard_appstat.reader import AppStatReader
 
 FILE = "appstat.sqlite"
@@ -105,6 +107,33 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"not a database, but long enough to look like something" * 20)
     with pytest.raises(DataLoss, match="restore it from a copy"):
         AppStatReader(tmp_path)
+
+
+async def test_a_damaged_page_is_named_by_readers_and_writers(tmp_path: Path) -> None:
+    database = open_database(database_url(None, tmp_path))
+    migrate(database.writer)
+    database.close()
+    connection = sqlite3.connect(tmp_path / FILE)
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    pages = connection.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name in ('streams', 'epochs')").fetchall()
+    connection.close()
+    with (tmp_path / FILE).open("r+b") as file:
+        for (page,) in pages:
+            file.seek((page - 1) * size)
+            file.write(b"\xff" * size)
+    reader = AppStatReader(tmp_path)
+    with pytest.raises(DataLoss, match="restore it from a copy"):
+        await streams(reader)
+    reader.close()
+    database = open_database(database_url(None, tmp_path))
+    migrate(database.writer)
+    store = Store(database, wall_clock=lambda: 1000.0)
+    running = asyncio.create_task(store.run())
+    with pytest.raises(DataLoss, match="restore it from a copy"):
+        await store.begin_epoch("a scheduler")
+    await store.close()
+    await running
+    store.release()
 
 
 async def test_without_a_database_everything_is_empty_and_nothing_is_created(tmp_path: Path) -> None:

@@ -78,7 +78,16 @@ def test_statistics_together_are_as_good_as_one_by_one() -> None:
 def test_a_damaged_message_is_named(message: object) -> None:
     row = {"experiment": "x", "id": "7", "ordinal": 7, "message": message}
     with pytest.raises(
-        DataLoss, match=r"found a Job \(id '7', experiment 'x'\) with a value of another type: .*; restore"
+        DataLoss, match=r"found the row of Job \(id '7', experiment 'x'\) with a value of another type: .*; restore"
+    ):
+        stored_message(experiment_pb2.Job, row)
+
+
+@pytest.mark.parametrize("message", [experiment_pb2.Job(), experiment_pb2.Job(experiment="x", id="8")])
+def test_a_message_of_another_row_is_damage(message: experiment_pb2.Job) -> None:
+    row = {"experiment": "x", "id": "7", "ordinal": 7, "message": message.SerializeToString()}
+    with pytest.raises(
+        DataLoss, match=r"found the row of Job \(id '7', experiment 'x'\) with a message whose id is '8?'"
     ):
         stored_message(experiment_pb2.Job, row)
 
@@ -87,6 +96,7 @@ def test_a_damaged_message_is_named(message: object) -> None:
 def test_a_damaged_row_is_named(version: object) -> None:
     row = {"stream": "x", "position": 7, "at": 1.0, "kind": "K", "payload": b"{}", "version": version, "checksum": ""}
     with pytest.raises(
-        DataLoss, match=r"found a JournalRecord \(stream 'x', position 7\) with a value of another type: .*; restore"
+        DataLoss,
+        match=r"found the row of JournalRecord \(stream 'x', position 7\) with a value of another type: .*; restore",
     ):
         message_of(appstat_pb2.JournalRecord, row)

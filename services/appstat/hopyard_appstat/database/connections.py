@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError
 
-from hopyard.errors import InvalidInput
+from hopyard.errors import DataLoss, InvalidInput
 
 BUSY_SECONDS: Final = 30.0
 """Maximum seconds that SQLite waits for the lock of another process, such as a backup."""
@@ -119,6 +119,20 @@ def open_database(url: URL, *, synchronous: Synchronous = Synchronous.NORMAL) ->
     else:
         reader = reader.execution_options(postgresql_readonly=True)
     return Database(writer, reader)
+
+
+def damage_of(error: BaseException, database: URL | Path | str) -> DataLoss | None:
+    """Return the error to raise if `error` of SQLAlchemy says that a SQLite file is damaged or not a database; None: it says otherwise.
+
+    Args:
+        error: The error of a statement or a connection.
+        database: The URL or the file of the database, for the message.
+    """
+    # The driver raises subclasses for all failures but SQLITE_CORRUPT and SQLITE_NOTADB.
+    if type(error) is not DatabaseError:
+        return None
+    name = database.render_as_string() if isinstance(database, URL) else database
+    return DataLoss(f"{name}: cannot be read as a database ({error.orig}); restore it from a copy")
 
 
 _POSTGRESQL: Final = "postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import QueuePool, StaticPool
 
-from hopyard.errors import Conflict, DataLoss, Unavailable
-from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, database_url
+from hopyard.errors import Conflict, Unavailable
+from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, damage_of, database_url
 from hopyard_appstat.database.schema import metadata
 from hopyard_appstat.migrate import NEWEST, revision
 
@@ -76,7 +76,7 @@ def _check_revision(engine: Engine, file: Path, data: Path) -> None:
         raise Unavailable(f"{file}: the database cannot be read just now: {error.orig}") from error
     except DatabaseError as error:
         engine.dispose()
-        raise DataLoss(f"{file}: cannot be read as a database ({error.orig}); restore it from a copy") from error
+        raise damage_of(error, file) or error from error
     if found == NEWEST:
         return
     engine.dispose()

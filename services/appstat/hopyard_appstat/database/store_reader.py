@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from hopyard.errors import InvalidInput, Unavailable
 from hopyard_appstat.database import datasets, queries, search_plan
-from hopyard_appstat.database.connections import READERS
+from hopyard_appstat.database.connections import READERS, damage_of
 from hopyard_appstat.database.search_plan import NodeDetails
 from hopyard_appstat.pagination import Page, PageRequest
 from hopyard_appstat.rows import Row
@@ -123,3 +123,5 @@ class StoreReader:
             return await asyncio.get_running_loop().run_in_executor(self._threads, read)
         except OperationalError as error:
             raise Unavailable(f"the database cannot be read just now: {error.orig}") from error
+        except DatabaseError as error:
+            raise damage_of(error, "the database") or error from error

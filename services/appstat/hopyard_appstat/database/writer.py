@@ -15,6 +15,7 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from hopyard.errors import Exhausted, HopyardError, Unavailable
+from hopyard_appstat.database.connections import damage_of
 from hopyard_appstat.database.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Writer:
 
         Raises:
             HopyardError: The operation raised this error; it changed nothing.
+            DataLoss: The database is damaged.
             Exhausted: The disk is full.
             Unavailable: The database cannot be written at present, or the service is stopping.
         """
@@ -125,7 +127,7 @@ class Writer:
             return [(None, cause_of(error, self._engine.url))] * len(operations), set()
         except Exception as error:  # noqa: BLE001
             if len(operations) == 1:
-                return [(None, error)], set()
+                return [(None, damage_of(error, self._engine.url) or error)], set()
             _log.warning(
                 "a transaction of %d operations failed; each is now committed separately: %r", len(operations), error
             )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from alembic import op
-from google.protobuf.json_format import MessageToJson, Parse
+from google.protobuf.json_format import MessageToJson, Parse, ParseError
 
+from hopyard.errors import DataLoss
 from hopyard.v1.common_pb2 import JobState
 from hopyard.v1.experiment_pb2 import Experiment, ExperimentState, Job
 
@@ -17,6 +18,7 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
+M = TypeVar("M", Experiment, Job)
 Row = Mapping[Any, Any]
 
 
@@ -67,15 +69,29 @@ def _replace(table: str, convert: Callable[[Row], Row | None], *columns: sa.Colu
     op.bulk_insert(made, rows)
 
 
+def _parse(row: Row, message: M, which: str) -> M:
+    """Return the message of type `M` for the JSON of a row. DataLoss: the JSON is damaged, or it is that of another row."""
+    try:
+        Parse(row["detail_json"], message, ignore_unknown_fields=True)
+        problem = None if message.id == row["id"] else f"its id is {message.id!r:.80}"
+    except (ParseError, TypeError, ValueError) as error:
+        problem = f"{error!s:.200}"
+    if problem is not None:
+        raise DataLoss(
+            f"database: the row of {which} is damaged: {problem}; restore the database from a copy, nothing was changed"
+        )
+    return message
+
+
 def _new_experiment(row: Row) -> Row:
-    message = Parse(row["detail_json"], Experiment(), ignore_unknown_fields=True)
+    message = _parse(row, Experiment(), f"experiment {row['id']!r}")
     return {**row, "state": message.state, "message": message.SerializeToString()}
 
 
 def _new_job(row: Row) -> Row | None:
     if row["state"] == "REMOVED":
         return None
-    message = Parse(row["detail_json"], Job(), ignore_unknown_fields=True)
+    message = _parse(row, Job(), f"job {row['id']!r} of experiment {row['experiment']!r}")
     message.ordinal = row["ordinal"]
     return {**row, "message": message.SerializeToString()}
 

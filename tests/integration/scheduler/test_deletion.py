@@ -13,7 +13,7 @@ from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import Experiment, ExperimentState
-from hopyard.errors import Conflict, HopyardError, NotFound, Unavailable
+from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from tests.integration.scheduler.conftest import experiment, let_go
@@ -142,6 +142,9 @@ async def test_a_repeated_request_deletes_nothing_more(pieces: Pieces, client: A
         assert [(list(one.experiments), one.records) for one in again.deleted] == [([made.id], 0)]
         with pytest.raises(HopyardError, match="request_id: is required"):
             await stub.DeleteExperiments(experiment_pb2.DeleteExperimentsRequest(experiments=[made.id]))
+        long = experiment_pb2.DeleteExperimentsRequest(experiments=[made.id], request_id="r" * 257)
+        with pytest.raises(InvalidInput, match="request_id: found 257 characters, allowed are at most 256"):
+            await stub.DeleteExperiments(long)
 
 
 async def test_a_node_that_was_away_deletes_its_logs_when_it_connects(

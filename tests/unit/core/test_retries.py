@@ -96,6 +96,21 @@ def starts(call: Call) -> tuple[Decision | None, list[Command]]:
     return decision, [StartJob("1", ("n1/0",), until=10)] if isinstance(call, AllocateJobs) else []
 
 
+def test_a_repeated_refused_request_is_refused_again_until_it_is_possible() -> None:
+    rig = Rig(jobs=2)
+    name = rig.create()
+    rig.start(name, "n1/0")
+    assert len(retry(rig, name)) == 1
+    assert len(retry(rig, name)) == 1  # The client repeats its call, because the connection was lost.
+    rig.ended(RunEndReason.FAILED, 0, name=name)
+    assert retry(rig, name) == []
+    assert rig.job().state is JobState.PENDING
+    rig.start(name, "n1/0")
+    rig.ended(RunEndReason.FAILED, 0, name=name)
+    assert retry(rig, name) == []
+    assert rig.job().state is JobState.FAILED
+
+
 def test_a_retried_job_may_fail_as_often_as_a_new_one() -> None:
     rig = Rig(jobs=2, max_failures=1)
     name = rig.create()

@@ -30,6 +30,7 @@ def test_what_fits_is_fine() -> None:
         (JobRequest(GOOD, 0, "a"), r"jobs\[1\]\.position: must be in 1\.\.9, found 0"),
         (JobRequest(GOOD, 10, "a"), r"jobs\[1\]\.position: must be in 1\.\.9, found 10"),
         (JobRequest(GOOD, 1, ""), r"jobs\[1\]\.request_id: is required"),
+        (JobRequest(GOOD, 1, "r" * 257), r"jobs\[1\]\.request_id: found 257 characters, allowed are at most 256"),
         (JobRequest(GOOD, 1, "first"), r"jobs\[1\]\.request_id: 'first' is there twice"),
     ],
 )

@@ -758,7 +758,7 @@ class JobsRetried:
     Attributes:
         at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
-        request: Idempotency key of the retry: a later request with the same key retries nothing.
+        request: Idempotency key of the retry: after a retry that was not refused, a later request with the same key retries nothing.
         jobs: Ids of the jobs, which belong to one experiment.
         experiment: Id of that experiment.
     """

@@ -18,6 +18,7 @@ from hopyard._runtime.datasets.names import (
 from hopyard._runtime.datasets.node_query import PathAnswer, PathQuery
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 from hopyard.v1 import data_pb2
+from hopyard_scheduler.request_ids import check_request_id
 
 Ask = Callable[[str, Sequence[PathQuery]], Awaitable[list[PathAnswer]]]
 
@@ -55,8 +56,7 @@ def checked(data: data_pb2.DataSet, request: str) -> list[WantedPartition]:
     Raises:
         InvalidInput: The request is invalid. The message lists all errors.
     """
-    if not request:
-        raise InvalidInput("request_id: is required; it makes the call idempotent")
+    check_request_id(request)
     wrong: list[str] = []
     try:
         check_data_name(data.name)

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Collection
 from typing import TYPE_CHECKING, Final
 
 from hopyard.client.transfer.blobs import BUNDLE_OWNER
-from hopyard.errors import AlreadyExists, Conflict, InvalidInput
+from hopyard.errors import AlreadyExists, Conflict
 from hopyard.v1 import appstat_pb2
 from hopyard_engine.core.events import Imported
 from hopyard_scheduler.experiments.stream_import import LineReader, StreamImport
+from hopyard_scheduler.request_ids import check_request_id
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -63,8 +64,7 @@ class Importer:
             Conflict: The experiment was neither paused nor finished at the end of the journal, or its code bundle is
                 not in the store.
         """
-        if not request:
-            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        check_request_id(request)
         async with self._one:
             stream = StreamImport(target)
             claimed: list[str] = []

@@ -32,6 +32,7 @@ from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreem
 from hopyard_scheduler.experiments.scaling_profiles import measured
 from hopyard_scheduler.experiments.update_request import UpdateRequest, need_pattern, update_of
 from hopyard_scheduler.policy_process.placement import runs_inline
+from hopyard_scheduler.request_ids import check_request_id
 from hopyard_scheduler.runtime.journal import persist
 from hopyard_scheduler.runtime.recovery import RecoveryResult, replay
 from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
@@ -104,8 +105,7 @@ class ExperimentCommands:
             InvalidInput: The experiment is invalid. The message lists all errors.
             Conflict: An earlier call with this idempotency key created a different experiment.
         """
-        if not request:
-            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        check_request_id(request)
         async with self._locks.setdefault(f"create {request}", asyncio.Lock()), self._using(bundle):
             try:
                 return await self._create(text, source, bundle, request, interpreter)
@@ -387,8 +387,7 @@ class ExperimentCommands:
             Conflict: The stream of the experiment was stopped after an error in the engine (quarantine).
         """
         stream, experiment = await self.loaded(name)
-        if not request:
-            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        check_request_id(request)
         if not math.isfinite(seconds) or jobs > ENDLESS or max_iterations > ENDLESS:
             raise InvalidInput(f"an extension is finite and at most {ENDLESS} jobs or units")
         if jobs < 0 or seconds < 0 or (max_iterations and max_iterations < experiment.settings.max_position):
@@ -425,8 +424,7 @@ class ExperimentCommands:
                 was stopped after an error in the engine (quarantine). Nothing is retried.
         """
         stream, experiment = await self.loaded(name)
-        if not request:
-            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        check_request_id(request)
         repeated = request in stream.requests
         own = [job for job in stream.jobs.values() if job.experiment is experiment]
         wanted = list(dict.fromkeys(jobs)) or [job.id for job in own if job.state is JobState.FAILED]

@@ -22,6 +22,7 @@ from hopyard.policy.vocabulary import ExperimentId, ExperimentState, StreamId
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.events import DeletionCompleted, StreamDeleted
 from hopyard_scheduler.converters import EXPERIMENT_STATES
+from hopyard_scheduler.request_ids import check_request_id
 from hopyard_scheduler.runtime.journal import persist
 
 if TYPE_CHECKING:
@@ -108,15 +109,15 @@ class ExperimentDeletion:
                 result has entries with only their ids.
 
         Raises:
-            InvalidInput: No experiment is named, or there is no idempotency key.
+            InvalidInput: No experiment is named, or the idempotency key is empty or too long.
             NotFound: An experiment does not exist.
             Conflict: An experiment has not ended, or a member of its group is not named, or it did not end within `_STOP_SECONDS`
                 seconds after it was stopped. Nothing is deleted.
         """
         if not names:
             raise InvalidInput("experiments: name at least one")
-        if not (request or dry_run):
-            raise InvalidInput("request_id: is required; it makes the call idempotent")
+        if request or not dry_run:
+            check_request_id(request)
         wanted = list(dict.fromkeys(names))
         async with self._one:
             before = self._deleted_by(request) if request else {}

@@ -9,6 +9,7 @@ from hopyard.errors import Conflict, InvalidInput
 from hopyard.space import Space
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
+from hopyard_scheduler.request_ids import problem_of
 
 MOST: Final = 1000
 """Maximum number of requests in one call."""
@@ -47,8 +48,8 @@ def check(wanted: Sequence[JobRequest], space: Space, most: int) -> None:
         problems = [f"hyperparameters: {problem}" for problem in space.problems(each.hyperparameters)]
         if not 1 <= each.position <= most:
             problems.append(f"position: must be in 1..{most}, found {each.position}")
-        if not each.request:
-            problems.append("request_id: is required; it makes the call idempotent")
+        if (problem := problem_of(each.request)) is not None:
+            problems.append(problem)
         elif each.request in seen:
             problems.append(f"request_id: {each.request!r} is there twice")
         seen.add(each.request)

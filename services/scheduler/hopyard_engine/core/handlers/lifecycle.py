@@ -340,12 +340,14 @@ def update(stream: Stream, event: Updated) -> None:
     the core (`quarantine`), or if it names a metric that the experiment cannot get (`objective.metric_obstacle`).
     """
     experiment = stream.experiments[event.experiment or stream.founder.id]
-    stream.requests.add(event.request)
     if stream.quarantined:
         stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.UPDATE_REFUSED, cause=stream.reason)))
-    elif event.metric and (obstacle := objective.metric_obstacle(stream, event.metric)) is not None:
+        return  # A repetition is refused again.
+    if event.metric and (obstacle := objective.metric_obstacle(stream, event.metric)) is not None:
         stream.emit(Refused(stream.id, "", obstacle))
-    elif experiment.state is ExperimentState.ENDING:
+        return
+    stream.requests.add(event.request)
+    if experiment.state is ExperimentState.ENDING:
         experiment.deferred.append(event)
     else:
         _apply(stream, experiment, event, event.at)

@@ -20,11 +20,12 @@ def retry(stream: Stream, event: JobsRetried) -> None:
     `Refused` has the reason.
     """
     experiment = stream.experiments[event.experiment]
-    stream.requests.add(event.request)
     obstacle = _obstacle(stream, experiment, event.jobs)
     if obstacle is not None:
         stream.emit(Refused(stream.id, "", Reason.of(ReasonCode.RETRY_REFUSED, cause=obstacle)))
         return
+    # A repetition of a refused request is refused again: nothing says to its client that it was answered before.
+    stream.requests.add(event.request)
     for name in event.jobs:
         _retry(stream, stream.jobs[name])
     experiment.unable.clear()

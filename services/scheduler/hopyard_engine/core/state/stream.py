@@ -97,7 +97,7 @@ class Stream:
         conversation: The conversation with the policy.
         asks: Unanswered questions to generators, predictors and solvers, by ticket.
         timers: Time at which each set timer elapses, in seconds since the Unix epoch, by ticket (see the module `timers`).
-        requests: Ids of the applied `Updated` and `Imported` events.
+        requests: Idempotency keys of the applied `Updated`, `JobsRetried` and `Imported` events, without refused ones.
         quarantined: Whether the stream was stopped after an error in the engine.
         terms_sent: Value of the property `terms` that was last sent to the cluster state.
         effects: Effects of the current event.

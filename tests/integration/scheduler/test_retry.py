@@ -11,7 +11,7 @@ import pytest
 
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
-from hopyard.errors import Conflict
+from hopyard.errors import Conflict, InvalidInput
 from tests.timing import HANG_SECONDS
 
 TRAINER = """
@@ -71,6 +71,8 @@ async def test_failed_jobs_continue_from_their_snapshots_when_the_cause_is_gone(
     assert (jobs["1"].state, jobs["1"].position, jobs["2"].state) == (JobState.COMPLETED, 4, JobState.FAILED)
     with pytest.raises(Conflict, match="job '1' is COMPLETED; only failed jobs are retried"):
         await client.retry(made, ["1"])
+    with pytest.raises(InvalidInput, match="max_iterations: found 3, allowed are the present 4 or more"):
+        await client.extend(made, max_iterations=3)
     _, again = await client.retry(made)
     assert [job.id for job in again] == ["2"]
     await client.wait(made, HANG_SECONDS)

@@ -390,10 +390,10 @@ class ExperimentCommands:
         check_request_id(request)
         if not math.isfinite(seconds) or jobs > ENDLESS or max_iterations > ENDLESS:
             raise InvalidInput(f"an extension is finite and at most {ENDLESS} jobs or units")
-        if jobs < 0 or seconds < 0 or (max_iterations and max_iterations < experiment.settings.max_position):
-            raise InvalidInput(
-                f"an extension is not less than there is (max_iterations {experiment.settings.max_position})"
-            )
+        if jobs < 0 or seconds < 0:
+            raise InvalidInput(f"found jobs {jobs} and seconds {seconds:g}, allowed are 0 or more")
+        if max_iterations and max_iterations < (present := experiment.settings.max_position):
+            raise InvalidInput(f"max_iterations: found {max_iterations}, allowed are the present {present} or more")
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
         if seconds and experiment.settings.max_seconds is None:

@@ -145,6 +145,34 @@ def test_all_logs_of_an_experiment_keep_within_its_limit(tmp_path: Path) -> None
     assert "logs.per_experiment is 293.0 KiB" in (folder / "3.log").read_bytes().decode(errors="replace")
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        '{"begin": -4, "end": 100000, "line": ""}',
+        '{"begin": 9, "end": 3, "line": ""}',
+        '{"begin": Infinity, "end": 3, "line": ""}',
+        '{"begin": 0, "end": 1000000000000000000000000000000, "line": ""}',
+        "[" * 100_000,
+        None,  # a folder
+    ],
+)
+def test_a_damaged_note_of_a_cut_stops_neither_the_reader_nor_the_limits(tmp_path: Path, note: str | None) -> None:
+    folder = tmp_path / "jobs" / "e1"
+    folder.mkdir(parents=True)
+    damaged, other = folder / "1.log", folder / "2.log"
+    for log in (damaged, other):
+        log.write_bytes(lines(0, 20_000))
+    place = folder / "1.log.cut"
+    place.mkdir() if note is None else place.write_text(note)
+    assert cut_of(damaged) is None
+    assert kept_bytes(damaged) == damaged.stat().st_size
+    limiter = LogLimiter(tmp_path)
+    program = wire.RunProgram(log_bytes_per_experiment=2 * LIMIT)
+    with limiter.limited(other, program, tmp_path / LOG_POSITION):
+        limiter.look(everything=True)
+    assert kept_bytes(other) <= LIMIT
+
+
 def test_what_a_log_program_printed_is_cut_only_after_it_was_read(tmp_path: Path) -> None:
     folder = tmp_path / "jobs" / "e1"
     folder.mkdir(parents=True)

@@ -71,18 +71,19 @@ def cut_of(log: Path) -> Cut | None:
     """Return what was cut out of a log; None: nothing, or the file that records it is damaged."""
     try:
         known = json.loads(_note(log).read_text(encoding="utf-8"))
-        return Cut(int(known["begin"]), int(known["end"]), str(known["line"]))
-    except (FileNotFoundError, NotADirectoryError):
+        cut = Cut(int(known["begin"]), int(known["end"]), str(known["line"]))
+        size = log.stat().st_size
+    # It is written by renaming, so only something else can have damaged it.
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    except (ValueError, KeyError, TypeError):  # It is written by renaming, so only something else can have damaged it.
-        return None
+    return cut if 0 <= cut.begin <= cut.end <= size else None
 
 
 def kept_bytes(log: Path) -> int:
-    """Return the number of bytes of a log that are kept; 0 if it does not exist."""
+    """Return the number of bytes of a log that are kept; 0 if it does not exist or cannot be examined."""
     try:
         size = log.stat().st_size
-    except FileNotFoundError:
+    except OSError:
         return 0
     cut = cut_of(log)
     return size - cut.length if cut is not None else size

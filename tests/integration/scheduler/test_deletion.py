@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
+from hopyard_scheduler.experiments.deletion import ExperimentDeletion
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_garbage_collection import Pieces, pieces, put, until
 from tests.integration.scheduler.test_garbage_collection import client as cluster_client
@@ -114,6 +116,32 @@ async def test_a_group_is_deleted_as_a_whole(pieces: Pieces, client: AsyncClient
     (deleted,) = await client.delete([second, first])
     assert deleted.experiments == (first.id, second.id)
     assert await client.experiments() == []
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_an_experiment_that_joins_a_group_during_its_deletion_keeps_the_group(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loaded: bool
+) -> None:
+    file = experiment(tmp_path / "group", more="share: together")
+    first = await client.create(file)
+    await client.pause(first)
+    await client.wait(first, HANG_SECONDS, until={ExperimentState.PAUSED})
+    stopped = ExperimentDeletion._stopped
+    joined: list[Experiment] = []
+
+    async def join(self: ExperimentDeletion, streams: Any) -> None:
+        joined.append(second := await client.create(file))
+        await client.stop(second)
+        await stopped(self, streams)
+
+    monkeypatch.setattr(ExperimentDeletion, "_stopped", join)
+    if not loaded:
+        monkeypatch.setattr("hopyard_scheduler.runtime.runtime.MAX_FINISHED", 0)
+    with pytest.raises(Conflict):
+        await client.delete([first], force=True)
+    (second,) = joined
+    assert {one.id for one in await client.experiments()} == {first.id, second.id}
+    assert first.id in (await rows(pieces, first.id))[0]
 
 
 async def test_snapshots_that_others_own_stay_for_them(pieces: Pieces, client: AsyncClient, tmp_path: Path) -> None:

@@ -205,18 +205,20 @@ class ExperimentDeletion:
         """Delete streams, wait for the store and the connected nodes, and return what was deleted.
 
         Raises:
-            Conflict: An experiment of the streams continues again. Nothing is deleted.
+            Conflict: An experiment of the streams continues again, or another one has joined a group. Nothing is deleted.
         """
         async with AsyncExitStack() as stack:
             for stream in sorted(streams, key=lambda one: one.id):
                 await stack.enter_async_context(self._commands.loading(stream.id))
+            # Another client may have continued an experiment, or added one to a group.
+            await self._find_deletable([name for stream in streams for name in stream.names], force=False)
             measured = await self._measure(streams)
             snapshots = [await self._snapshots(stream) for stream in streams]
             at = self._runtime.clock()
             events = [StreamDeleted(at, one.id, one.names, one.bundles, request) for one in streams]
             if not await self._runtime.delete(events):
                 raise Conflict(
-                    "an experiment was continued meanwhile, so nothing was deleted; stop it first (hopyard stop)"
+                    "an experiment was continued or joined a group meanwhile, so nothing was deleted; try again"
                 )
         self._commands.give_back(name for stream in streams for name in stream.names)
         self._quota.reread()

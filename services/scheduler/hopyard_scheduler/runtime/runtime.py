@@ -168,11 +168,13 @@ class Runtime:
             events: One event for each stream. The caller prevents that a stream is loaded into the core meanwhile.
 
         Returns:
-            False if one of the streams is live. Then nothing is deleted.
+            False if one of the streams is live, or has other experiments than its event says. Then nothing is deleted.
         """
         async with self.turn:
-            streams = [self.core.streams.get(event.stream) for event in events]
-            if any(stream is not None and not stream.state.ended for stream in streams):
+            streams = [(self.core.streams.get(event.stream), event) for event in events]
+            if any(
+                s is not None and not (s.state.ended and set(s.experiments) == {*e.experiments}) for s, e in streams
+            ):
                 return False
             records = [effect for event in events for effect in self.core.handle(event) if isinstance(effect, Record)]
             entries = [JournalEntry(one.stream, kind_of(one.event), encode(one.event)) for one in records]

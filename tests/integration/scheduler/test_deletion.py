@@ -126,7 +126,7 @@ async def test_an_experiment_that_joins_a_group_during_its_deletion_keeps_the_gr
     first = await client.create(file)
     await client.pause(first)
     await client.wait(first, HANG_SECONDS, until={ExperimentState.PAUSED})
-    stopped = ExperimentDeletion._stopped
+    stopped = ExperimentDeletion._stop_paused
     joined: list[Experiment] = []
 
     async def join(self: ExperimentDeletion, streams: Any) -> None:
@@ -134,7 +134,7 @@ async def test_an_experiment_that_joins_a_group_during_its_deletion_keeps_the_gr
         await client.stop(second)
         await stopped(self, streams)
 
-    monkeypatch.setattr(ExperimentDeletion, "_stopped", join)
+    monkeypatch.setattr(ExperimentDeletion, "_stop_paused", join)
     if not loaded:
         monkeypatch.setattr("hopyard_scheduler.runtime.runtime.MAX_FINISHED", 0)
     with pytest.raises(Conflict):

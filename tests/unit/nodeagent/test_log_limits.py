@@ -169,7 +169,7 @@ def test_a_damaged_note_of_a_cut_stops_neither_the_reader_nor_the_limits(tmp_pat
     limiter = LogLimiter(tmp_path)
     program = wire.RunProgram(log_bytes_per_experiment=2 * LIMIT)
     with limiter.limited(other, program, tmp_path / LOG_POSITION):
-        limiter.look(everything=True)
+        limiter.check(everything=True)
     assert kept_bytes(other) <= LIMIT
 
 

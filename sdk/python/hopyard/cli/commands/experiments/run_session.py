@@ -551,7 +551,7 @@ def resume_experiment(
 
     async def main() -> int:
         if await stopped_data_dir(server, data) is not None:
-            async with connected(server, data, purpose="hopyard resume", look=True) as client:
+            async with connected(server, data, purpose="hopyard resume", read_only=True) as client:
                 stored, _ = await find_unfinished(client, given)
             if not stored.state.ended:
                 check_plugins(Submission("", stored.id, parse_spec(stored.spec), None))

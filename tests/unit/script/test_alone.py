@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hopyard
@@ -28,6 +29,20 @@ def test_a_report_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     hopyard.report({"val/loss": float("nan")}, accuracy=1, position=7)
     hopyard.report()
     assert capsys.readouterr().out == "position 1: accuracy=0.5\nposition 7: val/loss=nan accuracy=1\nposition 8: \n"
+
+
+@pytest.mark.merge
+def test_a_metric_may_be_a_tensor_of_one_number(capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    hopyard.report({"val/loss": np.array([0.25])}, accuracy=torch.tensor(0.5), steps=torch.tensor([[3]]))
+    hopyard.Trial(metric="accuracy").report(torch.tensor(0.5, requires_grad=True))
+    expected = "position 1: val/loss=0.25 accuracy=0.5 steps=3\nposition 2: accuracy=0.5\n"
+    assert capsys.readouterr().out == expected
+    for value in (torch.tensor([0.5, 0.5]), torch.tensor(True), torch.tensor(1j)):
+        with pytest.raises(
+            ValueError, match=r"metric 'x' is tensor.*\(Tensor\); allowed: a float; take the number out"
+        ):
+            hopyard.report(x=value)
 
 
 def test_it_checks_as_a_cluster_does() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hopyard.trainer import (
@@ -148,10 +149,19 @@ def test_advance_takes_a_positive_whole_number(units: Any, tmp_path: Path) -> No
 
 
 class Tensor:
-    """Simulates a tensor of one number."""
+    """Simulates a tensor.
 
-    def item(self) -> float:
-        return 1.0
+    Args:
+        *values: Its elements.
+    """
+
+    def __init__(self, *values: object) -> None:
+        self._values = values
+
+    def item(self) -> object:
+        if len(self._values) != 1:
+            raise RuntimeError(f"a Tensor with {len(self._values)} elements cannot be converted to Scalar")
+        return self._values[0]
 
 
 @pytest.mark.parametrize(
@@ -166,6 +176,12 @@ class Tensor:
         ({"loss": None}, r"metric 'loss' is None"),
         ({"loss": 1j}, r"metric 'loss' is 1j \(complex\)"),
         ({"loss": Tensor()}, r"metric 'loss' is .*\(Tensor\); allowed: a float; take the number out with .item\(\)"),
+        ({"loss": Tensor(1.0, 2.0)}, r"metric 'loss' is .*\(Tensor\); allowed: a float"),
+        ({"loss": Tensor(True)}, r"metric 'loss' is .*\(Tensor\); allowed: a float"),
+        ({"loss": Tensor("1.0")}, r"metric 'loss' is .*\(Tensor\); allowed: a float"),
+        ({"loss": np.array([True])}, r"metric 'loss' is .*\(ndarray\); allowed: a float"),
+        ({"loss": np.array([1.0, 2.0])}, r"metric 'loss' is .*\(ndarray\); allowed: a float"),
+        ({"loss": np.array([])}, r"metric 'loss' is .*\(ndarray\); allowed: a float"),
         ({"loss": 10**400}, r"metric 'loss' is too large for a float"),
         ({"accuracy": 0.1}, r"train\(\) and evaluate\(\) both report 'accuracy'"),
     ],
@@ -174,6 +190,14 @@ def test_metrics_that_are_none(metrics: object, message: str, tmp_path: Path) ->
     with pytest.raises(MetricsError, match=message) as caught:
         whole_life(broken("train", lambda _: metrics), tmp_path)
     assert caught.value.trainer == "Broken"
+
+
+@pytest.mark.parametrize("value", [Tensor(0.5), np.array(0.5), np.array([[0.5]]), np.float32(0.5)])
+def test_a_metric_may_be_a_tensor_of_one_number(value: object, tmp_path: Path) -> None:
+    driver = TrainerDriver(broken("train", lambda _: {"loss": value}), clock=Clock())
+    driver.start({"lr": 0.1}, context(tmp_path))
+    found = driver.step().metrics["loss"]
+    assert (found, type(found)) == (0.5, float)
 
 
 @pytest.mark.parametrize("examples", [-1, 1.5, True, "3"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
@@ -32,7 +33,7 @@ from hopyard.client.types import (
 )
 from hopyard.client.wire import converters
 from hopyard.client.wire.connection import Connection
-from hopyard.errors import Conflict, InvalidInput, NotFound, TimedOut, Unavailable
+from hopyard.errors import Conflict, DataLoss, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard.v1 import appstat_pb2, data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
 
@@ -492,6 +493,30 @@ async def appstat_of(client: ClientQueries) -> AppStatServiceAsyncStub:
     It is for tools that read the journal and blobs.
     """
     return await (await client._connection()).appstat()
+
+
+async def code_of(client: ClientQueries, experiment: Experiment) -> dict[str, str]:
+    """Return the code files with which an experiment was created; empty: it has no code.
+
+    Returns:
+        The text of each path as `hopyard._runtime.bundle.code_files` returns it.
+
+    Raises:
+        NotFound: The store does not have the bundle.
+        DataLoss: The received bytes do not match the hash.
+    """
+    from hopyard._runtime.bundle import BundleError, code_files
+    from hopyard.client.transfer.blobs import fetch_stored
+
+    if not experiment.bundle:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="hopyard-") as scratch:
+        file = Path(scratch) / "bundle"
+        await fetch_stored(await client._connection(), experiment.bundle, file)
+        try:
+            return await asyncio.to_thread(lambda: code_files(file.read_bytes()))
+        except BundleError as error:
+            raise DataLoss(f"the bundle {experiment.bundle} cannot be read: {error}") from error
 
 
 def id_of(experiment: str | Experiment) -> str:

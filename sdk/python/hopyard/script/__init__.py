@@ -58,7 +58,7 @@ def report(
             report({"val/loss": 0.5 / (1 + epoch)}, accuracy=0.9)
 
     Args:
-        metrics: Metrics by name, for names that are not Python identifiers.
+        metrics: Metrics by name, for names that are not Python identifiers. A value is a number, or a tensor or array with one number.
         position: How far the job has trained, in the experiment's unit; None: one more than at the last report. It must
             increase with each report.
         checkpoint: A file or folder with the training state at this position. It is packed before this function returns, and only

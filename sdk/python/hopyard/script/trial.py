@@ -69,7 +69,8 @@ class Trial(dict[str, Any]):
         If the run ends here (it reached its end position, or is suspended or terminated), SystemExit is raised. Do not catch it.
 
         Args:
-            value: The value of the metric that the search optimizes; None: it is in `more`, or not known at this position.
+            value: The value of the metric that the search optimizes, a number or a tensor with one number; None: it is in `more`, or
+                not known at this position.
             position: How far the job has trained; None: one more than at the last report.
             checkpoint: A file or folder with the training state; see `hopyard.report`.
             **more: Further metrics by name.

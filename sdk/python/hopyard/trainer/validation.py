@@ -62,8 +62,8 @@ def changed_names(old: Mapping[str, Any], new: Mapping[str, Any]) -> frozenset[s
 def checked_metrics(metrics: object, *, trainer: str, phase: TrainerPhase, position: int) -> dict[str, float]:
     """Return the metrics that a trainer returned as plain floats.
 
-    Any real number is accepted (an int, a NumPy scalar), including NaN and infinities. A bool, a str or a tensor is
-    rejected.
+    Any real number is accepted (an int, a NumPy scalar), including NaN and infinities, and a tensor or array with one
+    real number. A bool, a str, and a tensor with several elements are rejected.
 
     Args:
         metrics: The value that the trainer returned.
@@ -81,7 +81,7 @@ def checked_metrics(metrics: object, *, trainer: str, phase: TrainerPhase, posit
 
 
 def plain_metrics(metrics: object, found: str) -> dict[str, float]:
-    """Return the metrics as plain floats.
+    """Return the metrics as plain floats. A tensor or array with one element counts as the number in it.
 
     Args:
         metrics: The value to check.
@@ -100,11 +100,12 @@ def plain_metrics(metrics: object, found: str) -> dict[str, float]:
             raise ValueError(
                 f"{found} the metric name {_shown(key)[:80]}; allowed: a printable str of 1 to {MAX_NAME} characters"
             )
-        if isinstance(value, bool) or not isinstance(value, Real):
+        number = _number(value)
+        if number is None:
             hint = "; take the number out with .item()" if hasattr(value, "item") else ""
             raise ValueError(f"metric {key!r} is {_shown(value)}; allowed: a float{hint}")
         try:
-            checked[key] = float(value)
+            checked[key] = float(number)
         except OverflowError as error:
             raise ValueError(f"metric {key!r} is too large for a float: {_shown(value)}") from error
     return checked
@@ -160,6 +161,16 @@ def checked_examples(examples: object, *, trainer: str, position: int) -> int | 
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and value != ""
+
+
+def _number(value: object) -> Real | None:
+    """Return `value` if it is a real number, or the real number in it if it is a tensor or array of one element; else None."""
+    if not isinstance(value, Real) and callable(item := getattr(value, "item", None)):
+        try:
+            value = item()
+        except Exception:  # noqa: BLE001 - each library has another error for several elements
+            return None
+    return None if isinstance(value, bool) or not isinstance(value, Real) else value
 
 
 def _shown(value: object) -> str:

@@ -185,7 +185,7 @@ def retry(
     """
     import asyncio
 
-    from hopyard.cli.commands.experiments.hints import next_step
+    from hopyard.cli.commands.experiments.hints import next_step, tell_changed_code
     from hopyard.cli.commands.experiments.lost_progress import LostProgress, of_jobs
     from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.output import emit_json, say
@@ -195,6 +195,7 @@ def retry(
         chosen = await find(client, words[0] if words else None)
         before = {job.id: job for job in await client.jobs(chosen)}
         retried, jobs = await client.retry(chosen, words[1:])
+        await tell_changed_code(client, retried)
         return retried, jobs, of_jobs(before[job.id] for job in jobs if job.id in before)
 
     idle = asyncio.run(stopped_data_dir(server, data))

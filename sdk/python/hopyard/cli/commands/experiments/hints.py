@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import hashlib
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from hopyard._common import command_template
 from hopyard.client.types import Experiment, ExperimentState
-from hopyard.spec import ExperimentSpec
+from hopyard.errors import HopyardError
+from hopyard.spec import ExperimentSpec, SpecError, parse_spec
+from hopyard.spec.load import read_fields
 from hopyard.spec.models import REMOTE
+
+if TYPE_CHECKING:
+    from hopyard.client.async_client import AsyncClient
+
+_NAMED_FILES: Final = 3
 
 
 def unused_note(spec: ExperimentSpec) -> str:
@@ -56,3 +69,70 @@ def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended
     if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
         return f"it stays paused until: {resume}"
     return ""
+
+
+async def tell_changed_code(client: AsyncClient, experiment: Experiment) -> None:
+    """Print a note if the code in the current directory differs from the code with which an experiment was created.
+
+    Nothing is printed if the code of the experiment cannot be fetched, because the note must not prevent the command.
+    """
+    from hopyard.cli.output import say
+    from hopyard.client.queries import code_of
+
+    with suppress(HopyardError, OSError):
+        code = await code_of(client, experiment)
+        if note := await asyncio.to_thread(changed_code_note, experiment.spec, code, Path.cwd()):
+            say(note)
+
+
+def changed_code_note(spec: Mapping[str, object], code: Mapping[str, str], folder: Path) -> str:
+    """Return a note on files of a folder that differ from the code with which an experiment was created; empty: there are none.
+
+    The folder of the code is not recorded. If `folder` has the experiment's file or all files of the code, all files that it has are
+    compared; otherwise only the program's own files, such as the script.
+
+    Args:
+        spec: The specification of the experiment.
+        code: The code of the experiment, as `hopyard._runtime.bundle.code_files` returns it.
+        folder: The folder to compare, usually the current directory.
+    """
+    there = [name for name in code if (folder / name).is_file()]
+    own = [name for name in _program_files(spec) if name in there]
+    if not own:
+        return ""
+    file = _experiment_file(folder, str(spec.get("name", "")))
+    compared = dict.fromkeys([*own, *there] if file is not None or len(there) == len(code) else own)
+    changed = [name for name in compared if not _is_same(folder / name, code[name])]
+    if not changed:
+        return ""
+    named, more = changed[:_NAMED_FILES], len(changed) - _NAMED_FILES
+    listed = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"note: {listed} {'has' if len(changed) == 1 else 'have'} changed since the experiment was created; its jobs keep the code of "
+        f"then. For the new code: hopyard run {shlex.quote(file or 'experiment.yaml')}"
+    )
+
+
+def _program_files(spec: Mapping[str, object]) -> Iterable[str]:
+    """Return paths in the code that may be the files of the program: its script, the file of its trainer, or its modules."""
+    try:
+        parsed = parse_spec(spec)
+    except SpecError:  # A plugin of the experiment is not installed here.
+        return []
+    words = parsed.command or (parsed.log.command if parsed.log else ()) or ((parsed.trainer or "").partition(":")[0],)
+    paths = [path for word in words for path in (word, f"{word.replace('.', '/')}.py")]
+    return [os.path.normpath(os.path.join(parsed.working_directory or "", path)) for path in paths]
+
+
+def _experiment_file(folder: Path, name: str) -> str | None:
+    """Return the name of the file in a folder that describes the experiment with the name `name`; None: there is none."""
+    for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml"), *folder.glob("*.json")]):
+        with suppress(SpecError, OSError, UnicodeDecodeError):
+            fields = read_fields(file.read_text(encoding="utf-8"))
+            if "space" in fields and fields.get("name") == name:
+                return file.name
+    return None
+
+
+def _is_same(file: Path, stored: str) -> bool:
+    return stored.rpartition("\0")[2] == hashlib.sha256(file.read_bytes()).hexdigest()

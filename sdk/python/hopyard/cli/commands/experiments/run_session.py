@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, SlotLayout
-from hopyard.cli.commands.experiments.hints import mended, unused_note
+from hopyard.cli.commands.experiments.hints import mended, tell_changed_code, unused_note
 from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus
 from hopyard.cli.commands.experiments.preflight import check_policy, policy_notes, sharing_note
 from hopyard.cli.commands.experiments.requirements import check_imports, check_plugins
@@ -543,6 +543,8 @@ def resume_experiment(
         if others:
             left = ", ".join(f"{one.name} ({one.id}, {_rests(one, session.owns_cluster)})" for one in others)
             say(f"continuing {experiment.name} ({experiment.id}); also unfinished: {left}: hopyard resume ID")
+        if not experiment.state.ended:
+            await tell_changed_code(client, experiment)
         if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             return await client.resume(experiment)
         return experiment

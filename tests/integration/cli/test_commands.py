@@ -126,6 +126,23 @@ def test_ctrl_c_on_a_joined_cluster_names_the_server(
         assert [job["position"] for job in result["jobs"]] == [8, 8, 8]
 
 
+@pytest.mark.usefixtures("_interrupted")
+def test_resume_names_code_that_has_changed(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(experiment_file.parent)
+    with _Serving(tmp_path / "data") as server:
+        assert run(["run", experiment_file.name, "--server", server]) == 130
+        capsys.readouterr()
+        monkeypatch.setattr(run_session, "LiveModel", LiveModel)
+        Path("train.py").write_text("class Small: mended = True\n")
+        assert run(["resume", "--server", server]) == 0
+        assert (
+            "note: train.py has changed since the experiment was created; its jobs keep the code of then. For the new code: "
+            "hopyard run experiment.yaml\n"
+        ) in capsys.readouterr().err
+
+
 def test_looking_at_a_running_cluster(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

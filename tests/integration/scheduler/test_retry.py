@@ -63,7 +63,11 @@ async def test_failed_jobs_continue_from_their_snapshots_when_the_cause_is_gone(
         await client.retry(made, ["1", "9"])
     assert (await client.get(made)).state is ExperimentState.FAILED
     (folder / "gate").touch()
-    shown = await command(address, made.id, "1")
+    (folder / "train.py").write_text(TRAINER.replace("is away", "is gone"))
+    shown, note = await command(folder, address, made.id, "1")
+    assert note.startswith(
+        "note: train.py has changed since the experiment was created; its jobs keep the code of then."
+    )
     assert [job["id"] for job in shown["jobs"]] == ["1"]
     done = await client.wait(made, HANG_SECONDS)
     assert done.state is ExperimentState.COMPLETED
@@ -84,12 +88,15 @@ async def test_failed_jobs_continue_from_their_snapshots_when_the_cause_is_gone(
     assert [line for line in log.splitlines() if line.startswith("trains")] == [f"trains {n}" for n in (1, 2, 3, 4)]
 
 
-async def command(address: str, *names: str) -> dict[str, list[dict[str, object]]]:
+async def command(folder: Path, address: str, *names: str) -> tuple[dict[str, list[dict[str, object]]], str]:
+    """Run `hopyard retry` in a folder, and return its JSON and its messages."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hopyard.cli.main", "retry", "--server", address, "--json", *names),
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=folder,
     )
-    said, _ = await process.communicate()
+    said, notes = await process.communicate()
     assert process.returncode == 0
     found: dict[str, list[dict[str, object]]] = json.loads(said)
-    return found
+    return found, notes.decode()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hopyard.cli.commands.experiments.hints import next_step, unused_note
+from hopyard._runtime.bundle import code_files, pack
+from hopyard.cli.commands.experiments.hints import changed_code_note, next_step, unused_note
 from hopyard.client.types import Experiment, ExperimentState, Metric
 from hopyard.spec import load_spec
 
@@ -52,3 +53,72 @@ def test_a_searched_value_that_the_command_leaves_out_is_noted(program: str, lef
     )
     note = unused_note(spec)
     assert (f"the command does not use {left_out} of the space:" in note) if left_out else note == ""
+
+
+SPEC = """name: digits
+command: [python, train.py]
+metric: {name: accuracy, mode: max}
+space: {lr: {uniform: [0.0, 1.0]}}
+stop: {jobs: 2}
+"""
+AFTER = "changed since the experiment was created; its jobs keep the code of then. For the new code: hopyard run"
+
+
+@pytest.mark.parametrize(
+    ("program", "files", "changes", "expected"),
+    [
+        ("command: [python, train.py]", "a b", {}, ""),
+        ("command: [python, train.py]", "a b", {"search.yaml": SPEC + "seed: 3\n"}, ""),
+        ("command: [python, train.py]", "a b", {"train.py": "new"}, f"note: train.py has {AFTER} search.yaml"),
+        ("command: [python, train.py]", "a b", {"new.py": "new"}, ""),
+        (
+            "command: [python, train.py]",
+            "a b",
+            {"a.py": "1", "train.py": "2"},
+            f"note: train.py, a.py have {AFTER} search.yaml",
+        ),
+        (
+            "command: [python, train.py]",
+            "a b c",
+            {"a.py": "1", "b.py": "2", "c.py": "3", "train.py": "4"},
+            f"note: train.py, a.py, b.py and 1 more have {AFTER} search.yaml",
+        ),
+        (
+            "command: [python, -m, lib.fit]",
+            "lib/fit",
+            {"lib/fit.py": "new"},
+            f"note: lib/fit.py has {AFTER} search.yaml",
+        ),
+        ("trainer: train.py:Mine", "", {"train.py": "new"}, f"note: train.py has {AFTER} search.yaml"),
+        # The folder of the code is not known: only the script is compared.
+        ("command: [python, train.py]", "a b", {"search.yaml": None, "b.py": None, "a.py": "new"}, ""),
+        (
+            "command: [python, train.py]",
+            "a b",
+            {"search.yaml": None, "b.py": None, "a.py": "new", "train.py": "new"},
+            f"note: train.py has {AFTER} experiment.yaml",
+        ),
+        (
+            "command: [python, train.py]",
+            "a",
+            {"search.yaml": None, "a.py": "new"},
+            f"note: a.py has {AFTER} experiment.yaml",
+        ),
+        ("command: [python, train.py]", "a", {"train.py": None, "a.py": "new"}, ""),
+    ],
+)
+def test_files_that_differ_from_the_code_of_the_experiment_are_named(
+    tmp_path: Path, program: str, files: str, changes: dict[str, str | None], expected: str
+) -> None:
+    (tmp_path / "lib").mkdir()
+    text = SPEC.replace("command: [python, train.py]", program).replace("jobs: 2", "jobs: 2, max_iterations: 4")
+    (tmp_path / "search.yaml").write_text(text)
+    for name in ("train", *files.split()):
+        (tmp_path / f"{name}.py").write_text(f"print({name!r})\n")
+    code = code_files(pack(tmp_path).data)
+    for name, content in changes.items():
+        if content is None:
+            (tmp_path / name).unlink()
+        else:
+            (tmp_path / name).write_text(content)
+    assert changed_code_note(load_spec(text).model_dump(mode="json", exclude_unset=True), code, tmp_path) == expected

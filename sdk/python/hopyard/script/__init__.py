@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hopyard._version import IMPORTED_AT
 from hopyard.script import mailbox_files
-from hopyard.trainer.validation import is_whole, plain_metrics
+from hopyard.trainer.validation import MetricValue, is_whole, plain_metrics
 
 if TYPE_CHECKING:
     from hopyard.script.mailbox import MailboxSession
@@ -39,12 +39,12 @@ _reported: dict[str, float] | None = None
 
 
 def report(
-    metrics: Mapping[str, float] | None = None,
+    metrics: Mapping[str, MetricValue] | None = None,
     /,
     *,
     position: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    **more: float,
+    **more: MetricValue,
 ) -> None:
     """Report the metrics of an iteration that ended; returns when the script may continue to train.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hopyard import script
+from hopyard.trainer.validation import MetricValue
 
 
 class Trial(dict[str, Any]):
@@ -57,12 +58,12 @@ class Trial(dict[str, Any]):
 
     def report(
         self,
-        value: float | None = None,
+        value: MetricValue | None = None,
         /,
         *,
         position: int | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
-        **more: float,
+        **more: MetricValue,
     ) -> None:
         """Report the value of the metric after an iteration; returns when the function may continue to train.
 

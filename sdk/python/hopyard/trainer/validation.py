@@ -6,13 +6,24 @@ import json
 from collections.abc import Mapping
 from numbers import Real
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from hopyard.trainer.errors import DriverUsageError, MetricsError, TrainerPhase
 
 MAX_METRICS = 1000
 MAX_NAME = 256
 """Limits of a report: the number of metrics, and the characters in a name. Larger reports would slow down the journal."""
+
+
+class OneNumber(Protocol):
+    """A tensor or array with one number, which `item` returns."""
+
+    def item(self) -> Any:
+        """Return the number as a Python object."""
+
+
+MetricValue = float | OneNumber
+"""The value of a metric that a script reports."""
 
 
 def is_whole(value: object, *, least: int) -> bool:

@@ -18,6 +18,8 @@ from hopyard.cli.init.yaml_writer import experiment_text
 JOBS: Final = 20
 ITERATIONS: Final = 20
 
+_NO_LENGTH: Final = "stop.max_iterations: the number of iterations was not found; policies such as asha need it"
+
 _EXAMPLE_SPACE: Final = {"lr": {"loguniform": [1e-4, 1e-1]}}
 
 
@@ -41,8 +43,8 @@ class ExperimentDraft:
     def text(self, source: str) -> str:
         """Return the text of the experiment file. Its first line names `source`, the script for which it was written."""
         head = [
-            f"An experiment file for {source}, written by hopyard init. Each setting without a value is listed with its",
-            "default, after a # without a space.",
+            f"An experiment file for {source}, written by hopyard init.",
+            "A line #name: value is a setting at its default; delete the # to change it.",
         ]
         return experiment_text(self.data, head, self.notes)
 
@@ -113,10 +115,11 @@ def _trainer(found: Script, path: str) -> ExperimentDraft:
 
 
 def _command(found: Script, path: str) -> ExperimentDraft:
-    space = suggest.space(found.options, found.values)
+    lengths = [one for one in found.options if one.name == found.length_option or suggest.is_length(one.name)]
+    space = suggest.space([one for one in found.options if one not in lengths], found.values)
     arguments = [word for one in found.options if one.name in space for word in (one.flag, f"{{{one.name}}}")]
     command = ["python", path, *arguments]
-    length = next((one.default for one in found.options if suggest.is_length(one.name)), found.epochs)
+    length = found.epochs or next((one.default for one in lengths), None)
     stop: dict[str, Any] = {"jobs": JOBS}
     if isinstance(length, int) and length >= 1:
         stop["max_iterations"] = length
@@ -143,13 +146,15 @@ def _command(found: Script, path: str) -> ExperimentDraft:
             'hopyard.hyperparameters()["lr"] in the script'
         )
     plan.data["stop"] = stop
+    if "max_iterations" not in stop:
+        plan.todo.append(_NO_LENGTH)
     left = [one.flag for one in found.options if one.name not in space]
     if left:
         plan.notes["space"] = [f"Options that are not searched: {', '.join(left)}."]
-    lengths = [one.flag for one in found.options if suggest.is_length(one.name)]
-    if lengths:
+    flag = next((one.flag for one in lengths if one.default == length), None)
+    if flag is not None:
         plan.notes["stop"] = [
-            f"max_iterations cannot exceed the length of the script ({lengths[0]}): raise both for longer jobs."
+            f"max_iterations cannot exceed the length of the script ({flag}): raise both for longer jobs."
         ]
     return plan
 
@@ -164,6 +169,7 @@ def _program(script: Path, path: str) -> ExperimentDraft:
     _add_log(plan, [start, "{lr}"], {})
     _add_space(plan, {}, "it is not Python, so its arguments are unknown")
     plan.data["stop"] = {"jobs": JOBS}
+    plan.todo.append(_NO_LENGTH)
     if not os.access(script, os.X_OK):
         plan.todo.append(f"make it executable: chmod +x {script}")
     return plan
@@ -178,11 +184,13 @@ def _add_log(plan: ExperimentDraft, command: Sequence[str], patterns: dict[str, 
         *_other_ways("log"),
     ]
     if patterns:
-        plan.todo.append("log.metrics: check that the patterns match the output")
+        plan.todo.append(
+            "log.metrics: check that the patterns match the output, or call hopyard.report and run init --force"
+        )
     else:
         plan.todo.append(
             "log.metrics: no printed metric was recognised; print one after each epoch, such as score=0.93, and adapt the "
-            "pattern, or call hopyard.report(score=0.93)"
+            "pattern, or call hopyard.report(score=0.93) and run init --force"
         )
 
 

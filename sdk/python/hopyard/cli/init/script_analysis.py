@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from hopyard.cli.init import loop_lengths
 from hopyard.cli.init.metric_patterns import patterns_of
 from hopyard.cli.init.option_detection import Option, options_of
 from hopyard.errors import InvalidInput
@@ -33,7 +35,9 @@ class Script:
         checkpoints: Whether a call of `hopyard.report` may pass a checkpoint.
         metrics: Names of the metrics that it reports or that its trainer returns.
         patterns: Printed metrics by name, each with a regular expression that finds its value in the output.
-        epochs: Number of iterations of its loop over epochs if it is a literal, else None.
+        epochs: Number of iterations of the loops that contain the call of `hopyard.report`, else of the last loop over epochs; None: it
+            is not a literal, a constant or the default of an option.
+        length_option: Name of the option that limits these iterations; None: no option does.
     """
 
     trainer: str | None = None
@@ -44,6 +48,7 @@ class Script:
     metrics: list[str] = field(default_factory=list)
     patterns: dict[str, str] = field(default_factory=dict)
     epochs: int | None = None
+    length_option: str | None = None
 
 
 def read_script(file: Path) -> Script:
@@ -87,12 +92,9 @@ class _Reader:
                     self.script.checkpoints |= any(key.arg in ("checkpoint", None) for key in node.keywords)
                     names = [key.arg for key in node.keywords if key.arg is not None and key.arg not in _NOT_METRICS]
                     self.script.metrics += [name for name in names if name not in self.script.metrics]
-                case ast.For(
-                    target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=[*_, ast.Constant(int(n))])
-                ) if "epoch" in name:
-                    self.script.epochs = n
         for node in ast.walk(tree):
             self._read_value(node, holders)
+        self._read_length(tree)
 
     def _full(self, node: ast.expr) -> str:
         """Return the dotted name of an expression, with imported names resolved; empty if the expression is not a name."""
@@ -143,6 +145,32 @@ class _Reader:
                 default = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None
                 if self.script.values.get(name) is None:
                     self.script.values[name] = default
+
+    def _read_length(self, tree: ast.Module) -> None:
+        """Set `epochs` and `length_option` of the script."""
+        reporting: list[ast.stmt] = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.For | ast.AsyncFor | ast.While) and self._reports_in(node)
+        ]
+        over_epochs = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and "epoch" in node.target.id
+        ]
+        numbers = loop_lengths.Numbers(tree, self.script.options)
+        found = [numbers.length(loop) for loop in reporting or over_epochs[-1:]]
+        lengths = [one for one in found if one is not None]
+        if found and len(lengths) == len(found):
+            self.script.epochs = math.prod(one.iterations for one in lengths) or None
+            self.script.length_option = next((one.option for one in lengths if one.option is not None), None)
+
+    def _reports_in(self, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
+        return any(
+            isinstance(node, ast.Call) and self._full(node.func) == _REPORT
+            for statement in loop.body
+            for node in ast.walk(statement)
+        )
 
     def _holds(self, node: ast.expr, holders: set[str]) -> bool:
         match node:

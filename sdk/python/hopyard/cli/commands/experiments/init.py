@@ -30,7 +30,8 @@ def init(
 
     The script is analyzed but not run. A class derived from hopyard.Trainer becomes the trainer; a script that calls
     hopyard.report becomes a command; the metrics of any other program are parsed from its output. Options with a
-    numeric default are suggested as the space. The file has a comment on each setting and can be run unchanged.
+    numeric default or with choices are suggested as the space. The file has a comment on each setting and can be run
+    unchanged.
 
     **Examples:** `hopyard init train.py`, `hopyard init src/train.py -o src/experiment.yaml --force`
     """

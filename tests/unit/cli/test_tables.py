@@ -22,6 +22,7 @@ from hopyard.client.types import (
     NodeState,
     Point,
     Slot,
+    Snapshot,
 )
 from hopyard.policy.vocabulary.reasons import ReasonCode
 
@@ -104,7 +105,8 @@ MANY = [
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50), (80, 16)])
 def test_a_result_fits_a_screen_with_its_summary_last(width: int, height: int) -> None:
     best = dataclasses.replace(EXPERIMENT, best_job="1", best_value=0.1, best_position=9)
-    lines = shown(tables.summary(best, MANY, width, height=height), width)
+    jobs = [dataclasses.replace(MANY[0], snapshots=(Snapshot("1", 9, "ab"),)), *MANY[1:]]
+    lines = shown(tables.summary(best, jobs, width, height=height), width)
     # Space remains for the prompt and for what the command says after the result.
     assert len(lines) <= height - 3
     assert max(map(len, lines)) <= width
@@ -118,6 +120,22 @@ def test_a_result_fits_a_screen_with_its_summary_last(width: int, height: int) -
     assert summary[1].startswith("best loss 0.1  job 1 at position 9  (completed)")
     assert [line.split() for line in summary[2:4]] == [["layers", "2"], ["lr", "0.01"]]
     assert summary[-1] == "next: hopyard curve e1, hopyard download e1 -o DIR"
+
+
+def test_a_result_without_a_snapshot_of_the_best_job_offers_no_download() -> None:
+    lines = shown(tables.summary(EXPERIMENT, JOBS[:2]))
+    assert lines[-2:] == [
+        "next: hopyard curve e1",
+        "the model of the best job was not saved: a report with checkpoint= saves it (docs/programs.md)",
+    ]
+    log = dataclasses.replace(EXPERIMENT, spec={**EXPERIMENT.spec, "log": {"command": "train"}})
+    assert shown(tables.summary(log, JOBS[:2]))[-1] == "next: hopyard curve e1"
+
+
+def test_a_result_with_failed_jobs_counts_them_and_offers_their_log_and_a_retry() -> None:
+    lines = shown(tables.summary(EXPERIMENT, JOBS, where=" --data d"))
+    assert any(line.startswith("digits  COMPLETED  3 jobs, 1 failed in") for line in lines)
+    assert "next: hopyard curve e1 --data d, hopyard logs e1 3 --data d, hopyard retry e1 --data d" in lines
 
 
 def test_many_hyperparameters_do_not_push_the_table_off_the_screen() -> None:

@@ -33,6 +33,7 @@ _FEW_ROWS = 6
 _LINES_AFTER = 4
 """Lines of a screen that a result leaves free: for the prompt and for what a command says after the result."""
 _MEASURED_WIDTH = 100_000
+_NO_MODEL: Final = "the model of the best job was not saved: a report with checkpoint= saves it (docs/programs.md)"
 _NUMBERS = frozenset({"jobs", "slots", "share", "cpus", "position", "at", "last", "best"})
 
 Values: TypeAlias = Literal["lines", "brief", "none"]
@@ -339,6 +340,7 @@ def _result(experiment: Experiment, jobs: Sequence[Job], where: str, values: Val
     reason = f" ({formatting.first_line(experiment.reason)})" if experiment.reason else ""
     amount, time = formatting.count(len(jobs), "job"), formatting.duration(experiment.running_seconds)
     ended = sum(job.state.ended for job in jobs)
+    failed = [job for job in jobs if job.state is JobState.FAILED]
     parts: list[RenderableType] = [
         Text(line) for line in (_moved(experiment), _grown(experiment), _shared(experiment, jobs)) if line
     ]
@@ -347,17 +349,30 @@ def _result(experiment: Experiment, jobs: Sequence[Job], where: str, values: Val
             (experiment.name, "bold"),
             "  ",
             (experiment.state.value, style.EXPERIMENT[experiment.state]),
-            f"{reason}  {amount if ended == len(jobs) else f'{ended} of {amount} ended'} in {time}",
+            f"{reason}  {amount if ended == len(jobs) else f'{ended} of {amount} ended'}"
+            f"{f', {len(failed)} failed' if failed else ''} in {time}",
         )
     )
     best = next((job for job in jobs if job.id == experiment.best_job), None)
-    if best is None:
-        return parts
-    parts.append(best_text(experiment, best, label="best ", values=values))
-    if experiment.state.ended:
-        name = f"{experiment.id}{where}"
-        parts.append(Text(f"next: hopyard curve {name}, hopyard download {name} -o DIR", style="dim"))
+    if best is not None:
+        parts.append(best_text(experiment, best, label="best ", values=values))
+    if experiment.state.ended and best is not None:
+        parts.append(Text(f"next: {', '.join(_next_commands(experiment, best, failed, where))}", style="dim"))
+        # The output of a program in log mode cannot name a checkpoint; a small terminal has no room.
+        if not best.snapshots and not experiment.spec.get("log") and values != "none":
+            parts.append(Text(_NO_MODEL, style="dim"))
     return parts
+
+
+def _next_commands(experiment: Experiment, best: Job, failed: Sequence[Job], where: str) -> list[str]:
+    """Return commands for an ended experiment: about its best job, and about its failed jobs."""
+    name = f"{experiment.id}{where}"
+    commands = [f"hopyard curve {name}"]
+    if best.snapshots:
+        commands.append(f"hopyard download {name} -o DIR")
+    if failed:
+        commands += [f"hopyard logs {experiment.id} {failed[0].id}{where}", f"hopyard retry {name}"]
+    return commands
 
 
 def _lines(renderable: RenderableType, width: int) -> int:

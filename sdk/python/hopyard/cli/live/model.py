@@ -10,10 +10,10 @@ from typing import Any, Final
 from rich.cells import cell_len
 
 from hopyard._common import formatting
-from hopyard._common.formatting import first_line
 from hopyard.cli.live.estimate import CompletionEstimate, RemainingWork, rounded
 from hopyard.client.display.job_looks import JobLook, look_of
 from hopyard.client.display.outcome import lost_progress, metric_trouble, note_metrics
+from hopyard.client.display.short_reason import grouped_failures, short_reason
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
 
 RATE_SECONDS: Final = 10.0
@@ -270,23 +270,21 @@ class LiveModel:
         return trouble or "no report yet"
 
     def waits(self) -> list[tuple[JobState, int, str]]:
-        """Return the reasons why jobs wait, the most frequent first, each as job state, number of jobs, and first line of the reason.
+        """Return the reasons why jobs wait, the most frequent first, each as job state, number of jobs, and short reason.
 
         STARTING jobs are omitted.
         """
-        counted: Counter[tuple[JobState, str]] = Counter()
-        for job in self.jobs.values():
-            if job.state in _WAITING and job.reason:
-                counted[job.state, job.reason] += 1
-        lines: Counter[tuple[JobState, str]] = Counter()
-        for (state, reason), amount in counted.items():
-            lines[state, first_line(reason)] += amount
+        waiting = (job for job in self.jobs.values() if job.state in _WAITING and job.reason)
+        lines = Counter((job.state, short_reason(job)) for job in waiting)
         return [(state, amount, reason) for (state, reason), amount in lines.most_common()]
 
     def failures(self) -> list[tuple[JobState, int, str]]:
-        """Return why jobs failed, the most frequent first, each as job state, number of jobs, and first line of the reason."""
-        lines = Counter(first_line(job.reason) for job in self.jobs.values() if job.state is JobState.FAILED)
-        return [(JobState.FAILED, amount, reason) for reason, amount in lines.most_common()]
+        """Return why jobs failed, the most frequent first, each as job state, number of jobs, and short reason.
+
+        Reasons that differ only in numbers count as one.
+        """
+        found = [(JobState.FAILED, len(names), reason) for reason, names in grouped_failures(self.jobs.values())]
+        return sorted(found, key=lambda one: -one[1])
 
     def counts(self) -> dict[JobLook, int]:
         """Return the number of jobs of each look, in the order of `JobLook.rank`. Looks without jobs are omitted."""

@@ -17,6 +17,7 @@ from hopyard.cli.live.log_tail import LogTail
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.display.job_looks import JobLook
 from hopyard.client.display.outcome import is_asked
+from hopyard.client.display.short_reason import short_reason
 from hopyard.client.types import ExperimentState, Job, JobState
 
 _LEAST_ROWS: Final = 3
@@ -222,7 +223,7 @@ def _detail(model: LiveModel, controls: Controls | None, width: int) -> list[Tex
     if job is None:
         return []
     state = style.of(job)
-    why = formatting.first_line(job.reason) or (f"on {' '.join(job.slots)}" if job.slots else "")
+    why = short_reason(job) or (f"on {' '.join(job.slots)}" if job.slots else "")
     return [
         _line(width, (f"job {job.id}", "bold"), (f"  {formatting.hyperparameters(job.hyperparameters)}", "")),
         _line(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard._common import formatting
 from hopyard.client.display.job_looks import LOOKS, JobLook, look_of
+from hopyard.client.display.short_reason import grouped_failures, short_reason
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Statistic
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 
@@ -139,8 +140,8 @@ async def ended_error(client: ClientQueries, experiment: Experiment, jobs: Seque
 
 
 def why(experiment: Experiment, job: Job) -> str:
-    """Return the first line of the reason why a job failed, ended or waits. Empty if it adds nothing to the job's state."""
-    line, code = formatting.first_line(job.reason), job.reason_code
+    """Return the short reason why a job failed, ended or waits. Empty if it adds nothing to the job's state."""
+    line, code = short_reason(job), job.reason_code
     if not line or (job.state is JobState.COMPLETED and code is not ReasonCode.PROGRAM_ENDED_EARLY):
         return ""
     if job.state.live:
@@ -178,11 +179,15 @@ def reasons(experiment: Experiment, jobs: Iterable[Job]) -> list[tuple[JobLook, 
         jobs: The jobs to evaluate.
 
     Returns:
-        For each group the look, the ids of the jobs as text ("1, 2 and 7 more"), and the first line of the reason.
+        For each group the look, the ids of the jobs as text ("1, 2 and 7 more"), and the short reason. Failures that differ only in
+        numbers are one group, with the reason of its first job.
     """
+    there = list(jobs)
+    first = {name: line for line, names in grouped_failures(there) for name in names}
     grouped: dict[tuple[JobLook, str], list[str]] = {}
-    for job in jobs:
+    for job in there:
         line = why(experiment, job)
+        line = line and first.get(job.id, line)
         if line:
             grouped.setdefault((look_of(job.state, job.reason_code), line), []).append(job.id)
     ordered = sorted(grouped.items(), key=lambda item: item[0][0] is not LOOKS[JobState.FAILED])

@@ -272,7 +272,9 @@ async def test_the_command_shows_its_plan_and_asks(tmp_path: Path) -> None:
     shown = json.loads(out)
     assert (code, shown["deleted"], shown["experiments"][0]["experiments"]) == (0, False, [made.id])
     assert shown["bytes"] > 0
+    assert list((data / "agent" / "snapshots").glob("[!.]*"))
     code, out, err = await rm(data, made.id, "--yes")
     assert (code, out.splitlines()[-1]) == (0, f"deleted {made.id}"), err
+    assert list((data / "agent" / "snapshots").glob("[!.]*")) == []
     code, _, err = await rm(data, made.id, "--yes")
     assert (code, f"there is no experiment '{made.id}'" in err) == (1, True), err

@@ -196,6 +196,8 @@ hopyard.report(score=lr)
         ('print(f"epoch {e}: accuracy={a:.3f}")', "epoch 3: accuracy=0.912", "accuracy", "0.912"),
         ('print("step %d val_loss: %.2e" % (e, a))', "step 1 val_loss: 3.00e-01", "val_loss", "3.00e-01"),
         ('log.info("f1 = {:.2f}".format(a))', "f1 = nan", "f1", "nan"),
+        ('print("loss:", a)', "loss: NaN", "loss", "NaN"),
+        ('print("loss:", a)', "loss: -inf", "loss", "-inf"),
         ('print("test error", a)', "test error 17", "error", "17"),
     ],
 )
@@ -209,7 +211,7 @@ def test_what_is_printed_is_found_again(
     found = re.search(spec.log.metrics[metric], printed)
     assert found is not None
     assert found[1] == value
-    assert spec.metric.mode == ("min" if metric in ("val_loss", "error") else "max")
+    assert spec.metric.mode == ("min" if metric in ("val_loss", "loss", "error") else "max")
 
 
 def test_a_script_that_shows_nothing_gets_an_example_and_is_told_what_to_see_to(

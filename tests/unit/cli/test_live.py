@@ -237,6 +237,14 @@ def test_time_stands_while_it_is_paused() -> None:
     assert model().elapsed(150.0) == 70.0
 
 
+def test_time_never_runs_backwards() -> None:
+    made = model()
+    made.apply(experiment(state=ExperimentState.PAUSING, running_seconds=24.0), 105.0)
+    assert made.elapsed(105.0) == made.elapsed(111.0) == 25.0
+    made.apply(experiment(state=ExperimentState.PAUSED, running_seconds=24.0), 111.0)
+    assert made.elapsed(120.0) == 25.0
+
+
 def test_plain_lines() -> None:
     made = model(job("1", best=0.5), best_job="1", best_value=0.5, best_position=4)
     line = plain_line(made, 100.0)

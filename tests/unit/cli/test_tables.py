@@ -316,6 +316,14 @@ def test_many_reasons_are_cut() -> None:
     assert shown(tables.jobs_table(live, starting))[-1] == "and 52 more reasons: --json has all"
 
 
+def test_completed_experiments_do_not_repeat_that_all_jobs_ended() -> None:
+    reason = ReasonCode.ALL_JOBS_ENDED
+    one = dataclasses.replace(EXPERIMENT, reason="all jobs ended", reason_code=reason)
+    assert "all jobs ended" not in "".join(shown(tables.experiments_table([one], 200), 200))
+    target = dataclasses.replace(one, reason="job 1 reached it", reason_code=ReasonCode.TARGET_REACHED)
+    assert "job 1 reached it" in "".join(shown(tables.experiments_table([target], 200), 200))
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 130, 200])
 def test_experiments_say_why_they_wait_at_any_width(width: int) -> None:
     one = Experiment("digits-0a1b2c", "digits", ExperimentState.RUNNING, Metric("loss", "min"), STARVED, share=0)

@@ -48,6 +48,7 @@ def job(reason: Reason, name: str = "1", state: JobState = JobState.PENDING) -> 
             "its run was lost: node n1 is lost",
         ),
         (Reason.of(ReasonCode.SUSPENDED, position=3), "suspended at 3"),
+        (Reason.of(ReasonCode.TRAINED_SAVING), "trained to its end, ending"),
     ],
 )
 def test_the_error_comes_first(reason: Reason, short: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard.spec.units import option_seconds
+from hopyard.spec.units import option_seconds, seconds
 
 pytestmark = pytest.mark.quick
 
@@ -21,3 +21,11 @@ def test_an_option_is_a_number_of_seconds_or_a_length_of_time(given: str, expect
 def test_a_wrong_length_of_time_is_refused_with_the_name_of_the_option(given: str) -> None:
     with pytest.raises(InvalidInput, match=r"^--time: needs a length of time"):
         option_seconds("--time", given)
+
+
+def test_zero_is_a_duration_only_where_it_is_allowed() -> None:
+    assert seconds("0s", zero=True) == seconds(0, zero=True) == 0
+    assert seconds("1h30m", zero=True) == seconds("1h30m") == 5400
+    with pytest.raises(ValueError, match="needs a length of time above 0, found"):
+        seconds("0s")
+    assert option_seconds("--older-than", "0", zero=True) == option_seconds("--older-than", "0s", zero=True) == 0

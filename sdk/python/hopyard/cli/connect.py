@@ -219,15 +219,17 @@ def with_client(
     return asyncio.run(main())
 
 
-async def find(client: AsyncClient, given: str | None) -> Experiment:
+async def find(client: AsyncClient, given: str | None, *, only: bool = False) -> Experiment:
     """Return the experiment that a command line names.
 
     Args:
         client: The client of the cluster.
         given: Id of an experiment, else a name, of which the newest experiment is returned; None: the newest of all.
+        only: Whether several experiments with the name `given` are an error, for commands that destroy.
 
     Raises:
         NotFound: There is no such experiment.
+        Conflict: `only` is true, and several experiments have the name.
     """
     if given is not None:
         try:
@@ -236,11 +238,34 @@ async def find(client: AsyncClient, given: str | None) -> Experiment:
             named = [one for one in await client.experiments() if one.name == given]
             if not named:
                 raise error
+            if only and len(named) > 1:
+                ids = ", ".join(one.id for one in named)
+                raise Conflict(f"{len(named)} experiments have the name {given}; name one by its id: {ids}") from None
             return named[0]
     there = await client.experiments()
     if not there:
         raise NotFound("there is no experiment yet; `hopyard run FILE` starts one")
     return there[0]
+
+
+async def find_with_job(client: AsyncClient, given: str | None, job: str, command: str) -> Experiment:
+    """Return the experiment that a command line names together with a job.
+
+    Args:
+        client: The client of the cluster.
+        given: Id or name of the experiment; None: the newest of all, whose job `job` is meant.
+        job: The job.
+        command: The command, for the error message, such as "hopyard logs".
+
+    Raises:
+        NotFound: There is no such experiment.
+        WrongUse: Only `job` is given, and it is no job of the newest experiment, but the id or name of an experiment.
+    """
+    chosen = await find(client, given)
+    unknown = given is None and all(one.id != job for one in await client.jobs(chosen))
+    if unknown and any(job in (one.id, one.name) for one in await client.experiments()):
+        raise WrongUse(f"which job? {command} {job} JOB (hopyard jobs {job} lists them)")
+    return chosen
 
 
 async def find_unfinished(client: AsyncClient, given: str | None) -> tuple[Experiment, list[Experiment]]:

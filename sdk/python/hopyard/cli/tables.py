@@ -21,7 +21,8 @@ from hopyard.cli.live.model import LiveModel
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.display import outcome
 from hopyard.client.display.job_looks import JobLook
-from hopyard.client.types import Experiment, Gpu, Job, JobState, Node, NodeState, Point, Slot
+from hopyard.client.types import Experiment, ExperimentState, Gpu, Job, JobState, Node, NodeState, Point, Slot
+from hopyard.policy.vocabulary.reasons import ReasonCode
 
 _PLOT_LINES = 12
 _PLOT_WIDTH = 120
@@ -99,11 +100,17 @@ def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> Rende
             "created": _moment(one.created_at),
         }
         rows.append([cells[column] for column in columns])
-    reasons = [formatting.first_line("; ".join(filter(None, (one.reason, one.warning)))) for one in found]
+    reasons = [formatting.first_line("; ".join(filter(None, (_untold(one), one.warning)))) for one in found]
     table, beside = _with_reasons(columns, rows, reasons, width)
     below = [] if beside else [(one, reason) for one, reason in zip(found, reasons, strict=True) if reason]
     lines = [_line(one.id, style.EXPERIMENT[one.state], reason) for one, reason in below]
     return Group(table, *lines) if lines else table
+
+
+def _untold(experiment: Experiment) -> str:
+    """Return the reason of the state of an experiment; empty if the state already says it."""
+    ended = experiment.state is ExperimentState.COMPLETED and experiment.reason_code is ReasonCode.ALL_JOBS_ENDED
+    return "" if ended else experiment.reason
 
 
 def jobs_table(

@@ -12,11 +12,12 @@ _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
-def seconds(value: object) -> float:
+def seconds(value: object, *, zero: bool = False) -> float:
     """Return a duration in seconds.
 
     Args:
         value: A number of seconds, or text such as `30s`, `15m`, `2h`, `1d` or a sum such as `1h30m`.
+        zero: Whether 0 is allowed.
 
     Raises:
         ValueError: The value has another form, or is not above zero.
@@ -27,23 +28,24 @@ def seconds(value: object) -> float:
         total = sum(float(count) * _SECONDS[unit] for count, unit in parts)
     else:
         raise ValueError(f"needs a length of time such as 30s, 15m, 2h, 1d or 1h30m, found {show(value)}")
-    if total <= 0:
+    if total < 0 or (total == 0 and not zero):
         raise ValueError(f"needs a length of time above 0, found {show(value)}")
     return total
 
 
-def option_seconds(option: str, given: str) -> float:
+def option_seconds(option: str, given: str, *, zero: bool = False) -> float:
     """Return the seconds that an option of a command specifies, above 0.
 
     Args:
         option: Name of the option, for the error message.
         given: Its text: a number of seconds such as `90`, or a form that `seconds` reads, such as `1h30m`.
+        zero: Whether 0 is allowed.
 
     Raises:
         InvalidInput: The text has another form, or is not above zero.
     """
     try:
-        return seconds(float(given) if given.replace(".", "", 1).isdecimal() else given)
+        return seconds(float(given) if given.replace(".", "", 1).isdecimal() else given, zero=zero)
     except ValueError as error:
         raise InvalidInput(f"{option}: {error}") from error
 

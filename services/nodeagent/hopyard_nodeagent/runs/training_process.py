@@ -381,7 +381,8 @@ async def spawn(
         raise RunnerDied(f"{program.arguments[0]} cannot be started in {folder}: {error.strerror}", None) from error
     finally:
         os.close(handle)
-    _log.info("started runner %d of experiment %s", process.pid, program.experiment or "(none yet)")
+    owner = f" of experiment {program.experiment}" if program.experiment else ", which waits for its first run"
+    _log.info("started runner %d%s", process.pid, owner)
     return Runner(process, token, program, log, over)
 
 

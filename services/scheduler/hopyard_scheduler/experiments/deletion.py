@@ -381,6 +381,8 @@ def _need_end(experiment: experiment_pb2.Experiment, force: bool) -> None:
         raise Conflict(
             f"experiment {name} is PAUSED and can continue; hopyard rm --force {name} deletes it with its unfinished jobs"
         )
+    if state is ExperimentState.ENDING:
+        raise Conflict(f"experiment {name} is ending; wait until it has ended: hopyard wait {name}")
     raise Conflict(
         f"experiment {name} is {state.value}; only ended experiments are deleted: run `hopyard stop {name}` first"
     )

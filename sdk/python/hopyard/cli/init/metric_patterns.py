@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-NUMBER: Final = r"([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan)"
+NUMBER: Final = r"([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|inf)\b)"
 
 _PRINTS: Final = frozenset({"print", "info", "debug", "warning", "log", "write", "echo"})
 _METRIC: Final = re.compile(

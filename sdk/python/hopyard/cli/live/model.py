@@ -58,6 +58,7 @@ class LiveModel:
         self._reports: deque[float] = deque()
         self._since: float | None = None
         self._experiment_at = 0.0
+        self._least_elapsed = 0.0
         self._heard: float | None = None
         self.reports = 0
         self.evaluated = False
@@ -72,6 +73,7 @@ class LiveModel:
         self.heard(now)
         match change:
             case Experiment():
+                self._least_elapsed = self.elapsed(now)
                 self.experiment = change
                 self._experiment_at = now
                 if change.state is not ExperimentState.RUNNING:
@@ -122,12 +124,17 @@ class LiveModel:
         return len(self._reports) / min(RATE_SECONDS, max(1.0, now - self._since))
 
     def elapsed(self, now: float) -> float:
-        """Return the seconds for which the experiment has run until `now` (monotonic seconds), without pauses; 0 while unknown."""
+        """Return the seconds for which the experiment has run until `now` (monotonic seconds), without pauses; 0 while unknown.
+
+        It never decreases. The clock of the experiment stands while it is PAUSING or ENDING, too.
+        """
+        return max(self._running(now), self._least_elapsed)
+
+    def _running(self, now: float) -> float:
         if self.experiment is None:
             return 0.0
-        running = self.experiment.running_seconds
-        still = self.experiment.state.ended or self.experiment.state.name == "PAUSED"
-        return running if still else running + max(0.0, now - self._experiment_at)
+        since = now - self._experiment_at if self.experiment.state is ExperimentState.RUNNING else 0.0
+        return self.experiment.running_seconds + max(0.0, since)
 
     @property
     def best_value(self) -> float | None:
@@ -198,7 +205,7 @@ class LiveModel:
         While the experiment is paused, this is the time left after its continuation.
         """
         limit = self._stop.get("max_time")
-        return max(0.0, limit - self.elapsed(now)) if isinstance(limit, int | float) else None
+        return max(0.0, limit - self._running(now)) if isinstance(limit, int | float) else None
 
     def time_left(self, now: float) -> float | None:
         """Estimate the seconds from `now` (monotonic seconds) until all jobs are trained, by the rule of `CompletionEstimate`.

@@ -19,6 +19,9 @@ _FAILURES: Final = frozenset(
         ReasonCode.RUN_LOST,
     ]
 )
+_ENDING: Final = "trained to its end, ending"
+"""Shown for TRAINED_SAVING: clients do not know whether the run still saves, or only its processes end."""
+
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
@@ -28,6 +31,8 @@ def short_reason(job: Job) -> str:
     The error is the message of the run, or the last line of the output in it, such as "ValueError: no; failed (2 more failures
     allowed): the program ended with exit code 1". Empty: the job has no reason.
     """
+    if job.reason_code is ReasonCode.TRAINED_SAVING:
+        return _ENDING
     found = _error_first(job.reason_code, job.reason_args) if job.reason_code is not None else None
     if found is None:
         return first_line(job.reason)

@@ -73,7 +73,7 @@ class LogReader:
         # The log is created with the first output: a job that has run and has no log has printed nothing.
         if found or (nodes and not missed and not self._rank and (await self._present()).attempt > 0):
             return
-        beyond = f"; not reachable: {', '.join(missed)}" if missed else ""
+        beyond = f"; not reachable: {', '.join(missed)}; start its agent again" if missed else ""
         whose = f"rank {self._rank} of job {self._job}" if self._rank else f"job {self._job}"
         raise NotFound(f"no node has a log of {whose} of experiment {self._experiment}{beyond}")
 

@@ -47,7 +47,7 @@ _LOOKS: Final[dict[str | None, _Look]] = {
     RunEndReason.TERMINATED.value: _Look("terminated", "#b0b0b0", theme.INK, "", theme.INK),
     RunEndReason.FAILED.value: _Look("failed", theme.VERMILLION, "#7a3300", "xxxx", theme.INK),
     RunEndReason.LOST.value: _Look("lost", "#333333", theme.INK, "", "white"),
-    None: _Look("goes on", "white", theme.INK, "", theme.INK),
+    None: _Look("running", "white", theme.INK, "", theme.INK),
 }
 _CUT: Final = (RunEndReason.FAILED.value, RunEndReason.LOST.value)
 

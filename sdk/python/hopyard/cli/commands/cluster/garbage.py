@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -68,7 +68,7 @@ def gc(
     from hopyard.cli.output import emit_json
     from hopyard.spec.units import option_seconds
 
-    age = option_seconds("--older-than", older_than)
+    age = option_seconds("--older-than", older_than, zero=True)
     got = asyncio.run(_collect(server, data, dry_run, age, foreign, for_later))
     if json:
         emit_json(
@@ -103,6 +103,22 @@ async def _collect(
         unneeded = set(got.unneeded)
         chosen = [(place, path) for place, path in files if not _is_hash(path.name) or path.name in unneeded]
         return replace(got, found=(*got.found, *_deleted(chosen, dry_run)))
+
+
+async def delete_idle_snapshots(client: AsyncClient, data: Path, hashes: Collection[str]) -> int:
+    """Delete snapshots that nobody needs from the folders of a stopped cluster's node agents, and return how many bytes they had.
+
+    Args:
+        client: A client of the cluster, which has no agents now.
+        data: The data directory of the cluster.
+        hashes: The SHA-256 of the snapshots to delete. Those that an experiment needs stay.
+    """
+    files = [(place, path) for place, path in _idle_files(data, 0.0) if path.name in hashes]
+    if not files:
+        return 0
+    # A dry run changes nothing, and says which of the files nobody needs.
+    unneeded = set((await _ask(client, files, True, 0.0, False, False)).unneeded)
+    return _bytes(_deleted([(place, path) for place, path in files if path.name in unneeded], False))
 
 
 async def _ask(

@@ -40,11 +40,14 @@ def rm(
     The experiments must have ended. Their jobs, reports, journal, snapshots, code and logs are deleted and cannot be
     restored; `hopyard export` saves an experiment first. Snapshots that other experiments use, too, stay for them. Later
     searches cannot reuse the deleted training. Experiments of a group (`share`) are deleted together: name all of them.
-    The command shows what it would delete and asks.
+    The command shows what it would delete and asks. A name that several experiments have is refused: give their ids.
 
     **Examples:** `hopyard rm digits --dry-run`, `hopyard rm digits-3f9a12 digits-77b0c4 --yes`
     """
-    from hopyard.cli.connect import find, with_client
+    import asyncio
+
+    from hopyard.cli.commands.cluster.garbage import delete_idle_snapshots
+    from hopyard.cli.connect import find, stopped_data_dir, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit, emit_json, say
 
@@ -52,7 +55,8 @@ def rm(
         raise WrongUse("nobody can be asked here: give --yes to delete, or --dry-run to see what would be deleted")
 
     async def act(client: AsyncClient) -> tuple[list[ExperimentStorage], bool]:
-        names = list(dict.fromkeys([(await find(client, name)).id for name in experiments]))
+        names = list(dict.fromkeys([(await find(client, name, only=True)).id for name in experiments]))
+        snapshots = {snapshot.sha256 for name in names for job in await client.jobs(name) for snapshot in job.snapshots}
         plan = await client.delete(names, force=force, dry_run=True)
         if dry_run:
             return plan, False
@@ -60,8 +64,13 @@ def rm(
             _show(plan)
             if not typer.confirm("Delete this?", err=True):
                 return plan, False
-        return await client.delete(names, force=force), True
+        deleted = await client.delete(names, force=force)
+        if idle is not None:
+            # The agents of a stopped cluster would delete these only when they start again.
+            await delete_idle_snapshots(client, idle, snapshots)
+        return deleted, True
 
+    idle = asyncio.run(stopped_data_dir(server, data))
     found, deleted = with_client(server, data, "hopyard rm", act)
     if json:
         size = sum(one.size_bytes for one in found)

@@ -40,14 +40,14 @@ def logs(
     """
     from contextlib import aclosing
 
-    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.connect import find_with_job, with_client
     from hopyard.cli.options import experiment_and_job
     from hopyard.cli.output import say
 
     experiment, job = experiment_and_job(names, named)
 
     async def read(client: AsyncClient) -> None:
-        chosen = await find(client, experiment)
+        chosen = await find_with_job(client, experiment, job, "hopyard logs")
         node, printed = None, False
         async with aclosing(client.logs(chosen, job, follow=follow, rank=rank)) as chunks:
             async for chunk in chunks:

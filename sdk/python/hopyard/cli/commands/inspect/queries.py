@@ -216,7 +216,7 @@ def curve(
 
     **Examples:** `hopyard curve`, `hopyard curve 7`, `hopyard curve digits 7 --metric loss`, `hopyard curve 7 --json`
     """
-    from hopyard.cli.connect import find, with_client
+    from hopyard.cli.connect import find, find_with_job, with_client
     from hopyard.cli.options import experiment_and_job
     from hopyard.cli.output import emit, emit_json
     from hopyard.cli.tables import curve_text, lineage, lineage_table
@@ -226,8 +226,12 @@ def curve(
     experiment, given = experiment_and_job(names, named) if names or named is not None else (None, None)
 
     async def ask(client: AsyncClient) -> None:
-        chosen = await find(client, experiment)
-        one = await client.job(chosen, given) if given is not None else await _best(client, chosen)
+        if given is not None:
+            chosen = await find_with_job(client, experiment, given, "hopyard curve")
+            one = await client.job(chosen, given)
+        else:
+            chosen = await find(client, experiment)
+            one = await _best(client, chosen)
         job = one.id
         points = await client.curve(chosen, job, metric)
         seen = {} if points else metrics_seen(await client.statistics(chosen, job))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._common import extras
 from hopyard._common.extras import install_command
 from hopyard.cli.commands.experiments import requirements
 from hopyard.cli.commands.experiments.plan_preview import plan_notes, planned
@@ -45,9 +46,12 @@ def given(folder: Path, more: str = "", script: str = SCRIPT, text: str = FILE) 
 # ------------------------------------------------------------------------------------------------------------- packages
 
 
-def test_the_command_installs_what_an_extra_lacks_and_never_asks_the_index_for_hopyard() -> None:
+def test_the_command_installs_what_an_extra_lacks_and_never_asks_the_index_for_hopyard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     command = install_command("optuna", requirements=PACKAGES)
     assert command == "pip install another-package-that-is-not-there 'a-package-that-is-not-there>=5.0,<6'"
+    monkeypatch.setattr(extras, "source_folder", lambda: None)
     assert (
         install_command("cli", requirements=PACKAGES) == "pip install './hopyard[cli]', where ./hopyard is a checkout"
     )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
+import threading
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hopyard.client.async_client import AsyncClient
 from hopyard.client.display.outcome import STARTS_OVER
 from hopyard.client.display.progress import (
     HiddenProgress,
@@ -23,6 +28,7 @@ from hopyard.client.display.progress import (
 from hopyard.client.portal import LoopThread
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobState, Metric
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
+from tests.timing import HANG_SECONDS
 
 EXPERIMENT = Experiment("net-1", "net", ExperimentState.RUNNING, Metric("loss", "min"), spec={"stop": {"jobs": 4}})
 
@@ -117,11 +123,41 @@ def test_a_wait_shows_its_changes_and_returns_the_result(capsys: pytest.CaptureF
         raise ValueError("broken")
 
     try:
-        assert wait_with_progress(loop, work, True) == "done"
+        assert wait_with_progress(loop, work, True, str) == "done"
         assert "net: 1/4 jobs ended" in capsys.readouterr().err
-        assert wait_with_progress(loop, work, None) == "done"
+        assert wait_with_progress(loop, work, None, str) == "done"
         assert capsys.readouterr().err == ""
         with pytest.raises(ValueError, match="broken"):
-            wait_with_progress(loop, broken, False)
+            wait_with_progress(loop, broken, False, str)
+    finally:
+        loop.close()
+
+
+def test_an_interrupted_wait_says_how_to_continue(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    loop, began = LoopThread(), threading.Event()
+
+    async def work(heard: Callable[[Change], object]) -> str:
+        heard(EXPERIMENT)
+        began.set()
+        await asyncio.sleep(HANG_SECONDS)
+        return "done"
+
+    def interrupted(*_: object) -> None:
+        began.wait(HANG_SECONDS)
+        began.clear()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(futures, "wait", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            wait_with_progress(loop, work, False, AsyncClient.local(tmp_path / "d", slots=1).continuation)
+        command = f"hopyard resume net-1 --data {tmp_path / 'd'}"
+        assert capsys.readouterr().err == f"interrupted; its cluster ends with this program; continue with: {command}\n"
+        with pytest.raises(KeyboardInterrupt):
+            wait_with_progress(loop, work, False, AsyncClient("gpu1:4650").continuation)
+        command = "hopyard jobs net-1 --watch --server gpu1:4650"
+        assert capsys.readouterr().err == f"interrupted; it continues; watch it with: {command}\n"
     finally:
         loop.close()

@@ -75,7 +75,14 @@ def test_results_show_columns_with_values() -> None:
     assert "<th>hp.lr</th>" in shown
     assert "<td>&lt;relu&gt;</td>" in shown
     assert "parent" not in shown
+    lines = str(found).splitlines()
+    assert len(lines) == 1 + len(found)
+    assert lines[0].split()[:4] == ["experiment", "job", "state", "best"]
+    assert lines[1].startswith("net-1 ")
+    assert lines[0].index("hp.lr") == lines[1].index("0.123")
+    assert str(job_results(EXPERIMENT, [])) == repr(job_results(EXPERIMENT, []))
     many = job_results(EXPERIMENT, [JOB] * 51)
+    assert str(many).splitlines()[51:] == ["... 50 of 51 rows"]
     assert many._repr_html_().count("<tr>") == 51
     assert "50 of 51 rows" in many._repr_html_()
 

@@ -1,16 +1,20 @@
 """The extras of Hopyard (optional dependencies): the packages that they lack here, and the command that installs these.
 
-The commands name the packages themselves. Hopyard is installed from a checkout, and `pip install 'hopyard[NAME]'` would take whatever
+The commands name the packages themselves, or the folder from which Hopyard is installed. By its name alone, pip would install whatever
 has that name in the public index.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import urllib.parse
+import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Final
+from importlib.metadata import Distribution, PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Final, NamedTuple
 
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
 _EXTRA: Final = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
@@ -20,7 +24,8 @@ _MODULES: Final = {"yaml": "pyyaml", "sklearn": "scikit-learn", "PIL": "pillow",
 def install_command(*extras: str, requirements: Sequence[str] | None = None) -> str:
     """Return the command that installs the packages which extras lack here, such as "pip install 'optuna>=5.0,<6' 'cmaes>=0.12'".
 
-    If none is missing or the packages are unknown, the command installs the extras from a checkout.
+    If none is missing or the packages are unknown, the command installs the extras from the folder from which Hopyard is installed,
+    or from a checkout if that is unknown.
 
     Args:
         extras: Names of extras.
@@ -31,8 +36,37 @@ def install_command(*extras: str, requirements: Sequence[str] | None = None) -> 
         text for extra in extras for name, text in packages_of(extra, lines) if not is_installed(name)
     )
     if not wanted:
-        return f"pip install './hopyard[{','.join(extras)}]', where ./hopyard is a checkout"
+        names = f"[{','.join(extras)}]"
+        source = source_folder()
+        if source is None:
+            return f"pip install './hopyard{names}', where ./hopyard is a checkout"
+        return f"pip install {'-e ' if source.editable else ''}{shlex.quote(f'{source.path}{names}')}"
     return f"pip install {' '.join(map(shlex.quote, wanted))}"
+
+
+class SourceFolder(NamedTuple):
+    """The folder from which Hopyard is installed.
+
+    Attributes:
+        path: Its absolute path.
+        editable: Whether changes in the folder take effect without a new installation.
+    """
+
+    path: Path
+    editable: bool
+
+
+def source_folder() -> SourceFolder | None:
+    """Return the folder from which Hopyard is installed, by the `direct_url.json` of its distribution; None: there is none any more."""
+    try:
+        given = json.loads(Distribution.from_name("hopyard").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    url = urllib.parse.urlsplit(str(given.get("url", "")))
+    path = Path(urllib.request.url2pathname(url.path))
+    if url.scheme != "file" or not (path / "pyproject.toml").is_file():
+        return None
+    return SourceFolder(path, bool(given.get("dir_info", {}).get("editable")))
 
 
 def package_command(module: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import shlex
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -119,6 +120,16 @@ class ClientQueries:
         client._cluster = EmbeddedCluster(data, slots=slots, gpus=options, announce=True, purpose="Client.local")
         exit_on_hangup()
         return client
+
+    def continuation(self, experiment: str) -> str:
+        """Return how a user continues or watches the experiment with the id `experiment` after an interrupted wait."""
+        if self._cluster is not None:
+            folder = self._cluster.data
+            data = "" if folder == Path(DEFAULT_DATA).absolute() else f" --data {shlex.quote(str(folder))}"
+            return f"its cluster ends with this program; continue with: hopyard resume {experiment}{data}"
+        where = f" --data {shlex.quote(str(self._data))}" if self._data is not None else ""
+        where = f" --server {self._server}" if self._server is not None else where
+        return f"it continues; watch it with: hopyard jobs {experiment} --watch{where}"
 
     @classmethod
     def stored(cls, data: str | Path = DEFAULT_DATA, *, options: str = "") -> Self:

@@ -170,7 +170,10 @@ class Client:
             progress: Whether to show the progress; None: in a notebook, or if stderr is a terminal.
         """
         return wait_with_progress(
-            self._loop, lambda heard: self._client.wait(experiment, timeout, until=until, heard=heard), progress
+            self._loop,
+            lambda heard: self._client.wait(experiment, timeout, until=until, heard=heard),
+            progress,
+            self._client.continuation,
         )
 
     def search(

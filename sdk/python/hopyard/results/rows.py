@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 HYPERPARAMETER: Final = "hp."
 METRIC: Final = "metric."
 _SHOWN: Final = 50
-"""Maximum number of rows that a notebook shows."""
+"""Maximum number of rows that a notebook and `str()` show."""
+
+_LONGEST: Final = 40
+"""Maximum number of characters of a value in a text table."""
 
 
 class ColumnKind(enum.Enum):
@@ -93,6 +96,18 @@ class Results:
     def __repr__(self) -> str:
         """Return the experiment, the number of rows, and the names of the columns that have a value."""
         return f"<Results of {self.experiment.id}: {formatting.count(len(self), 'row')}; {', '.join(self._filled())}>"
+
+    def __str__(self) -> str:
+        """Return a text table of the first 50 rows and of the columns that have a value, with long values cut."""
+        names = self._filled()
+        if not names:
+            return repr(self)
+        lines = [names, *([_shown_value(row[name]) for name in names] for row in self.rows[:_SHOWN])]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+        if len(self) > _SHOWN:
+            text.append(f"... {_SHOWN} of {formatting.count(len(self), 'row')}")
+        return "\n".join(text)
 
     def _repr_html_(self) -> str:
         names = self._filled()
@@ -213,6 +228,12 @@ def flatten(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[path] = value
     return flat
+
+
+def _shown_value(value: Any) -> str:
+    """Return a value for a text table: in one line, and cut if it is long; empty for None."""
+    text = "" if value is None else formatting.printable(" ".join(formatting.value(value).split()))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _is_sequence(value: Mapping[str, Any]) -> bool:

@@ -123,6 +123,10 @@ class AsyncSearchHandle:
             failed = next((job.reason for job in jobs if job.state is JobState.FAILED), "")
             raise SearchFailed(self.experiment, reason, failed)
 
+    def continuation(self, experiment: str) -> str:
+        """Return how a user continues or watches the experiment with the id `experiment` after an interrupted wait."""
+        return self._client.continuation(experiment)
+
     async def refresh(self) -> Experiment:
         """Query the current state of the experiment, store it in `experiment`, and return it."""
         self.experiment = await self._client.get(self.experiment)

@@ -56,6 +56,8 @@ class SearchHandle:
     def wait(self, timeout: float | None = None, *, progress: bool | None = None) -> Self:
         """Wait until the search has ended, and return this object. An interrupted wait leaves the search running.
 
+        At Ctrl-C, a hint on stderr says how to continue before KeyboardInterrupt is raised.
+
         Args:
             timeout: Maximum time to wait in seconds; None: no limit.
             progress: Whether to show the progress; None: in a notebook, or if stderr is a terminal.
@@ -65,7 +67,9 @@ class SearchHandle:
                 was stopped never raises this.
             TimedOut: The timeout has passed.
         """
-        wait_with_progress(self._loop, lambda heard: self._handle.follow(heard, timeout), progress)
+        wait_with_progress(
+            self._loop, lambda heard: self._handle.follow(heard, timeout), progress, self._handle.continuation
+        )
         return self
 
     def results(self, *, reports: bool = False) -> pd.DataFrame | Results:

@@ -184,7 +184,10 @@ class NotebookProgress:
 
 
 def wait_with_progress(
-    loop: LoopThread, work: Callable[[Callable[[Change], object]], Coroutine[Any, Any, T]], wanted: bool | None
+    loop: LoopThread,
+    work: Callable[[Callable[[Change], object]], Coroutine[Any, Any, T]],
+    wanted: bool | None,
+    continuation: Callable[[str], str],
 ) -> T:
     """Run a wait on the event loop in the background, show its progress in this thread, and return its result.
 
@@ -192,20 +195,28 @@ def wait_with_progress(
         loop: The event loop.
         work: Returns the coroutine that waits. Its argument is a function that the coroutine must call with each change.
         wanted: Whether to show the progress; None: only in a notebook or if stderr is a terminal.
+        continuation: Returns a hint for the user who interrupts the wait, for the id of the experiment; it is printed to stderr.
 
     Raises:
         BaseException: What the coroutine raised. If this thread is interrupted, the coroutine is cancelled.
     """
     state, view = WaitProgress(time.monotonic()), progress_view(wanted)
-    waiting = loop.start(work(state.apply))
+    waiting, interrupted = loop.start(work(state.apply)), False
     try:
         while not waiting.done():
             view.show(state, time.monotonic())
             futures.wait([waiting], FRAME_SECONDS)
         view.show(state, time.monotonic())
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
         waiting.cancel()
         view.close()
+        if interrupted and state.experiment is not None:
+            with suppress(OSError):
+                sys.stderr.write(f"interrupted; {continuation(state.experiment.id)}\n")
+                sys.stderr.flush()
     state.warn()
     return waiting.result()
 

@@ -98,12 +98,10 @@ def test_nothing_is_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixture
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(WrongUse, match=r"hopyard scheduler is not installed: pip install './hopyard\[scheduler\]'"):
+    with pytest.raises(WrongUse, match=r"hopyard scheduler is not installed: pip install .*\[scheduler\]'"):
         load_command("scheduler", None)
     missing = EntryPoint("agent", "module_that_needs_more:command", "hopyard.commands")
-    with pytest.raises(
-        WrongUse, match=r"hopyard agent needs: pip install './hopyard\[agent\]', where .* \(no module module_that"
-    ):
+    with pytest.raises(WrongUse, match=r"hopyard agent needs: pip install .*\[agent\]'.* \(no module module_that"):
         load_command("agent", missing)
 
 

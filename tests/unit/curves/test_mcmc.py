@@ -203,7 +203,7 @@ def test_a_parameter_that_cannot_be_used_is_refused(parameters: dict[str, Any], 
 )
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, missing: str, sampler: str, extra: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(Unsupported, match=rf"pip install './hopyard\[{extra}\]'"):
+    with pytest.raises(Unsupported, match=rf"pip install .*\[{extra}\]'"):
         McmcPredictor(sampler=sampler)
 
 

@@ -83,5 +83,7 @@ def test_without_matplotlib_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["plot", str(results), "-o", str(tmp_path / "x.svg")]) == 1
-    assert "pip install './hopyard[plot]'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "pip install " in error
+    assert "[plot]'" in error
     assert run(["plot", str(results), "--json"]) == 0

@@ -30,7 +30,7 @@ from hopyard.policy import (
     Verdict,
 )
 from hopyard.policy.rungs import Rung
-from hopyard.policy.vocabulary import AmendRun, StartJob
+from hopyard.policy.vocabulary import ENDLESS, AmendRun, StartJob
 from hopyard_policies.base.amendments import Amendments
 from hopyard_policies.base.job_creation import need_at_most, room
 from hopyard_policies.base.parameters import need_whole
@@ -232,7 +232,8 @@ class HalvingPolicy(ElasticPolicy):
                 f"{self._ladder.eta} iterations, or the policy default"
             )
         said = self._shortage(self._ladder.variant(), R, terms.jobs_left)
-        return f"{said}; use {' or '.join(self._remedies(R, terms.jobs_left))}" if said else ""
+        remedies = " or ".join(self._remedies(R, terms.jobs_left)) if said else ""
+        return f"{said}; use {remedies}" if remedies else said
 
     def pauses(self, terms: ExperimentView) -> Mapping[int, int] | None:
         """Return how many jobs are expected to be promoted from each rung: of each rung with k jobs floor(k / eta).
@@ -261,15 +262,19 @@ class HalvingPolicy(ElasticPolicy):
         return shortage(*draft._beginnings(), ladder.eta)
 
     def _remedies(self, R: int, n: int) -> Iterator[str]:
-        """Yield the changes of which each is enough that n configurations are not too few: more of them, a smaller eta, fewer rungs."""
+        """Yield the changes of which each is enough: more configurations than n, a smaller eta, fewer rungs.
+
+        No number of configurations is enough if the width of the brackets is a parameter and too small.
+        """
         ladder = self._ladder
         few, enough = n, 2 * n + 2
-        while self._shortage(ladder.variant(), R, enough):
+        while enough < ENDLESS and self._shortage(ladder.variant(), R, enough):
             few, enough = enough, 2 * enough
-        while few + 1 < enough:
-            middle = (few + enough) // 2
-            few, enough = (middle, enough) if self._shortage(ladder.variant(), R, middle) else (few, middle)
-        yield f"at least {enough} jobs"
+        if enough < ENDLESS:
+            while few + 1 < enough:
+                middle = (few + enough) // 2
+                few, enough = (middle, enough) if self._shortage(ladder.variant(), R, middle) else (few, middle)
+            yield f"at least {enough} jobs"
         for eta in range(ladder.eta - 1, 1, -1):
             with suppress(ValueError):
                 if not self._shortage(ladder.variant(eta), R, n):

@@ -15,7 +15,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import ExperimentState
 from hopyard.errors import Conflict
-from hopyard.v1.common_pb2 import JOB_STATE_RUNNING
+from hopyard.v1.common_pb2 import JOB_STATE_RUNNING, JOB_STATE_SUSPENDED
 from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_RUNNING, Experiment, Job
 from tests.integration.cli.modules import imported
 
@@ -36,10 +36,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     row = experiment.state, experiment.SerializeToString()
     connection.execute("UPDATE experiments SET state = ?, message = ?", row)
-    (message,) = connection.execute("SELECT message FROM jobs WHERE id = '5'").fetchone()
-    job = Job.FromString(message)
-    job.MergeFrom(Job(state=JOB_STATE_RUNNING, slots=["local/0"]))
-    connection.execute("UPDATE jobs SET message = ? WHERE id = '5'", (job.SerializeToString(),))
+    for job_id, message in connection.execute("SELECT id, message FROM jobs").fetchall():
+        job = Job.FromString(message)
+        job.MergeFrom(
+            Job(state=JOB_STATE_RUNNING, slots=["local/0"]) if job_id == "5" else Job(state=JOB_STATE_SUSPENDED)
+        )
+        connection.execute("UPDATE jobs SET message = ? WHERE id = ?", (job.SerializeToString(), job_id))
     connection.commit()
     connection.close()
     log = folder / "agent" / "logs" / "jobs" / name / "5.log"

@@ -17,7 +17,7 @@ from hopyard.cli.init.plan import plan_for
 from hopyard.client.submission import Submission, prepare
 from hopyard.policy import ExperimentView
 from hopyard.spec import SpecError
-from hopyard_policies.halving import AshaPolicy
+from hopyard_policies.halving import AshaPolicy, ShaPolicy
 
 SCRIPT = "import hopyard\nfor epoch in range(16):\n    hopyard.report(acc=1.0)\n"
 SAVING = "import hopyard\nfor epoch in range(16):\n    hopyard.report(acc=1.0, checkpoint='last')\n"
@@ -208,6 +208,12 @@ def test_the_numbers_fit() -> None:
     assert AshaPolicy(rungs=3).review(terms) == ""
     assert AshaPolicy().review(ExperimentView("acc", "max", 4, jobs_left=4)) == ""
     assert "nothing is promoted with fewer than 4" in AshaPolicy().review(ExperimentView("acc", "max", 4, jobs_left=3))
+
+
+def test_brackets_that_are_too_narrow_for_any_number_of_jobs_are_no_advice_for_more_jobs() -> None:
+    note = ShaPolicy(width=2).review(ExperimentView("acc", "max", 64, jobs_left=16))
+    assert "too few" in note
+    assert "jobs" not in note.partition("; use ")[2]
 
 
 def test_too_few_jobs_are_told_before_the_start(tmp_path: Path) -> None:

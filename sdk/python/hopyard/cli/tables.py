@@ -366,7 +366,7 @@ def _result(experiment: Experiment, jobs: Sequence[Job], where: str, values: Val
     if experiment.state.ended and best is not None:
         parts.append(Text(f"next: {', '.join(_next_commands(experiment, best, failed, where))}", style="dim"))
         # The output of a program in log mode cannot name a checkpoint; a small terminal has no room.
-        if not best.snapshots and not experiment.spec.get("log") and values != "none":
+        if not _downloadable(best) and not experiment.spec.get("log") and values != "none":
             parts.append(Text(_NO_MODEL, style="dim"))
     return parts
 
@@ -375,7 +375,7 @@ def _next_commands(experiment: Experiment, best: Job, failed: Sequence[Job], whe
     """Return commands for an ended experiment: about its best job, and about its failed jobs."""
     name = f"{experiment.id}{where}"
     commands = [f"hopyard curve {name}"]
-    if best.snapshots:
+    if _downloadable(best):
         commands.append(f"hopyard download {name} -o DIR")
     if failed:
         commands += [f"hopyard logs {experiment.id} {failed[0].id}{where}", f"hopyard retry {name}"]
@@ -446,6 +446,11 @@ def _use(node: Node, slot: Slot) -> str:
     if slot.experiment:
         return f"held by {slot.experiment}"
     return "idle" if node.state is NodeState.UP else formatting.NOTHING
+
+
+def _downloadable(job: Job) -> bool:
+    """Return whether a job has a snapshot that `hopyard download` accepts: one that does not contain the job's processes."""
+    return any(one.provider != "criu" for one in job.snapshots)
 
 
 def _reason(look: JobLook, jobs: str, line: str) -> Text:

@@ -133,8 +133,8 @@ def _command(found: Script, path: str) -> ExperimentDraft:
         ]
         if not found.checkpoints:
             plan.todo.append(
-                "hopyard.report gets no checkpoint=FILE, so a suspended job starts from the beginning, and hopyard download "
-                "finds no snapshot"
+                "hopyard.report gets no checkpoint=FILE, so hopyard download finds no model, and a suspended job starts from the "
+                "beginning on nodes without CRIU (hopyard doctor shows whether it is there)"
             )
     else:
         plan = ExperimentDraft("log", {})

@@ -78,7 +78,8 @@ def missing_metric(stream: Stream, job: Job, run: Run, point: CurveEntry) -> Rea
 
     It is paused if it is RUNNING, none of its jobs has ever reported the metric, and the job of this report has reported
     `Settings.metric_every` times without it. It is paused once for each name of its metric, so it continues if a person resumes it
-    with the same name. A job's training reports do not count if other runs evaluate it on partitions of the data.
+    with the same name. Training reports do not count if other runs evaluate the job: if there are partitions for evaluation, or if
+    the policy gave the run inputs, as it does to train on one partition of the data after another.
 
     Args:
         stream: The stream of the job.
@@ -90,7 +91,7 @@ def missing_metric(stream: Stream, job: Job, run: Run, point: CurveEntry) -> Rea
     if experiment.measured or experiment.paused_for == settings.metric or not experiment.running:
         return None
     if run.mode is RunMode.TRAIN:
-        if stream.data is not None and stream.data.evaluated:
+        if run.inputs or (stream.data is not None and stream.data.evaluated):
             return None
         reports = sum(entry.whole is not None for entry in job.curve.points.values())
     elif point.complete:

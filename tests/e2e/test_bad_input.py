@@ -115,7 +115,11 @@ def test_the_reason_of_a_failure_is_shown_everywhere(server: str, tmp_path: Path
     rows = found["jobs"] if isinstance(found, dict) else found
     assert (rows[0]["state"], rows[0]["failures"]) == ("FAILED", 1)
     assert rows[0]["reason"].startswith(says)
-    assert says in hopyard("jobs", name, "--server", server).stdout
+    # A table has the error first.
+    assert (
+        "train at position 4: ValueError: a bad iteration; failed 1 times"
+        in hopyard("jobs", name, "--server", server).stdout
+    )
 
 
 @pytest.mark.parametrize("what", ["too large", "a link that leads out"])

@@ -176,6 +176,10 @@ class Client:
             self._client.continuation,
         )
 
+    def continuation(self, experiment: str) -> str:
+        """Return how a user continues or watches the experiment with the id `experiment` after an interrupted wait."""
+        return self._client.continuation(experiment)
+
     def search(
         self,
         function: Callable[..., Any],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 from pathlib import Path
 
@@ -177,6 +178,15 @@ def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("file system", Health.PROBLEM, False),
         ("durable write", Health.PROBLEM, False),
     ]
+
+
+def test_the_durable_write_has_no_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed doctor leaves nothing in the folder, and another process never sees its file."""
+    entries: list[list[Path]] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: entries.append([*tmp_path.iterdir()]))
+    disk.disk(tmp_path)
+    assert entries
+    assert not any(entries)
 
 
 REQUIREMENTS = [

@@ -90,7 +90,8 @@ def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
 def _durable(folder: Path) -> Finding:
     name = "durable write"
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".hopyard-doctor-") as file:
+        # The file has no name (O_TMPFILE): a killed doctor leaves nothing in the folder.
+        with tempfile.TemporaryFile(dir=folder) as file:
             seconds = []
             for _ in range(_TRIES):
                 begin = time.perf_counter()

@@ -314,7 +314,7 @@ async def _start(folder: Path, world: World | None, finished: int) -> dict[str, 
 
 def _process(folder: Path, appstat: str, hpgen: str) -> float:
     """Return the seconds from starting a scheduler process until it serves, with its imports."""
-    command = [sys.executable, "-m", "hopyard_scheduler", "--appstat", appstat, "--hpgen", hpgen, "--port", "0"]
+    command = [sys.executable, "-m", "hopyard_scheduler", "--appstat", appstat, "--hpgen", hpgen]
     served, began = folder / "scheduler.address", time.perf_counter()
     with subprocess.Popen([*command, "--data", str(folder)], stderr=subprocess.DEVNULL) as process:
         try:

@@ -1,9 +1,9 @@
 // A client in JavaScript: submits an experiment, watches it, and controls it and its jobs.
 //
 //   npm ci
-//   node client.js --server 127.0.0.1:4650 submit experiment.yaml       # prints the id, then each change until the end
-//   node client.js --server 127.0.0.1:4650 pause|resume|stop EXPERIMENT
-//   node client.js --server 127.0.0.1:4650 suspend|terminate|hold|let-go EXPERIMENT JOB
+//   node client.js --server ADDRESS submit experiment.yaml       # prints the id, then each change until the end
+//   node client.js --server ADDRESS pause|resume|stop EXPERIMENT
+//   node client.js --server ADDRESS suspend|terminate|hold|let-go EXPERIMENT JOB
 'use strict';
 
 const crypto = require('node:crypto');
@@ -73,7 +73,7 @@ async function main() {
   });
   const [act, name, job] = positionals;
   if (!values.server || !act || !name) {
-    console.error('usage: node client.js --server HOST:PORT submit FILE | watch|pause|resume|stop EXPERIMENT | ACT EXPERIMENT JOB');
+    console.error('usage: node client.js --server ADDRESS submit FILE | watch|pause|resume|stop EXPERIMENT | ACT EXPERIMENT JOB');
     return 2;
   }
   const { experiments, jobs } = services(values.server, values.protos);

@@ -1,7 +1,7 @@
 // The bandit policy in JavaScript: it makes the same decisions as the built-in one (policies/hopyard_policies/bandit.py).
 //
 //   npm ci
-//   node bandit.js --server 127.0.0.1:4650 --name bandit-js      # then, in an experiment file,  policy: remote:bandit-js
+//   node bandit.js --server ADDRESS --name bandit-js      # then, in an experiment file,  policy: remote:bandit-js
 'use strict';
 
 const { parseArgs } = require('node:util');
@@ -107,7 +107,7 @@ if (require.main === module) {
     },
   });
   if (!values.server) {
-    console.error('bandit.js: --server HOST:PORT says where the scheduler listens');
+    console.error('bandit.js: --server ADDRESS says where the scheduler listens');
     process.exit(2);
   }
   serve({ Policy: Bandit, ...values });

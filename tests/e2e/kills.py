@@ -24,7 +24,6 @@ from hopyard_engine.core.effects import Send
 from hopyard_tools.commands.journal_source import opened
 from tests.e2e.harness import REPOSITORY, Curve
 from tests.e2e.up import IS_UP, Up
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 SERVICES: Final = ("scheduler", "appstat", "hpgen", "agent-node1", "agent-node2")
@@ -66,21 +65,21 @@ class Disturbed:
             "SOFTMAX_HELD": held,
         }
         self._rng = random.Random(seed)
-        self._port = free_port()
         self._began = time.monotonic()
         self.up = self._new()
 
     @property
     def server(self) -> str:
         """Return the scheduler's address, which is the same after each restart."""
-        return f"127.0.0.1:{self._port}"
+        return self._server
 
     def _new(self) -> Up:
-        return Up(self.data, port=self._port, slots=SLOTS, **self._environment)
+        return Up(self.data, slots=SLOTS, **self._environment)
 
     def wait_up(self) -> None:
         """Wait until all services serve."""
         self.up.wait_for(IS_UP)
+        self._server = self.up.server
 
     def disturb(self, progress: Callable[[], int], until: int) -> None:
         """Kill all victims, the last one at a progress of `until` at the latest.

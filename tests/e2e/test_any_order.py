@@ -5,30 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 
 from hopyard._net.rpc import channel
+from hopyard._net.server.socket_folder import SocketFolder
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.processes import ServiceProcess, ServiceSpec
 from hopyard.client.types import ExperimentState
 from tests.e2e.harness import softmax_file
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 
 async def test_agent_first_and_appstat_last(tmp_path: Path) -> None:
-    appstat, hpgen, scheduler = (f"127.0.0.1:{port}" for port in (free_port(), free_port(), free_port()))
     data = tmp_path / "data"
+    # The path of a socket is known before its service starts.
+    names = ("appstat", "hpgen", "scheduler")
+    appstat, hpgen, scheduler = (f"unix:{SocketFolder(data / name).path / name}.sock" for name in names)
 
-    def service(name: str, module: str, address: str, *arguments: str) -> ServiceProcess:
+    def service(name: str, module: str, *arguments: str) -> ServiceProcess:
         folder = data / name
-        port = address.split(":")[1]
         return ServiceProcess(
-            ServiceSpec(name, module, ("--data", str(folder), "--port", port, *arguments), folder, name), data / "logs"
+            ServiceSpec(name, module, ("--data", str(folder), *arguments), folder, name), data / "logs"
         )
 
     order = [
-        service("agent", "hopyard_nodeagent", "any:0", "--scheduler", scheduler, "--node", "n", "--slots", "1"),
-        service("scheduler", "hopyard_scheduler", scheduler, "--appstat", appstat, "--hpgen", hpgen),
-        service("hpgen", "hopyard_hpgen", hpgen),
-        service("appstat", "hopyard_appstat", appstat),
+        service("agent", "hopyard_nodeagent", "--scheduler", scheduler, "--node", "n", "--slots", "1"),
+        service("scheduler", "hopyard_scheduler", "--appstat", appstat, "--hpgen", hpgen),
+        service("hpgen", "hopyard_hpgen"),
+        service("appstat", "hopyard_appstat"),
     ]
     try:
         for process in order:

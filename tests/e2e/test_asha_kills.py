@@ -21,7 +21,6 @@ from tests.asha_checker import Bracket, Judge, Violation
 from tests.e2e import kills
 from tests.e2e.harness import all_trained_alone, softmax_file
 from tests.e2e.up import IS_UP, Up
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.nightly
@@ -100,10 +99,10 @@ async def test_each_promotion_is_algorithm_2_s_and_costs_no_training(tmp_path: P
     data = tmp_path / "data"
     enough = tmp_path / "enough"
     paced = {"SOFTMAX_PACE": "0.05", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"{HELD}:0"}
-    up = Up(data, port=(port := free_port()), slots=2, **paced)
-    server = f"127.0.0.1:{port}"
+    up = Up(data, slots=2, **paced)
     try:
         up.wait_for(IS_UP)
+        server = up.server
         with Client(server=server, patience=HANG_SECONDS) as client:
             experiment = run(up, client, file, enough)
             assert experiment.state is ExperimentState.COMPLETED

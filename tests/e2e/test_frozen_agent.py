@@ -67,12 +67,10 @@ async def test_a_frozen_agent_loses_its_job_and_is_told_so_when_it_thaws(tmp_pat
     enough = tmp_path / "enough"
     paced = {"SOFTMAX_PACE": "0.2", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"1:{LENGTH - 1}"}
     async with Services(tmp_path / "data") as services:
-        appstat = await services.start("appstat", "appstat", "--port", "0")
-        hpgen = await services.start("hpgen", "hpgen", "--port", "0")
+        appstat = await services.start("appstat", "appstat")
+        hpgen = await services.start("hpgen", "hpgen")
         addresses = ("--appstat", appstat, "--hpgen", hpgen)
-        server = await services.start(
-            "scheduler", "scheduler", "--port", "0", *addresses, "--lease", LEASE, "--heartbeat", "0.5"
-        )
+        server = await services.start("scheduler", "scheduler", *addresses, "--lease", LEASE, "--heartbeat", "0.5")
 
         async def start(node: str) -> None:
             options = ("--scheduler", server, "--node", node, "--slots", "1")

@@ -196,7 +196,7 @@ async def test_one_disk_for_everything(data: Path, file: Path) -> None:
 async def test_no_room_from_the_beginning(data: Path, file: Path, room: int) -> None:
     with disk(data, 1), filled(data):
         os.truncate(data / "filler", max(0, (data / "filler").stat().st_size - room))
-        for arguments in (["run", str(file)], ["up", "--port", "0"]):
+        for arguments in (["run", str(file)], ["up"]):
             run = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "hopyard.cli.main", *arguments, "--data", str(data)),
                 stdout=subprocess.PIPE,

@@ -174,7 +174,7 @@ async def test_the_agents_of_up_divide_the_gpus(tmp_path: Path) -> None:
     try:
         await asyncio.to_thread(up.wait_for, IS_UP)
         assert any("1 x NVIDIA A100: 1 slot with 1 GPU on each agent" in line for line in up.said)
-        async with AsyncClient(server=f"127.0.0.1:{up.ports['scheduler']}") as client, asyncio.timeout(HANG_SECONDS):
+        async with AsyncClient(server=up.server) as client, asyncio.timeout(HANG_SECONDS):
             while len(nodes := await client.nodes()) < 2:  # noqa: ASYNC110 - the agents join
                 await asyncio.sleep(0.05)
             assert {node.id: [gpu.uuid for gpu in node.gpus] for node in nodes} == {

@@ -66,7 +66,7 @@ def test_a_closed_output_and_a_closed_terminal_suspend_as_ctrl_c_does(tmp_path: 
 
 def test_hopyard_up_ends_in_order_with_its_terminal(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    terminal = Terminal([*HOPYARD, "up", "--data", str(data), "--port", "0"], {}, tmp_path)
+    terminal = Terminal([*HOPYARD, "up", "--data", str(data)], {}, tmp_path)
     terminal.read_until("the cluster is up")
     terminal.close()
     assert terminal.process.wait(HANG_SECONDS) == 0
@@ -77,7 +77,7 @@ def test_hopyard_up_ends_in_order_with_its_terminal(tmp_path: Path) -> None:
 
 def test_hopyard_up_with_nohup_survives_its_terminal(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    script = f'nohup {" ".join(HOPYARD)} up --data {data} --port 0 & echo "pid $!;"; wait'
+    script = f'nohup {" ".join(HOPYARD)} up --data {data} & echo "pid $!;"; wait'
     terminal = Terminal(["sh", "-c", script], {}, tmp_path)
     terminal.read_until(";\r\n")
     pid = int(terminal.shown.partition("pid ")[2].partition(";")[0])

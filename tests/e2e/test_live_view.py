@@ -98,7 +98,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 @pytest.mark.timeout(600)
 def test_an_experiment_of_another_cluster_continues_after_q(up: Up, tmp_path: Path) -> None:
     up.wait_for("the cluster is up")
-    server = f"127.0.0.1:{up.ports['scheduler']}"
+    server = up.server
     file = talking_file(tmp_path / "e", 4)
     with PtySession([*HOPYARD, "run", str(file), "--server", server]) as view:
         view.wait_for(r"▶ running .* [2-9]/300 ")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hopyard._net.rpc import channel
+from hopyard._net.rpc.address import socket_file
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
@@ -51,8 +52,7 @@ class Wire:
         if self._cut:
             writer.close()
             return
-        host, _, port = self._target.rpartition(":")
-        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        far_reader, far_writer = await asyncio.open_unix_connection(socket_file(self._target))
         self._writers.add(far_writer)
         await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
 
@@ -91,9 +91,9 @@ async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tm
         policy={"name": "default", "ahead": 0},
     )
     async with Services(tmp_path / "data") as services:
-        appstat = await services.start("appstat", "appstat", "--port", "0")
-        hpgen = await services.start("hpgen", "hpgen", "--port", "0")
-        server = await services.start("scheduler", "scheduler", "--port", "0", "--appstat", appstat, "--hpgen", hpgen)
+        appstat = await services.start("appstat", "appstat")
+        hpgen = await services.start("hpgen", "hpgen")
+        server = await services.start("scheduler", "scheduler", "--appstat", appstat, "--hpgen", hpgen)
         options = ("--scheduler", server, "--node", "n", "--slots", "1")
         async with Wire(appstat).laid() as wire, AsyncClient(server=server, patience=HANG_SECONDS) as client:
             await services.start("agent", "nodeagent", *options, "--appstat", wire.address, SOFTMAX_PACE="0.05")

@@ -21,7 +21,6 @@ from tests.e2e import kills
 from tests.e2e.harness import softmax_file
 from tests.e2e.test_predictions import kill, until
 from tests.e2e.up import IS_UP, Up
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.nightly
@@ -99,10 +98,10 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
     paced = {"SOFTMAX_PACE": "0.3", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"{JOBS}:{LENGTH - 1}"}
     # The policy asks questions until the last kill, however slow this process is.
     paced["SOFTMAX_LATE"] = str(LENGTH // 2)
-    up = Up(tmp_path / "data", port=(port := free_port()), slots=1, **paced)
-    server = f"127.0.0.1:{port}"
+    up = Up(tmp_path / "data", slots=1, **paced)
     try:
         up.wait_for(IS_UP)
+        server = up.server
         with Client(server=server, patience=HANG_SECONDS) as client:
             experiment = client.create(file)
             for _ in range(KILLS):

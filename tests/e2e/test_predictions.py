@@ -22,7 +22,6 @@ from hopyard_tools.commands.journal_source import opened
 from tests.e2e import kills
 from tests.e2e.harness import softmax_file
 from tests.e2e.up import IS_UP, Up
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 JOBS, LENGTH, STEP = 4, 12, 2
@@ -95,10 +94,10 @@ async def test_each_question_is_answered_once_whoever_is_killed(tmp_path: Path) 
     )
     enough = tmp_path / "enough"
     paced = {"SOFTMAX_PACE": "0.3", "SOFTMAX_ENOUGH": str(enough), "SOFTMAX_HELD": f"{JOBS}:{LENGTH - 1}"}
-    up = Up(tmp_path / "data", port=(port := free_port()), slots=1, **paced)
-    server = f"127.0.0.1:{port}"
+    up = Up(tmp_path / "data", slots=1, **paced)
     try:
         up.wait_for(IS_UP)
+        server = up.server
         with Client(server=server, patience=HANG_SECONDS) as client:
             experiment = client.create(file)
             progress = kills.progress_of(client, experiment)

@@ -24,7 +24,6 @@ from tests.e2e import kills
 from tests.e2e.branches import LENGTH, States, Trained, branching_file, trained, whole_curves
 from tests.e2e.harness import all_trained_alone
 from tests.e2e.up import IS_UP, Up
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 SPACE = {
@@ -139,10 +138,10 @@ def unsaved(run: Trained, events: Sequence[Event], *, stored: bool) -> list[int]
 @contextmanager
 def cluster(data: Path) -> Iterator[tuple[Up, str]]:
     """Context manager of a cluster of two nodes with a slot each; yields it and the scheduler's address, which stays the same."""
-    up = Up(data, port=(port := free_port()), slots=1)
+    up = Up(data, slots=1)
     try:
         up.wait_for(IS_UP)
-        yield up, f"127.0.0.1:{port}"
+        yield up, up.server
     finally:
         if up.process.poll() is None:
             up.stop()

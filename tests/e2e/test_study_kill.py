@@ -15,7 +15,6 @@ from hopyard_engine.core.events import Operated
 from tests.e2e.units import journal
 from tests.e2e.up import IS_UP, Up
 from tests.integration.scheduler.conftest import TRAINER
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS, scaled
 
 PACE, LENGTH = 0.05, 20
@@ -32,10 +31,10 @@ async def kept(server: str, experiment: str) -> int:
 async def test_evaluations_are_answered_over_a_kill_of_the_scheduler(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text(TRAINER)
-    up = Up(tmp_path / "data", port=(port := free_port()))
+    up = Up(tmp_path / "data")
     try:
         await asyncio.to_thread(up.wait_for, IS_UP)
-        server = f"127.0.0.1:{port}"
+        server = up.server
         async with AsyncClient(server, patience=HANG_SECONDS) as client:
             async with await AsyncStudy(client, sleep=lambda seconds: asyncio.sleep(min(seconds, EVERY))).create(
                 folder=tmp_path / "code",

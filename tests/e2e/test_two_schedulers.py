@@ -16,9 +16,9 @@ from tests.timing import HANG_SECONDS
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 async def test_the_older_of_two_schedulers_ends_with_one_clear_line(tmp_path: Path, busy: bool) -> None:
     async with Services(tmp_path / "data") as services:
-        appstat = await services.start("appstat", "appstat", "--port", "0")
-        hpgen = await services.start("hpgen", "hpgen", "--port", "0")
-        options = ("--port", "0", "--appstat", appstat, "--hpgen", hpgen)
+        appstat = await services.start("appstat", "appstat")
+        hpgen = await services.start("hpgen", "hpgen")
+        options = ("--appstat", appstat, "--hpgen", hpgen)
         older = await services.start("older", "scheduler", *options)
         experiment = ""
         if busy:

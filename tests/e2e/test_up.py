@@ -31,7 +31,7 @@ def test_every_service_killed_once_in_an_experiment(up: Up, tmp_path: Path) -> N
     up.wait_for("the cluster is up")
     assert set(up.pids) == {"appstat", "hpgen", "scheduler", "agent-node1", "agent-node2"}
     file = softmax_file(tmp_path / "e", stop={"jobs": 8, "max_iterations": 10})
-    with Client(server=f"127.0.0.1:{up.ports['scheduler']}", patience=HANG_SECONDS) as client:
+    with Client(server=up.server, patience=HANG_SECONDS) as client:
         experiment = client.create(file)
         for name in ("scheduler", "appstat", "hpgen", "agent-node1"):
             os.kill(up.pids[name], signal.SIGKILL)

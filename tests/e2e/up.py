@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.e2e.harness import REPOSITORY
 from tests.timing import HANG_SECONDS
 
-ROW = re.compile(r"^(\S+)\s+127\.0\.0\.1:(\d+)\s+(\d+)\s")
+ROW = re.compile(r"^(\S+)\s+(unix:\S+)\s+(\d+)\s")
 AGAIN = re.compile(r"^(\S+) serves again \(process (\d+)\)")
 DIED = re.compile(r"^(\S+) ended \(")
 IS_UP = "the cluster is up"
@@ -24,14 +24,13 @@ class Up:
 
     Attributes:
         pids: The process of each service that serves now, by name.
-        ports: The ports of these services.
         restarted: Services that were started again.
     """
 
-    def __init__(self, data: Path, *, port: int = 0, slots: int = 1, **environment: str) -> None:
+    def __init__(self, data: Path, *, slots: int = 1, **environment: str) -> None:
         command = [sys.executable, "-m", "hopyard.cli.main", "up", "--data", str(data), "--agents", "2"]
         self.process = subprocess.Popen(
-            [*command, "--port", str(port), "--slots", str(slots)],
+            [*command, "--slots", str(slots)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -39,7 +38,7 @@ class Up:
         )
         self.pids: dict[str, int] = {}
         self.restarted: set[str] = set()
-        self.ports: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
         self.said: list[str] = []
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -51,7 +50,7 @@ class Up:
             with self._changed:
                 self.said.append(line)
                 if row := ROW.match(line):
-                    self.ports[row[1]], self.pids[row[1]] = row[2], int(row[3])
+                    self._addresses[row[1]], self.pids[row[1]] = row[2], int(row[3])
                 if died := DIED.match(line):
                     self.pids.pop(died[1], None)
                 if again := AGAIN.match(line):
@@ -71,6 +70,12 @@ class Up:
             found = self._changed.wait_for(lambda: name in self.pids, limit)
             assert found, "".join(self.said)
             return self.pids[name]
+
+    @property
+    def server(self) -> str:
+        """The scheduler's address; it is the same after each restart, also of `hopyard up`."""
+        self.wait_serving("scheduler")
+        return self._addresses["scheduler"]
 
     def stop(self) -> int:
         """Send SIGINT, as Ctrl-C does, and return the exit code."""

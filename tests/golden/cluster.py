@@ -28,7 +28,7 @@ class ClusterError(RuntimeError):
 def up(data: Path, agents: int) -> Iterator[str]:
     """Run a cluster with one-slot agents and yield the scheduler's address."""
     log = data.with_suffix(".log")
-    options = ["--data", str(data), "--agents", str(agents), "--slots", "1", "--port", "0"]
+    options = ["--data", str(data), "--agents", str(agents), "--slots", "1"]
     with log.open("wb") as output:
         process = subprocess.Popen(_command("up", *options), stdout=output, stderr=output, env=_environment())
     try:

@@ -13,7 +13,6 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.runtime.runtime import Runtime
 from hopyard_scheduler.service import SchedulerService
-from tests.ports import free_port
 
 
 class Restartable:
@@ -31,7 +30,6 @@ class Restartable:
         self.agent: NodeAgent | None = None
         self.address = ""
         self._data = data
-        self._port = free_port()
         self._slots = tuple(SlotSettings(id=f"n/{number}", cpus=1) for number in range(slots))
 
     @classmethod
@@ -55,7 +53,7 @@ class Restartable:
     async def start(self, **settings: Any) -> None:
         """Start a scheduler at the same address as the earlier one."""
         self.scheduler = SchedulerService(
-            appstat=self.appstat.address, hpgen=self.hpgen.address, port=self._port, **settings
+            appstat=self.appstat.address, hpgen=self.hpgen.address, data=self._data / "scheduler", **settings
         )
         self.address = await self.scheduler.start()
         if self.agent is None:

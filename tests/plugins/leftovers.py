@@ -48,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "torchinductor"))
     os.mkdir(os.path.join(folder, "torchinductor"))
+    # Services with long paths, and those without a data folder, create their sockets in this folder, which outlives them.
+    os.mkdir(os.path.join(folder, f"hopyard-{os.geteuid()}"), 0o700)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hopyard._net.server import LogFormat, run_service
+from hopyard._net.server.addresses import tcp_port
 from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES
 from hopyard_appstat.database.connections import Synchronous
 from hopyard_appstat.service import AppStatService
@@ -22,8 +23,20 @@ def command(
             help="Folder for the database, the blobs and the file appstat.address, which contains the service's address.",
         ),
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 4652,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of a TCP port to listen on, at which other computers reach this one; default: a Unix socket in --data, "
+            "which only you can use.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="TCP port, with --host; 0 selects a free one; default: 4652.", show_default=False
+        ),
+    ] = None,
     database: Annotated[
         str | None,
         typer.Option(
@@ -44,7 +57,7 @@ def command(
         DEFAULT_MAX_BLOB_BYTES
     ),
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
+        bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
     ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
@@ -55,7 +68,7 @@ def command(
         service = AppStatService(
             data,
             host=host,
-            port=port,
+            port=tcp_port(host, port, 4652),
             insecure=insecure,
             database=database,
             synchronous=synchronous,

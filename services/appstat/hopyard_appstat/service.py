@@ -34,16 +34,16 @@ class AppStatService:
 
     Args:
         data: Data folder for database, blobs, lock and address file; created if it does not exist.
-        host: Address to listen on. Other addresses than loopback need `insecure`.
-        port: Port to listen on; 0: any free port.
-        insecure: Whether to listen for other hosts without encryption.
+        host: Address of a TCP port to listen on, which requires `insecure`; None: a Unix socket in `data`.
+        port: TCP port to listen on; 0: any free port.
+        insecure: Whether to allow TCP without encryption.
         database: URL of the database; None: SQLite in the data folder.
         synchronous: When SQLite waits for the disk; a `Synchronous` or its value.
         store: URL of the blob store; None: the folder `store/` in the data folder.
         max_blob_bytes: Maximum size of a blob in bytes.
 
     Raises:
-        Conflict: The host is not loopback and `insecure` is False.
+        Conflict: `host` is given without `insecure`.
         InvalidInput: The URL of the database or of the blob store is not supported.
     """
 
@@ -51,7 +51,7 @@ class AppStatService:
         self,
         data: Path,
         *,
-        host: str = "127.0.0.1",
+        host: str | None = None,
         port: int = 0,
         insecure: bool = False,
         database: str | None = None,
@@ -73,7 +73,7 @@ class AppStatService:
 
     @property
     def address(self) -> str:
-        """The address HOST:PORT on which the service listens; empty before `start`."""
+        """The address on which the service listens, unix:/PATH or HOST:PORT; empty before `start`."""
         return self._server.address
 
     @property
@@ -82,7 +82,7 @@ class AppStatService:
         return self._store.commits if self._store is not None else 0
 
     async def start(self) -> str:
-        """Open and migrate the database, start to listen, and return the address HOST:PORT.
+        """Open and migrate the database, start to listen, and return the address.
 
         Raises:
             Conflict: Another AppStat uses the data folder, the database is of a newer version, or the port is in use.

@@ -17,20 +17,20 @@ class HpgenService:
     It stores nothing on disk: its caller records the calls and opens generators with them.
 
     Args:
-        host: The host to listen on. Other hosts than loopback need `insecure`.
-        port: The port to listen on; 0: any free port.
+        host: Address of a TCP port to listen on, which requires `insecure`; None: a Unix socket in `data`.
+        port: TCP port to listen on; 0: any free port.
         data: Folder for the address file `hpgen.address`; None: no file.
-        insecure: Whether to listen for other computers without encryption.
+        insecure: Whether to allow TCP without encryption.
         seconds: Time limit in seconds for a call of a generator.
 
     Raises:
-        Conflict: The host is not loopback and `insecure` is False.
+        Conflict: `host` is given without `insecure`.
     """
 
     def __init__(
         self,
         *,
-        host: str = "127.0.0.1",
+        host: str | None = None,
         port: int = 0,
         data: Path | None = None,
         insecure: bool = False,
@@ -43,11 +43,11 @@ class HpgenService:
 
     @property
     def address(self) -> str:
-        """The address HOST:PORT on which the service listens; empty before `start`."""
+        """The address on which the service listens, unix:/PATH or HOST:PORT; empty before `start`."""
         return self._server.address
 
     async def start(self) -> str:
-        """Start listening, and return the address HOST:PORT. Raise Conflict if it cannot listen there."""
+        """Start listening, and return the address. Raise Conflict if it cannot listen there."""
         return await self._server.start()
 
     async def stop(self, grace: float | None = DEFAULT_GRACE_SECONDS) -> None:

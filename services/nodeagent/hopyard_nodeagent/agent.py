@@ -9,6 +9,7 @@ from typing import Final
 
 from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._net.server import Background, Server
+from hopyard._net.server.socket_folder import SocketFolder
 from hopyard._runtime.datasets.node_query import INSPECT
 from hopyard._runtime.job_log import LOGS
 from hopyard._runtime.snapshot_file import SnapshotFileError
@@ -122,8 +123,10 @@ class NodeAgent:
             "agent", host=settings.host, port=settings.port, data=self._folders.data, insecure=settings.insecure
         )
         # Training processes run on this computer, whatever host the agent listens on.
-        self._application_server = Server("application")
-        self._outlet = BulkSender(settings.host, idle_seconds=idle)
+        self._application_server = Server("application", data=self._folders.data, publish=False)
+        self._outlet = BulkSender(
+            settings.host or SocketFolder(self._folders.data).path / "snapshots.sock", idle_seconds=idle
+        )
         node = NodeAgentServicer(
             self._runs,
             self._snapshots,
@@ -141,11 +144,11 @@ class NodeAgent:
 
     @property
     def address(self) -> str:
-        """The address HOST:PORT of NodeAgentService; empty before `start`."""
+        """The address of NodeAgentService, unix:/PATH or HOST:PORT; empty before `start`."""
         return self._server.address
 
     async def start(self) -> str:
-        """Start to listen and to connect to the scheduler, and return the address HOST:PORT of NodeAgentService.
+        """Start to listen and to connect to the scheduler, and return the address of NodeAgentService, unix:/PATH or HOST:PORT.
 
         The scheduler need not be reachable yet.
 

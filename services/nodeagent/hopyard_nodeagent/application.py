@@ -1,6 +1,6 @@
 """The gRPC servicer of ApplicationService: the agent's service for its training processes.
 
-It listens on loopback only. Each process authenticates with its own token.
+It listens on a Unix socket only. Each process authenticates with its own token.
 """
 
 from __future__ import annotations

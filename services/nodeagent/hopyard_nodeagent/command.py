@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from hopyard._net.server import LogFormat, run_service
-from hopyard._net.server.addresses import check_host
+from hopyard._net.server.addresses import check_host, tcp_port
 from hopyard._net.server.main_loop import EXIT_DONE, EXIT_INTERRUPTED
 from hopyard._runtime.cpus import available_cpus
 from hopyard._runtime.gpus import GpuOptions, SlotLayout, lay_out_slots
@@ -27,13 +27,11 @@ def command(
     scheduler: Annotated[
         str,
         typer.Option(
-            help="Address of the scheduler, HOST:PORT, or its data folder on this computer (a path with a /)."
+            help="Address of the scheduler, HOST:PORT or unix:/PATH, or its data folder on this computer (a path with a /)."
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder of this agent for snapshots, code and logs.")],
-    appstat: Annotated[
-        str | None, typer.Option(help="Address of AppStat, HOST:PORT; default: from the scheduler.")
-    ] = None,
+    appstat: Annotated[str | None, typer.Option(help="Address of AppStat; default: from the scheduler.")] = None,
     node: Annotated[str | None, typer.Option(help="Unique name of this node; default: the host name.")] = None,
     slots: Annotated[
         int | None,
@@ -70,11 +68,19 @@ def command(
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on, by which other computers reach this one.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 0,
+        str | None,
+        typer.Option(
+            help="Address of a TCP port to listen on, by which other computers reach this one; default: a Unix socket in --data, "
+            "which only you can use.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="TCP port, with --host; default: a free one.", show_default=False),
+    ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
+        bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
     ] = False,
     idle_runner_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds for which an idle training process is kept for reuse.")
@@ -146,7 +152,8 @@ def command(
     quota, partitions = quota_of(snapshot_quota), quota_of(data_quota, "--data-quota")
     images = quota_of(image_memory, "--image-memory")
     grace_seconds = _grace_of(grace)
-    check_host(host)
+    if host is not None:
+        check_host(host)
     options = GpuOptions(gpus, gpus_per_slot, slots_per_gpu)
 
     async def main(stop: asyncio.Event) -> None:
@@ -163,7 +170,7 @@ def command(
             data=data,
             slots=divide_node(name, layout, cpus_per_slot),
             host=host,
-            port=port,
+            port=tcp_port(host, port, 0),
             insecure=insecure,
             idle_runner_seconds=idle_runner_seconds,
             # Two per CPU: further ones would stay idle, and processes that start at the same time share the CPUs.

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+from hopyard._net.rpc.address import is_socket
 from hopyard._net.server import read_address
 from hopyard.errors import NotFound
 
@@ -13,10 +14,10 @@ _LOOK_SECONDS: Final = 0.01
 
 
 async def scheduler_at(given: str) -> str:
-    """Return the address HOST:PORT of the scheduler.
+    """Return the address of the scheduler, unix:/PATH or HOST:PORT.
 
     Args:
-        given: HOST:PORT, or the data folder of a scheduler on this computer. For a folder, wait until a scheduler has written its
+        given: The address, or the data folder of a scheduler on this computer. For a folder, wait until a scheduler has written its
             address there: an agent can start before its scheduler, and finds a restarted scheduler at a new address.
     """
     if not is_folder(given):
@@ -29,5 +30,5 @@ async def scheduler_at(given: str) -> str:
 
 
 def is_folder(given: str) -> bool:
-    """Return whether the text is a path (it contains a /) and not HOST:PORT."""
-    return "/" in given
+    """Return whether the text is a path (it contains a /) and not an address."""
+    return "/" in given and not is_socket(given)

@@ -87,7 +87,7 @@ class SchedulerSession:
     session, the scheduler lists the runs that it no longer knows.
 
     Args:
-        scheduler: Address of the scheduler, HOST:PORT, or its data folder on this computer.
+        scheduler: Address of the scheduler, or its data folder on this computer.
         owner: The agent, which handles the messages that do not belong to a run.
         backoff: Waiting times between attempts to open a session.
         clock: Returns monotonic seconds, to detect that the scheduler is silent.

@@ -32,14 +32,14 @@ class AgentSettings:
 
     Attributes:
         node: Id of the node, unique in the cluster.
-        scheduler: HOST:PORT of the scheduler, or the data folder (with a /) of a scheduler on this computer, which need not have
+        scheduler: Address of the scheduler, or the data folder (with a /) of a scheduler on this computer, which need not have
             started yet.
-        appstat: HOST:PORT of AppStat; None: the scheduler names it.
+        appstat: Address of AppStat; None: the scheduler names it.
         data: Data folder of the agent, for snapshots, bundles, logs and temporary files.
         slots: The slots of the node.
-        host: Address on which NodeAgentService listens.
-        port: Port on which NodeAgentService listens; 0: any free port.
-        insecure: Whether to listen for other computers without encryption.
+        host: Address of the TCP port on which NodeAgentService listens, which requires `insecure`; None: a Unix socket in `data`.
+        port: TCP port on which NodeAgentService listens; 0: any free port.
+        insecure: Whether to allow TCP without encryption.
         idle_runner_seconds: Time in seconds for which a training process without a run is kept for reuse.
         spare_runners: Maximum number of training processes that are started at once, before there is a program for them.
         attach_seconds: Maximum time in seconds for a new training process to connect to the agent.
@@ -65,7 +65,7 @@ class AgentSettings:
     data: Path
     slots: tuple[SlotSettings, ...]
     appstat: str | None = None
-    host: str = "127.0.0.1"
+    host: str | None = None
     port: int = 0
     insecure: bool = False
     idle_runner_seconds: float = 300.0

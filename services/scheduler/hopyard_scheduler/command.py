@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hopyard._net.server import LogFormat, run_service
+from hopyard._net.server.addresses import tcp_port
 from hopyard.errors import InvalidInput
 from hopyard_scheduler.runtime.runtime import DEFAULT_POLICY_SECONDS
 from hopyard_scheduler.service import (
@@ -23,14 +24,26 @@ MAX_SECONDS = 86400.0
 
 
 def command(
-    appstat: Annotated[str, typer.Option(help="Address of the AppStat service, HOST:PORT.")],
-    hpgen: Annotated[str, typer.Option(help="Address of the generator service, HOST:PORT.")],
+    appstat: Annotated[str, typer.Option(help="Address of the AppStat service.")],
+    hpgen: Annotated[str, typer.Option(help="Address of the generator service.")],
     data: Annotated[
         Path | None,
         typer.Option(help="Folder for scheduler.address, from which other services read the address of the scheduler."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 4650,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address of a TCP port to listen on, at which other computers reach this one; default: a Unix socket in --data, "
+            "which only you can use.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="TCP port, with --host; 0 selects a free one; default: 4650.", show_default=False
+        ),
+    ] = None,
     lease: Annotated[
         float, typer.Option(help="Seconds without a message after which a node counts as lost.")
     ] = DEFAULT_LEASE_SECONDS,
@@ -64,7 +77,7 @@ def command(
         ),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
+        bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
     ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
@@ -84,7 +97,7 @@ def command(
             appstat=appstat,
             hpgen=hpgen,
             host=host,
-            port=port,
+            port=tcp_port(host, port, 4650),
             data=data,
             insecure=insecure,
             lease_seconds=lease,

@@ -182,7 +182,7 @@ def command_to_proto(
         epoch: The epoch of this scheduler.
         body: The command.
         program: The program of the experiment's runs.
-        addresses: Addresses HOST:PORT of NodeAgentService by node. A start command contains those of the nodes with the
+        addresses: Addresses of NodeAgentService by node. A start command contains those of the nodes with the
             job's snapshot and of the other ranks.
     """
     command = resource_manager_pb2.RunCommand(run=run_key_to_proto(key), sequence=sequence, epoch=epoch)

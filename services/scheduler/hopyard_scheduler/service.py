@@ -73,12 +73,12 @@ class SchedulerService:
     Call `start` once, then `wait` until the service is to end, then `stop`.
 
     Args:
-        appstat: Address of AppStatService, HOST:PORT.
-        hpgen: Address of HyperparameterGeneratorService, HOST:PORT.
-        host: Address to listen on. It must be a loopback address unless `insecure` is True.
-        port: Port to listen on; 0 selects a free one.
+        appstat: Address of AppStatService.
+        hpgen: Address of HyperparameterGeneratorService.
+        host: Address of a TCP port to listen on, which requires `insecure`; None: a Unix socket in `data`.
+        port: TCP port to listen on; 0: any free port.
         data: Folder into which the service writes the file `scheduler.address` with its address; None: no file.
-        insecure: Permit an address other than loopback, without encryption.
+        insecure: Whether to allow TCP without encryption.
         lease_seconds: Seconds without a message after which a node is lost.
         heartbeat_seconds: Seconds between two heartbeats of an agent.
         forget_seconds: Seconds after which a lost node is removed from the list of nodes, unless it is drained.
@@ -96,7 +96,7 @@ class SchedulerService:
         *,
         appstat: str,
         hpgen: str,
-        host: str = "127.0.0.1",
+        host: str | None = None,
         port: int = 0,
         data: Path | None = None,
         insecure: bool = False,
@@ -214,7 +214,7 @@ class SchedulerService:
 
     @property
     def address(self) -> str:
-        """The address HOST:PORT on which the service listens; empty before `start` has returned."""
+        """The address on which the service listens, unix:/PATH or HOST:PORT; empty before `start` has returned."""
         return self._server.address
 
     async def start(self) -> str:
@@ -224,7 +224,7 @@ class SchedulerService:
         can start in any order.
 
         Returns:
-            The address HOST:PORT on which the service listens.
+            The address on which the service listens, unix:/PATH or HOST:PORT.
 
         Raises:
             HopyardError: The journal of the cluster cannot be replayed, another scheduler has begun a newer epoch, or the

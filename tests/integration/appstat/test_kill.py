@@ -20,7 +20,7 @@ from tests.timing import HANG_SECONDS
 
 @contextmanager
 def appstat(data: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "hopyard_appstat", "--data", str(data), "--port", "0"]
+    command = [sys.executable, "-m", "hopyard_appstat", "--data", str(data)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         yield process

@@ -4,7 +4,7 @@ It serves all RPCs that the client and the command line use, over real gRPC, and
 an experiment selects its behaviour: in "failing" all jobs fail, in "silent" they print nothing, and in "endless" they report
 nothing. A metric with the name "nothing" is reported as NaN.
 
-`python -m tests.integration.cli.fake --data DIR --port N` runs it as a process.
+`python -m tests.integration.cli.fake --data DIR` runs it as a process.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class FakeCluster(_Services):
     """
 
     def __init__(
-        self, *, data: Path | None = None, port: int = 0, pace: float = 0.002, hold: int = 0, name: str = "scheduler"
+        self, *, data: Path | None = None, pace: float = 0.002, hold: int = 0, name: str = "scheduler"
     ) -> None:
-        self.server = Server(name, port=port, data=data)
+        self.server = Server(name, data=data)
         self.background = Background("fake")
         self.searches: dict[str, Search] = {}
         self.requests: dict[str, str] = {}
@@ -414,7 +414,6 @@ def main() -> None:
     async def serve(stop: asyncio.Event) -> None:
         cluster = FakeCluster(
             data=Path(arguments["--data"]),
-            port=int(arguments.get("--port", "0")),
             pace=float(arguments.get("--pace", "0.002")),
             hold=int(arguments.get("--hold", "0")),
             name=arguments.get("--name", "scheduler"),

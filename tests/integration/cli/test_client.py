@@ -16,7 +16,6 @@ from hopyard.errors import AlreadyExists, DataLoss, NotFound, TimedOut, Unavaila
 from hopyard.spec import SpecError
 from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.fake import FakeCluster
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 
@@ -151,13 +150,12 @@ async def test_a_damaged_snapshot_is_not_unpacked(
 
 
 async def test_a_cluster_that_is_away_for_a_moment_is_waited_for(experiment_file: Path, tmp_path: Path) -> None:
-    port = free_port()  # Reserved, so that no other process uses the port while the cluster is stopped.
-    first = FakeCluster(data=tmp_path, port=port)
+    first = FakeCluster(data=tmp_path)
     await first.start()
     async with AsyncClient(data=tmp_path, patience=HANG_SECONDS) as client:
         assert await client.experiments() == []
         await first.stop()
-        second = FakeCluster(data=tmp_path, port=port)
+        second = FakeCluster(data=tmp_path)
         await second.start()
         try:
             created = await client.create(experiment_file)

@@ -21,7 +21,6 @@ from hopyard_hpgen.generators import external
 from hopyard_hpgen.generators.external import RemoteGenerator
 from hopyard_hpgen.generators.random import RandomGenerator
 from tests.integration.hpgen.adaptive_generator import NearTheLast
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 ROOT = Path(__file__).parents[3]
@@ -34,13 +33,12 @@ class Process:
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
         file = self._data / "hpgen.address"
         file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "hopyard_hpgen", "--data", str(self._data), "--port", str(self._port)]
+        command = [sys.executable, "-m", "hopyard_hpgen", "--data", str(self._data)]
         self._process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
         end = time.monotonic() + HANG_SECONDS
         while not file.exists():
@@ -96,9 +94,11 @@ def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(InvalidInput, match=f"generator at {address}: .*has no parameter witdh"):
             _ = wrong.size
     monkeypatch.setattr(external, "PATIENCE_SECONDS", 0.2)
-    with pytest.raises(InvalidInput, match=f"generator at {address}: no process answers there .*hopyard hpgen --port"):
+    with pytest.raises(
+        InvalidInput, match=f"generator at {address}: no process answers there .*hopyard hpgen --data DIR"
+    ):
         _ = RemoteGenerator(SPACE, 3, server=address).size
-    with pytest.raises(InvalidInput, match="a service's address is HOST:PORT"):
+    with pytest.raises(InvalidInput, match="a service's address is unix:/PATH"):
         RemoteGenerator(SPACE, 3, server="nowhere")
 
 

@@ -172,6 +172,10 @@ class Elsewhere(BulkSender):
     """A bulk sender that announces an address on which nobody listens."""
 
     @property
+    def free(self) -> bool:
+        return True
+
+    @property
     def port(self) -> int:
         return 9
 
@@ -215,6 +219,29 @@ async def test_a_folder_hops_as_a_folder_over_one_connection(
     await snapshots.close()
     if outlet is not None:
         outlet.stop()
+
+
+async def test_the_path_of_another_computers_socket_is_not_opened(
+    servers: Servers, tmp_path: Path, folder: Path, saved: Path
+) -> None:
+    outlet = BulkSender(tmp_path / "s", idle_seconds=HANG_SECONDS)
+    outlet.start()
+    server = Server("agent", host="127.0.0.1", insecure=True)
+    server.add(
+        node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server,
+        Holder(saved, outlet),  # type: ignore[abstract]
+        servicer.SERVICE,
+    )
+    servers.started.append(server)
+    address = await server.start()
+    opened: list[object] = []
+    found = peers.Peers(idle_seconds=0.2)
+    found._threads.submit = lambda *call: opened.append(call)  # type: ignore[method-assign,assignment]
+    with pytest.raises(TimedOut):
+        await found.fetch(address, hash_folder(saved).sha256, folder / "taken")
+    assert opened == []
+    await found.close()
+    outlet.stop()
 
 
 async def test_a_port_that_could_not_be_reached_is_tried_again_after_ten_minutes(

@@ -15,7 +15,6 @@ from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import DEFAULT_HEARTBEAT_SECONDS, SchedulerService
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 
@@ -40,13 +39,13 @@ class Cluster:
         self.addresses = await self.appstat.start(), await self.hpgen.start()
         await self.start_scheduler()
 
-    async def start_scheduler(self, port: int | None = None) -> None:
-        """Start a scheduler; `port` None: at a free port."""
+    async def start_scheduler(self) -> None:
+        """Start a scheduler, at the same address as an earlier one."""
         appstat, hpgen = self.addresses
         self.scheduler = SchedulerService(
             appstat=appstat,
             hpgen=hpgen,
-            port=port or free_port(),
+            data=self.folder / "scheduler",
             lease_seconds=self.lease_seconds,
             heartbeat_seconds=min(DEFAULT_HEARTBEAT_SECONDS, self.lease_seconds / 10),
             data_seconds=0.2,
@@ -54,11 +53,10 @@ class Cluster:
         self.address = await self.scheduler.start()
         self.client = AsyncClient(self.address)
 
-    async def stop_scheduler(self) -> int:
-        """Stop the scheduler and return its port."""
+    async def stop_scheduler(self) -> None:
+        """Stop the scheduler."""
         await self.client.close()
         await self.scheduler.stop(1)
-        return int(self.address.rpartition(":")[2])
 
     async def join(self, *nodes: str, data_quota: int | None = None) -> None:
         """Start agents with one slot each, and wait until their nodes are UP."""

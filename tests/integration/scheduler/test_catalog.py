@@ -57,8 +57,8 @@ async def test_what_is_registered_is_read_kept_and_shown(cluster: Cluster, files
     assert again.partitions == made.partitions
     with pytest.raises(AlreadyExists, match="there is a data set 'fashion' already; take another name"):
         await cluster.client.register_data("fashion", parts)
-    port = await cluster.stop_scheduler()
-    await cluster.start_scheduler(port)
+    await cluster.stop_scheduler()
+    await cluster.start_scheduler()
     states = await cluster.until("fashion", lambda states: set(states.values()) == {PRESENT})
     assert sorted(states) == ["eval/0@b", "train/0@a", "train/0@b", "train/1@b"]
     assert [one.name for one in await cluster.client.data_sets()] == ["fashion"]

@@ -15,7 +15,7 @@ NOBODY = "127.0.0.1:1"
 
 
 def scheduler(*more: str) -> list[str]:
-    return [sys.executable, "-c", RUN, "--port", "0", "--appstat", NOBODY, "--hpgen", NOBODY, *more]
+    return [sys.executable, "-c", RUN, "--appstat", NOBODY, "--hpgen", NOBODY, *more]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

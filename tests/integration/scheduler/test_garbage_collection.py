@@ -30,7 +30,6 @@ from hopyard_scheduler import converters
 from hopyard_scheduler.service import SchedulerService
 from hopyard_scheduler.storage import garbage_collection
 from tests.integration.scheduler.conftest import TRAINER, experiment, let_go
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS, scaled
 
 
@@ -42,12 +41,14 @@ class Pieces:
         self.appstat = AppStatService(data=data / "appstat", max_blob_bytes=max_blob_bytes)
         self.hpgen = HpgenService()
         self.scheduler: SchedulerService | None = None
-        self._port = free_port()
         self.agent: NodeAgent | None = None
 
     async def start_scheduler(self, store_quota: int | None = None) -> SchedulerService:
         made = SchedulerService(
-            appstat=self.appstat.address, hpgen=self.hpgen.address, port=self._port, store_quota=store_quota
+            appstat=self.appstat.address,
+            hpgen=self.hpgen.address,
+            data=self.data / "scheduler",
+            store_quota=store_quota,
         )
         await made.start()
         self.scheduler = made

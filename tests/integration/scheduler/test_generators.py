@@ -21,7 +21,6 @@ from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import SchedulerService
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 pytest.importorskip("optuna", reason="the extra optuna is not installed: pip install './hopyard[optuna]'")
@@ -94,8 +93,8 @@ async def test_tpe_finds_the_minimum_of_a_bowl_though_services_die(tmp_path: Pat
     folder.mkdir()
     (folder / "train.py").write_text(TRAINER)
     (folder / "experiment.yaml").write_text(EXPERIMENT)
-    appstat, hpgen = AppStatService(data=tmp_path / "appstat"), HpgenService(port=free_port())
-    scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start(), port=free_port())
+    appstat, hpgen = AppStatService(data=tmp_path / "appstat"), HpgenService(data=tmp_path / "hpgen")
+    scheduler = SchedulerService(appstat=await appstat.start(), hpgen=await hpgen.start(), data=tmp_path)
     address = await scheduler.start()
     slots = (SlotSettings(id="n/0", cpus=1),)
     agent = NodeAgent(AgentSettings(node="n", scheduler=address, data=tmp_path / "agent", slots=slots))
@@ -108,11 +107,11 @@ async def test_tpe_finds_the_minimum_of_a_bowl_though_services_die(tmp_path: Pat
             created = await client.create(folder / "experiment.yaml")
             await _completed(client, created.id, 8)
             await hpgen.stop(0)
-            hpgen = HpgenService(port=int(hpgen.address.split(":")[1]))
+            hpgen = HpgenService(data=tmp_path / "hpgen")
             await hpgen.start()
             await _completed(client, created.id, 16)
             await scheduler.stop(0)
-            scheduler = SchedulerService(appstat=appstat.address, hpgen=hpgen.address, port=int(address.split(":")[1]))
+            scheduler = SchedulerService(appstat=appstat.address, hpgen=hpgen.address, data=tmp_path)
             await scheduler.start()
             ended = await client.wait(created.id, timeout=HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")

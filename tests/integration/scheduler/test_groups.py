@@ -102,7 +102,6 @@ async def test_acting_on_one_leaves_the_other_alone(client: AsyncClient, tmp_pat
 
 async def test_a_group_goes_on_after_its_scheduler_and_the_founder_are_gone(pieces: Pieces, tmp_path: Path) -> None:
     scheduler: SchedulerService = await pieces.scheduler()
-    port = int(scheduler.address.split(":")[1])
     slots = (SlotSettings(id="n/0", cpus=1), SlotSettings(id="n/1", cpus=1))
     agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slots))
     await agent.start()
@@ -113,7 +112,7 @@ async def test_a_group_goes_on_after_its_scheduler_and_the_founder_are_gone(piec
             second = await client.create(file)
             await client.wait(first.id, timeout=HANG_SECONDS)
             await scheduler.stop(0)
-            await pieces.scheduler(port)
+            await pieces.scheduler()
             assert (await client.get(first.id)).state is ExperimentState.COMPLETED
             third = await client.create(grouped(tmp_path / "c", jobs=1, length=5))
             assert third.group == first.id

@@ -24,7 +24,6 @@ from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.external_requests import generator_client
 from hopyard_scheduler.service import SchedulerService
 from tests.integration.scheduler.conftest import experiment, let_go
-from tests.ports import free_port
 from tests.timing import HANG_SECONDS
 
 
@@ -33,13 +32,13 @@ class Pieces:
 
     def __init__(self, data: Path) -> None:
         self.appstat = AppStatService(data=data / "appstat")
-        self.hpgen = HpgenService(port=free_port())
+        self.hpgen = HpgenService(data=data / "hpgen")
         self.data = data
         self.started: list[SchedulerService] = []
 
-    async def scheduler(self, port: int | None = None) -> SchedulerService:
-        """Start another scheduler on the same AppStat."""
-        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, port=port or free_port())
+    async def scheduler(self) -> SchedulerService:
+        """Start another scheduler on the same AppStat, at the same address."""
+        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, data=self.data / "scheduler")
         self.started.append(made)
         await made.start()
         return made
@@ -71,7 +70,6 @@ async def _trained_on(agent: NodeAgent) -> None:
 
 async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_path: Path) -> None:
     first = await pieces.scheduler()
-    port = int(first.address.split(":")[1])
     agent = NodeAgent(
         AgentSettings(
             node="n", scheduler=first.address, data=tmp_path / "agent", slots=(SlotSettings(id="n/0", cpus=1),)
@@ -87,7 +85,7 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
                     break
             await first.stop(0)
             await _trained_on(agent)
-            await pieces.scheduler(port)
+            await pieces.scheduler()
             let_go(file)
             ended = await client.wait(created.id, timeout=HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")
@@ -102,7 +100,6 @@ async def test_agents_train_on_while_the_scheduler_is_away(pieces: Pieces, tmp_p
 
 async def test_a_reservation_outlives_the_scheduler_and_ends_with_its_release(pieces: Pieces, tmp_path: Path) -> None:
     scheduler = await pieces.scheduler()
-    port = int(scheduler.address.split(":")[1])
     slots = (SlotSettings(id="n/0", cpus=1), SlotSettings(id="n/1", cpus=1))
     agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slots))
     await agent.start()
@@ -117,7 +114,7 @@ async def test_a_reservation_outlives_the_scheduler_and_ends_with_its_release(pi
                 first = await _when_idle(stub, request)
                 assert (await stub.ReserveIdleMachine(request)).slot == first
             await scheduler.stop(0)
-            scheduler = await pieces.scheduler(port)
+            scheduler = await pieces.scheduler()
             async with channel(scheduler.address) as opened:
                 stub = r_grpc.ResourceManagerServiceStub(opened)
                 assert (await stub.ReserveIdleMachine(request)).slot == first
@@ -205,7 +202,6 @@ async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_whic
 ) -> None:
     monkeypatch.setattr(generator_client, "_AT_ONCE", 7)  # So that they arrive in several messages.
     scheduler = await pieces.scheduler()
-    port = int(pieces.hpgen.address.split(":")[1])
     slots = tuple(SlotSettings(id=f"n/{number}", cpus=1) for number in range(3))
     agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slots))
     await agent.start()
@@ -218,7 +214,7 @@ async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_whic
                     if len(await client.jobs(created.id, JobState.COMPLETED)) >= wanted:
                         break
                 await pieces.hpgen.stop(0)
-                pieces.hpgen = HpgenService(port=port)
+                pieces.hpgen = HpgenService(data=pieces.data / "hpgen")
                 await pieces.hpgen.start()
             ended = await client.wait(created.id, timeout=HANG_SECONDS)
             assert (ended.state, ended.reason) == (ExperimentState.COMPLETED, "all jobs ended")

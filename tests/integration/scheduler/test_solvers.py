@@ -132,7 +132,6 @@ async def test_a_killed_solver_is_an_error_and_the_end_of_an_experiment_ends_its
 @pytest.mark.timeout(240)
 async def test_what_is_not_answered_when_the_scheduler_goes_is_asked_again(pieces: Pieces, tmp_path: Path) -> None:
     first = await pieces.scheduler()
-    port = int(first.address.split(":")[1])
     slots = (SlotSettings(id="n/0", cpus=1),)
     agent = NodeAgent(AgentSettings(node="n", scheduler=first.address, data=tmp_path / "agent", slots=slots))
     await agent.start()
@@ -142,7 +141,7 @@ async def test_what_is_not_answered_when_the_scheduler_goes_is_asked_again(piece
             await until(lambda: asked(tmp_path))
             await first.stop(0)
             assert processes() == []
-            second = await pieces.scheduler(port)
+            second = await pieces.scheduler()
             await until(lambda: len(asked(tmp_path)) == 2)
             (tmp_path / "go").touch()
             ended = await client.wait(created.id, timeout=HANG_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,12 +36,15 @@ def snapshot(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-async def outlet() -> AsyncIterator[BulkSender]:
-    outlet = BulkSender("127.0.0.1", idle_seconds=HANG_SECONDS)
-    outlet.start()
-    yield outlet
-    outlet.stop()
+@pytest.fixture(params=["TCP", "Unix"])
+async def outlet(request: pytest.FixtureRequest) -> AsyncIterator[BulkSender]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "snapshots.sock"
+        outlet = BulkSender("127.0.0.1" if request.param == "TCP" else path, idle_seconds=HANG_SECONDS)
+        outlet.start()
+        yield outlet
+        outlet.stop()
+        assert not path.exists()
 
 
 @pytest.fixture
@@ -92,6 +96,19 @@ async def test_what_is_not_here_is_said_to_be_not_here(tmp_path: Path) -> None:
         await anext(aiter(responses(tmp_path / "x", UNPACKED, None)))
 
 
+def offer_at(listener: socket.socket) -> wire.FetchSnapshotResponse:
+    return wire.FetchSnapshotResponse(port=listener.getsockname()[1], ticket=bytes(32))
+
+
+def connected(outlet: BulkSender) -> socket.socket:
+    """Connect to a sender."""
+    if not outlet.path:
+        return socket.create_connection(("127.0.0.1", outlet.port))
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(outlet.path)
+    return connection
+
+
 class Taking:
     """The receiver of a snapshot: writes it to a folder."""
 
@@ -100,9 +117,10 @@ class Taking:
         self.threads = threads
         self.writer = FolderWriter(target, members(snapshot))
 
-    async def take(self, port: int, ticket: bytes, size: int = SIZE) -> None:
+    async def take(self, offer: wire.FetchSnapshotResponse, ticket: bytes = b"", size: int = SIZE) -> None:
+        place = Path(offer.socket) if offer.socket else ("127.0.0.1", offer.port)
         try:
-            await take(self.threads, ("127.0.0.1", port), ticket, size, HANG_SECONDS, self.writer)
+            await take(self.threads, place, ticket or offer.ticket, size, HANG_SECONDS, self.writer)
         finally:
             self.writer.close()
 
@@ -115,24 +133,24 @@ async def test_contents_are_given_aside_once_for_their_ticket(
     assert len(offer.members) == 3
     for number, ticket in enumerate((bytes(32), b"")):
         with pytest.raises(Unavailable, match=f"hung up {SIZE} bytes before the end"):
-            await Taking(threads, snapshot, tmp_path / str(number)).take(offer.port, ticket or offer.ticket[:31] + b"!")
+            await Taking(threads, snapshot, tmp_path / str(number)).take(offer, ticket or offer.ticket[:31] + b"!")
     taking = Taking(threads, snapshot, tmp_path / "taken")
-    await taking.take(offer.port, offer.ticket)
+    await taking.take(offer)
     assert taking.writer.finish() == hash_folder(snapshot)
     assert [response async for response in sent] == []
     with pytest.raises(Unavailable, match="hung up"):
-        await Taking(threads, snapshot, tmp_path / "again").take(offer.port, offer.ticket)
+        await Taking(threads, snapshot, tmp_path / "again").take(offer)
 
 
 async def test_contents_go_with_the_call_when_as_many_take_as_may(snapshot: Path, outlet: BulkSender) -> None:
     open_calls = [responses(snapshot, ASIDE, outlet) for _ in range(8)]
-    assert all([(await anext(aiter(call))).port for call in open_calls])
+    assert all([(await anext(aiter(call))).ticket for call in open_calls])
     more = [response async for response in responses(snapshot, ASIDE, outlet)]
-    assert more[0].port == 0
+    assert not more[0].ticket
     assert sum(len(response.data) for response in more) == SIZE
     for call in open_calls:
         await call.aclose()
-    assert outlet.port
+    assert outlet.free
 
 
 async def test_where_no_port_can_be_opened_contents_go_with_the_call(snapshot: Path) -> None:
@@ -151,7 +169,7 @@ async def test_an_offer_is_good_while_the_call_is_open(
     offer = await anext(aiter(sent))
     await sent.aclose()
     with pytest.raises(Unavailable, match="hung up"):
-        await Taking(threads, snapshot, tmp_path / "taken").take(offer.port, offer.ticket)
+        await Taking(threads, snapshot, tmp_path / "taken").take(offer)
 
 
 async def test_a_file_that_has_become_shorter_is_not_given_whole(
@@ -160,7 +178,7 @@ async def test_a_file_that_has_become_shorter_is_not_given_whole(
     offer = await anext(aiter(responses(snapshot, ASIDE, outlet)))
     (snapshot / "state" / "weights").write_bytes(b"short")
     with pytest.raises(Unavailable, match="before the end"):
-        await Taking(threads, snapshot, tmp_path / "taken").take(offer.port, offer.ticket)
+        await Taking(threads, snapshot, tmp_path / "taken").take(offer)
 
 
 async def test_a_transfer_that_is_cancelled_writes_no_more(
@@ -168,7 +186,7 @@ async def test_a_transfer_that_is_cancelled_writes_no_more(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         taking = Taking(threads, snapshot, tmp_path / "taken")
-        transfer = asyncio.create_task(taking.take(silent.getsockname()[1], bytes(32)))
+        transfer = asyncio.create_task(taking.take(offer_at(silent)))
         silent.setblocking(False)
         loop = asyncio.get_running_loop()
         connection, _ = await loop.sock_accept(silent)
@@ -181,7 +199,7 @@ async def test_a_transfer_that_is_cancelled_writes_no_more(
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, but not listening: no other process gets the port
         with pytest.raises(Unreachable, match="cannot be reached"):
-            await taking.take(held.getsockname()[1], bytes(32))
+            await taking.take(offer_at(held))
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -189,7 +207,7 @@ async def test_every_accepted_connection_is_closed_when_the_outlet_stops(
     outlet: BulkSender, accepted: list[socket.socket], turns: int
 ) -> None:
     """Stop the outlet after a number of turns of the event loop: before, while and after it accepts the caller's connection."""
-    with socket.create_connection(("127.0.0.1", outlet.port)):
+    with connected(outlet):
         for _ in range(turns):
             await asyncio.sleep(0)
         outlet.stop()
@@ -204,7 +222,7 @@ async def test_connections_that_wait_for_a_thread_are_closed_when_the_outlet_sto
 ) -> None:
     with ExitStack() as callers:
         for _ in range(8 + 3):  # without tickets, the first eight callers use all threads
-            callers.enter_context(socket.create_connection(("127.0.0.1", outlet.port)))
+            callers.enter_context(connected(outlet))
         while len(accepted) < 8 + 3:  # noqa: ASYNC110 (the event loop accepts them)
             await asyncio.sleep(0)
         outlet.stop()
@@ -226,7 +244,7 @@ async def test_the_outlet_accepts_again_after_it_could_not(
 
     monkeypatch.setattr(socket.socket, "accept", failing)
     loop = asyncio.get_running_loop()
-    with socket.create_connection(("127.0.0.1", outlet.port)) as caller:
+    with connected(outlet) as caller:
         caller.setblocking(False)
         await loop.sock_sendall(caller, bytes(32))
         async with asyncio.timeout(HANG_SECONDS):

@@ -1,4 +1,4 @@
-"""Tests of a real server with a real channel on loopback, with all four kinds of calls."""
+"""Tests of a real server with a real channel, with all four kinds of calls."""
 
 from __future__ import annotations
 
@@ -194,8 +194,9 @@ async def test_nobody_there_is_unavailable_and_a_deadline_is_timed_out(server: S
         await server.stop(0)
         with pytest.raises(errors.Unavailable):
             await opened.unary_unary(f"/{SERVICE}/One")(b"x")
-        with pytest.raises(errors.InvalidInput, match="HOST:PORT"):
-            channel("somewhere")
+        for wrong in ("somewhere", "unix:relative.sock", "host:port", ":1"):
+            with pytest.raises(errors.InvalidInput, match="unix:/PATH for a socket on this computer, or HOST:PORT"):
+                channel(wrong)
 
 
 async def endless() -> AsyncIterator[bytes]:
@@ -245,7 +246,7 @@ async def test_the_address_file_comes_and_goes(tmp_path: Path) -> None:
     server = Server("kit", data=tmp_path / "data")
     address = await server.start()
     assert read_address(tmp_path / "data", "kit") == address
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["kit.address"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["kit.address", "run"]
     await server.stop()
     with pytest.raises(errors.NotFound, match="no kit runs with this data folder"):
         read_address(tmp_path / "data", "kit")
@@ -257,18 +258,40 @@ async def test_a_successors_address_file_stays(server: Server, tmp_path: Path) -
     assert read_address(tmp_path, "kit") == "127.0.0.1:1"
 
 
-async def test_a_taken_port_is_a_conflict(server: Server) -> None:
-    port = int(server.address.rpartition(":")[2])
-    second = Server("second", port=port)
+async def test_a_taken_port_is_a_conflict() -> None:
+    first = Server("first", host="127.0.0.1", insecure=True)
+    address = await first.start()
+    second = Server("second", host="127.0.0.1", port=int(address.rpartition(":")[2]), insecure=True)
     with pytest.raises(errors.Conflict, match=r"second cannot listen on 127\.0\.0\.1"):
         await second.start()
+    await first.stop(0)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org"])
-def test_a_bind_beyond_loopback_is_refused_unless_said_aloud(host: str) -> None:
+async def test_a_second_server_does_not_steal_the_socket(server: Server, tmp_path: Path) -> None:
+    """gRPC would silently replace the socket."""
+    with pytest.raises(errors.Conflict, match=r"another kit .* uses this data folder"):
+        await Server("kit", data=tmp_path).start()
+    async with channel(server.address) as opened:
+        assert await opened.unary_unary(f"/{SERVICE}/One")(b"still here") == b"still here"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "10.1.2.3", "example.org"])
+def test_tcp_without_encryption_is_refused_unless_said_aloud(host: str) -> None:
     async def make(insecure: bool) -> None:
         Server("kit", host=host, insecure=insecure)
 
     with pytest.raises(errors.Conflict, match=r"refusing to listen on .*TLS is not available yet.*--insecure"):
         asyncio.run(make(insecure=False))
     asyncio.run(make(insecure=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"port": 4650}, "--port 4650 is for TCP: add --host ADDRESS, or omit --port"),
+        ({"insecure": True}, "--insecure is for TCP: add --host ADDRESS, or omit --insecure"),
+    ],
+)
+async def test_options_of_tcp_need_a_host(options: Any, message: str) -> None:
+    with pytest.raises(errors.InvalidInput, match=message):
+        Server("kit", **options)

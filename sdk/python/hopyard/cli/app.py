@@ -29,7 +29,7 @@ _HELP = """A cluster for exploring hyperparameters: policies decide during train
     hopyard best                     # the best hyperparameters
     hopyard download -o best         # what they trained
 
-**A permanent cluster**: `hopyard up` here, then `hopyard run FILE --server HOST:PORT` from anywhere.
+**A permanent cluster**: `hopyard up --data DIR`, then `hopyard run FILE --data DIR` in another terminal.
 
 Commands find their cluster by --server, --data, $HOPYARD_SERVER, $HOPYARD_DATA, or in ./hopyard-data. An experiment is named
 by its id or name; the default is the newest. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted

@@ -131,7 +131,7 @@ def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]
 
 
 def _address(params: dict[str, Any]) -> str | None:
-    """Return the HOST:PORT of the cluster that the typed options select, or None if none runs.
+    """Return the address of the cluster that the typed options select, or None if none runs.
 
     Args:
         params: The values of the options by name. Those typed on the command line take precedence over the environment.

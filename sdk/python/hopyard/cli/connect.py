@@ -41,7 +41,7 @@ def choose(server: str | None, data: Path | None) -> tuple[str | None, Path]:
         data: The value of --data, else of its variable; None: neither is set, so it is `./hopyard-data`.
 
     Returns:
-        HOST:PORT of the scheduler (None: the data directory selects the cluster), and the data directory.
+        Address of the scheduler (None: the data directory selects the cluster), and the data directory.
 
     Raises:
         WrongUse: Both options were typed.
@@ -60,7 +60,7 @@ def where(server: str | None, data: Path | None) -> str:
     """Return the options for another command to use the same cluster, with a leading blank; empty: it needs no options.
 
     Args:
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
     """
     server, folder = choose(server, data)
@@ -71,7 +71,7 @@ def where(server: str | None, data: Path | None) -> str:
 
 
 async def running_server(data: Path) -> str | None:
-    """Return HOST:PORT of the scheduler that serves the data directory `data`, or None if no cluster runs there.
+    """Return Address of the scheduler that serves the data directory `data`, or None if no cluster runs there.
 
     Raises:
         Conflict: A process holds the directory's lock, but its scheduler has not answered within 15 seconds.
@@ -106,7 +106,7 @@ async def connected(
     during the command, without a node agent, so that nothing trains.
 
     Args:
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
         purpose: Description of the command, for the error message of others that find the directory locked.
         agent: Whether the services that run during the command include a node agent, so that files on the node are
@@ -174,7 +174,7 @@ async def stopped_data_dir(server: str | None, data: Path | None) -> Path | None
     None: a cluster runs, or --server was given.
 
     Args:
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
 
     Raises:
@@ -200,7 +200,7 @@ def with_client(
     """Call `work` with a client in a new event loop and return its result.
 
     Args:
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
         purpose: Description of the command, for the error message of others that find the directory locked.
         work: Coroutine function that receives the client. The client is closed when it returns. Its errors propagate.

@@ -20,7 +20,10 @@ APP_SETTINGS: Final[dict[str, Any]] = {
 Server = Annotated[
     str | None,
     typer.Option(
-        "--server", metavar="HOST:PORT", help="Address of a running cluster's scheduler.", envvar="HOPYARD_SERVER"
+        "--server",
+        metavar="ADDRESS",
+        help="Address of a running cluster's scheduler, HOST:PORT or unix:/PATH.",
+        envvar="HOPYARD_SERVER",
     ),
 ]
 Data = Annotated[

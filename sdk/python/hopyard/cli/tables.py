@@ -207,7 +207,7 @@ def nodes_table(found: Sequence[Node]) -> RenderableType:
     If any node has GPUs, columns show their models and present use.
     """
     if not found:
-        return Text("no nodes; `hopyard agent --scheduler HOST:PORT` adds this computer")
+        return Text("no nodes; `hopyard agent --scheduler ADDRESS --data DIR` adds this computer")
     with_gpus = any(node.gpus for node in found)
     shown = ("gpu", "gpu memory", "gpu use") if with_gpus else ()
     table = _table("node", "state", "slot", "cpus", "gpus", *shown, "runs", "last sign of life")

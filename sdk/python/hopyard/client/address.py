@@ -16,7 +16,7 @@ DATA_VARIABLE: Final = "HOPYARD_DATA"
 
 
 def read_address(data: Path, service: str = "scheduler") -> str | None:
-    """Return the HOST:PORT in the address file of a service in the data directory `data`, or None if there is no such file.
+    """Return the address in the address file of a service in the data directory `data`, or None if there is no such file.
 
     A service writes the file `SERVICE.address` when it starts.
     """
@@ -27,12 +27,12 @@ def read_address(data: Path, service: str = "scheduler") -> str | None:
 
 
 def find_server(server: str | None, data: str | Path | None) -> str:
-    """Return the scheduler's address, HOST:PORT.
+    """Return the scheduler's address.
 
     Without arguments, the environment variable HOPYARD_SERVER is used, then HOPYARD_DATA, then `./hopyard-data`.
 
     Args:
-        server: HOST:PORT of the scheduler; None: read it from the data directory or the environment.
+        server: Address of the scheduler; None: read it from the data directory or the environment.
         data: Data directory of a running cluster; None: see above.
 
     Raises:
@@ -50,6 +50,6 @@ def find_server(server: str | None, data: str | Path | None) -> str:
     if address is None:
         raise Unavailable(
             f"no cluster serves {folder} ({folder / 'scheduler.address'} is missing); start one with "
-            f"`hopyard up --data {folder}`, or name a running one with server=HOST:PORT"
+            f"`hopyard up --data {folder}`, or name a running one with server=ADDRESS"
         )
     return address

@@ -51,7 +51,7 @@ class AsyncClient(ClientSearches, ClientQueries):
             print(await client.best(experiment))
 
     Args:
-        server: HOST:PORT of the scheduler.
+        server: Address of the scheduler.
         data: Data directory of a running cluster (see `hopyard up`). Without `server` and `data`, the environment
             variable HOPYARD_SERVER is used, then HOPYARD_DATA, then `./hopyard-data`.
         timeout: Deadline in seconds of each try of a call.

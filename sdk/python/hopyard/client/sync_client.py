@@ -53,7 +53,7 @@ class Client:
             print(client.best(experiment))
 
     Args:
-        server: HOST:PORT of the scheduler.
+        server: Address of the scheduler.
         data: Data directory of a running cluster; see `AsyncClient`.
         timeout: Deadline in seconds of each try of a call.
         patience: Seconds for which a call is retried while the cluster is not reachable.

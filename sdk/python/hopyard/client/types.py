@@ -438,7 +438,7 @@ class Node:
 
     Attributes:
         id: Id of the node.
-        address: HOST:PORT of its agent.
+        address: Address of its agent.
         state: Whether it accepts runs.
         slots: Its slots.
         silent_seconds: Seconds since the scheduler received the last message of the agent.
@@ -469,7 +469,7 @@ class ClusterAddresses:
 
     Attributes:
         epoch: Epoch of the scheduler.
-        appstat_address: HOST:PORT of AppStat.
+        appstat_address: Address of AppStat.
         version: Version of the running Hopyard distribution.
         trouble: A problem that blocks the whole cluster now, such as a full journal disk, as a sentence; empty: none.
         now: The scheduler's clock at the time of the response, in seconds since the Unix epoch; None: an older

@@ -50,7 +50,7 @@ class AsyncStudy:
             print((await study.eval({"lr": 0.1}, 2)).value)
 
     Args:
-        client: The client of the cluster; or HOST:PORT of its scheduler; None: the cluster that the environment names (see
+        client: The client of the cluster; or the address of its scheduler; None: the cluster that the environment names (see
             `AsyncClient`). `close` closes a client that was not passed in as an object.
         pause: Awaited before requests are sent, so that further requests can join the same call; None: only requests of
             the same iteration of the event loop share a call.

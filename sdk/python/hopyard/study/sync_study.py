@@ -37,7 +37,7 @@ class Study:
             print(study.eval({"lr": 0.1}, 2).value)
 
     Args:
-        client: The client of the cluster; or HOST:PORT of its scheduler; None: the cluster that the environment names.
+        client: The client of the cluster; or the address of its scheduler; None: the cluster that the environment names.
     """
 
     def __init__(self, client: Client | str | None = None) -> None:

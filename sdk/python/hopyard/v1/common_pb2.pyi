@@ -1294,16 +1294,19 @@ class GangPlace(google.protobuf.message.Message):
     LEAD_PORT_FIELD_NUMBER: builtins.int
     RENDEZVOUS_PORT_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
+    LEAD_SOCKET_FIELD_NUMBER: builtins.int
     host: builtins.str
     """Host of rank 0."""
     lead_port: builtins.int
-    """Port on which rank 0 leads the other ranks; not for the training program."""
+    """Port on which rank 0 leads the other ranks; not for the training program. 0: it does so on `lead_socket`."""
     rendezvous_port: builtins.int
     """Port on that host that is reserved for the training program, such as for torch.distributed (MASTER_PORT). It is
     bound with SO_REUSEADDR without listening, so a listener must set SO_REUSEADDR too.
     """
     secret: builtins.str
     """Secret that a rank sends to join."""
+    lead_socket: builtins.str
+    """If all ranks are on one node: path of the Unix socket on which rank 0 leads the other ranks."""
     def __init__(
         self,
         *,
@@ -1311,8 +1314,9 @@ class GangPlace(google.protobuf.message.Message):
         lead_port: builtins.int = ...,
         rendezvous_port: builtins.int = ...,
         secret: builtins.str = ...,
+        lead_socket: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["host", b"host", "lead_port", b"lead_port", "rendezvous_port", b"rendezvous_port", "secret", b"secret"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["host", b"host", "lead_port", b"lead_port", "lead_socket", b"lead_socket", "rendezvous_port", b"rendezvous_port", "secret", b"secret"]) -> None: ...
 
 Global___GangPlace: typing_extensions.TypeAlias = GangPlace
 

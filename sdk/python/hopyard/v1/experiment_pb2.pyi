@@ -1342,7 +1342,7 @@ class GetClusterResponse(google.protobuf.message.Message):
     epoch: builtins.int
     """The scheduler's epoch."""
     appstat_address: builtins.str
-    """Address of AppStatService, HOST:PORT."""
+    """Address of AppStatService, unix:/PATH or HOST:PORT."""
     version: builtins.str
     """Version of the installed Hopyard."""
     trouble: builtins.str

@@ -26,7 +26,7 @@ from hopyard.v1 import common_pb2 as hopyard_dot_v1_dot_common__pb2
 from hopyard.v1 import resource_manager_pb2 as hopyard_dot_v1_dot_resource__manager__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhopyard/v1/node_agent.proto\x12\nhopyard.v1\x1a\x17hopyard/v1/common.proto\x1a!hopyard/v1/resource_manager.proto\"\x12\n\x10GetStatusRequest\"\x98\x01\n\x11GetStatusResponse\x12\x1e\n\x04node\x18\x01 \x01(\x0b\x32\x10.hopyard.v1.Node\x12 \n\x04runs\x18\x02 \x03(\x0b\x32\x12.hopyard.v1.RunRef\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x16\n\x0eunacknowledged\x18\x04 \x01(\x03\x12\x16\n\x0esnapshot_bytes\x18\x05 \x01(\x03\"b\n\x11StreamLogsRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12\x0c\n\x04rank\x18\x05 \x01(\x05\"2\n\x12StreamLogsResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"2\n\x0fJoinGangRequest\x12\x1f\n\x03run\x18\x01 \x01(\x0b\x32\x12.hopyard.v1.RunRef\"8\n\x10JoinGangResponse\x12$\n\x05place\x18\x01 \x01(\x0b\x32\x15.hopyard.v1.GangPlace\"G\n\x14\x46\x65tchSnapshotRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x10\n\x08unpacked\x18\x02 \x01(\x08\x12\r\n\x05\x61side\x18\x03 \x01(\x08\"p\n\x15\x46\x65tchSnapshotResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12+\n\x07members\x18\x02 \x03(\x0b\x32\x1a.hopyard.v1.SnapshotMember\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0e\n\x06ticket\x18\x04 \x01(\x0c\"<\n\x0eSnapshotMember\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x0e\n\x06\x66older\x18\x03 \x01(\x08\x32\xca\x02\n\x10NodeAgentService\x12H\n\tGetStatus\x12\x1c.hopyard.v1.GetStatusRequest\x1a\x1d.hopyard.v1.GetStatusResponse\x12M\n\nStreamLogs\x12\x1d.hopyard.v1.StreamLogsRequest\x1a\x1e.hopyard.v1.StreamLogsResponse0\x01\x12V\n\rFetchSnapshot\x12 .hopyard.v1.FetchSnapshotRequest\x1a!.hopyard.v1.FetchSnapshotResponse0\x01\x12\x45\n\x08JoinGang\x12\x1b.hopyard.v1.JoinGangRequest\x1a\x1c.hopyard.v1.JoinGangResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhopyard/v1/node_agent.proto\x12\nhopyard.v1\x1a\x17hopyard/v1/common.proto\x1a!hopyard/v1/resource_manager.proto\"\x12\n\x10GetStatusRequest\"\x98\x01\n\x11GetStatusResponse\x12\x1e\n\x04node\x18\x01 \x01(\x0b\x32\x10.hopyard.v1.Node\x12 \n\x04runs\x18\x02 \x03(\x0b\x32\x12.hopyard.v1.RunRef\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x16\n\x0eunacknowledged\x18\x04 \x01(\x03\x12\x16\n\x0esnapshot_bytes\x18\x05 \x01(\x03\"b\n\x11StreamLogsRequest\x12\x12\n\nexperiment\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\x12\x0c\n\x04rank\x18\x05 \x01(\x05\"2\n\x12StreamLogsResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"2\n\x0fJoinGangRequest\x12\x1f\n\x03run\x18\x01 \x01(\x0b\x32\x12.hopyard.v1.RunRef\"8\n\x10JoinGangResponse\x12$\n\x05place\x18\x01 \x01(\x0b\x32\x15.hopyard.v1.GangPlace\"G\n\x14\x46\x65tchSnapshotRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x10\n\x08unpacked\x18\x02 \x01(\x08\x12\r\n\x05\x61side\x18\x03 \x01(\x08\"\x80\x01\n\x15\x46\x65tchSnapshotResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12+\n\x07members\x18\x02 \x03(\x0b\x32\x1a.hopyard.v1.SnapshotMember\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0e\n\x06ticket\x18\x04 \x01(\x0c\x12\x0e\n\x06socket\x18\x05 \x01(\t\"<\n\x0eSnapshotMember\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12\x0e\n\x06\x66older\x18\x03 \x01(\x08\x32\xca\x02\n\x10NodeAgentService\x12H\n\tGetStatus\x12\x1c.hopyard.v1.GetStatusRequest\x1a\x1d.hopyard.v1.GetStatusResponse\x12M\n\nStreamLogs\x12\x1d.hopyard.v1.StreamLogsRequest\x1a\x1e.hopyard.v1.StreamLogsResponse0\x01\x12V\n\rFetchSnapshot\x12 .hopyard.v1.FetchSnapshotRequest\x1a!.hopyard.v1.FetchSnapshotResponse0\x01\x12\x45\n\x08JoinGang\x12\x1b.hopyard.v1.JoinGangRequest\x1a\x1c.hopyard.v1.JoinGangResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,10 +47,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOINGANGRESPONSE']._serialized_end=538
   _globals['_FETCHSNAPSHOTREQUEST']._serialized_start=540
   _globals['_FETCHSNAPSHOTREQUEST']._serialized_end=611
-  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_start=613
-  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_end=725
-  _globals['_SNAPSHOTMEMBER']._serialized_start=727
-  _globals['_SNAPSHOTMEMBER']._serialized_end=787
-  _globals['_NODEAGENTSERVICE']._serialized_start=790
-  _globals['_NODEAGENTSERVICE']._serialized_end=1120
+  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_start=614
+  _globals['_FETCHSNAPSHOTRESPONSE']._serialized_end=742
+  _globals['_SNAPSHOTMEMBER']._serialized_start=744
+  _globals['_SNAPSHOTMEMBER']._serialized_end=804
+  _globals['_NODEAGENTSERVICE']._serialized_start=807
+  _globals['_NODEAGENTSERVICE']._serialized_end=1137
 # @@protoc_insertion_point(module_scope)

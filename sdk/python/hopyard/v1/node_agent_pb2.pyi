@@ -179,6 +179,7 @@ class FetchSnapshotResponse(google.protobuf.message.Message):
     MEMBERS_FIELD_NUMBER: builtins.int
     PORT_FIELD_NUMBER: builtins.int
     TICKET_FIELD_NUMBER: builtins.int
+    SOCKET_FIELD_NUMBER: builtins.int
     data: builtins.bytes
     """At most 1 MiB of the packed snapshot, or of the contents of its files. The receiver verifies the hash of the whole."""
     port: builtins.int
@@ -186,11 +187,13 @@ class FetchSnapshotResponse(google.protobuf.message.Message):
     files without separators. The call ends after they are sent.
     """
     ticket: builtins.bytes
-    """The bytes to send first on that port; valid for one connection while the call is open."""
+    """The bytes to send first on that port or socket; valid for one connection while the call is open."""
+    socket: builtins.str
+    """Instead of `port`, if the agent listens on a Unix socket: path of the socket that sends the contents."""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SnapshotMember]:
         """Only in the first response of an unpacked snapshot: its files and folders, in the order of the archive. `data` then
-        has the contents of the files without separators, unless `port` is set.
+        has the contents of the files without separators, unless `port` or `socket` is set.
         """
 
     def __init__(
@@ -200,8 +203,9 @@ class FetchSnapshotResponse(google.protobuf.message.Message):
         members: collections.abc.Iterable[Global___SnapshotMember] | None = ...,
         port: builtins.int = ...,
         ticket: builtins.bytes = ...,
+        socket: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["data", b"data", "members", b"members", "port", b"port", "ticket", b"ticket"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "members", b"members", "port", b"port", "socket", b"socket", "ticket", b"ticket"]) -> None: ...
 
 Global___FetchSnapshotResponse: typing_extensions.TypeAlias = FetchSnapshotResponse
 

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 
+from hopyard._net.rpc.address import is_socket
 from hopyard._net.rpc.channel import blocking_channel
 from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
 from hopyard._net.rpc.retry import Backoff
@@ -41,7 +42,7 @@ class RemoteGenerator(Generator):
     Args:
         space: The search space.
         seed: Seed of the proposals.
-        server: Address of the process, HOST:PORT.
+        server: Address of the process.
         of: Which generator the process shall use: its name there, or MODULE:CLASS (a Python class). A process with a single generator
             may ignore it.
         **parameters: Parameters of that generator.
@@ -60,6 +61,12 @@ class RemoteGenerator(Generator):
         self._calls: list[pb.GeneratorCall] = []
         self._opened: pb.OpenGeneratorResponse | None = None
         weakref.finalize(self, _forget, self._stub, channel, self._life).atexit = False
+
+    def _start_command(self) -> str:
+        if is_socket(self._server):
+            return "hopyard hpgen --data DIR"
+        host, _, port = self._server.rpartition(":")
+        return f"hopyard hpgen --host {host} --port {port} --insecure"
 
     @property
     def size(self) -> int | None:
@@ -169,7 +176,7 @@ class RemoteGenerator(Generator):
                 if time.monotonic() > end:
                     raise InvalidInput(
                         f"generator at {self._server}: no process answers there ({text}); start its process, such as: "
-                        f"hopyard hpgen --port {self._server.rpartition(':')[2]}"
+                        f"{self._start_command()}"
                     ) from error
                 time.sleep(backoff.wait(failures, rng))
 

@@ -265,7 +265,7 @@ def agent_variables(address: str, token: str) -> dict[str, str]:
     """Return the environment variables by which a training process finds the agent and authenticates.
 
     Args:
-        address: Address of ApplicationService, HOST:PORT.
+        address: Address of ApplicationService.
         token: The secret of the process.
     """
     return {"HOPYARD_AGENT": address, "HOPYARD_TOKEN": token, "HOPYARD_AGENT_PID": str(os.getpid())}

@@ -10,6 +10,7 @@ import random
 from typing import Final
 
 from hopyard._net.rpc import Backoff, channel
+from hopyard._net.rpc.address import host_of
 from hopyard._net.rpc.values import run_key_to_proto
 from hopyard.errors import NotFound, TimedOut, Unavailable
 from hopyard.policy.vocabulary import RunKey
@@ -40,7 +41,7 @@ async def gang_of(key: RunKey, start: resource_manager_pb2.StartRun, seconds: fl
     addresses = list(start.rank_addresses)
     if len(addresses) != start.world or not all(addresses):
         raise Unavailable(f"of the nodes of {start.world} ranks the scheduler knows these addresses only: {addresses}")
-    gang = wire.Gang(hosts=[_host(address) for address in addresses], join_seconds=seconds)
+    gang = wire.Gang(hosts=[host_of(address) for address in addresses], join_seconds=seconds)
     if key.rank:
         gang.place.CopyFrom(await _place(addresses[0], key._replace(rank=0), seconds))
     return gang
@@ -62,7 +63,3 @@ async def _place(address: str, leader: RunKey, seconds: float) -> common_pb2.Gan
         raise TimedOut(
             f"rank 0 of its gang, on the agent at {address}, was not ready in {seconds:g} s: {said}"
         ) from error
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")

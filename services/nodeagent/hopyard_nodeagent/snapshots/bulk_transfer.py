@@ -1,7 +1,7 @@
-"""Transfers the contents of snapshots between agents over plain TCP, because gRPC copies every message.
+"""Transfers the contents of snapshots between agents over a plain socket, because gRPC copies every message.
 
-The receiver first makes a gRPC call, whose response names a port and a *ticket*: random bytes that authorize one connection to the
-port. The received content is verified by the snapshot's hash.
+The receiver first makes a gRPC call, whose response names a Unix socket or a TCP port, and a *ticket*: random bytes that authorize one
+connection to it. The received content is verified by the snapshot's hash.
 """
 
 from __future__ import annotations
@@ -52,19 +52,24 @@ class Offer:
     given: asyncio.Future[None]
 
 
-class BulkSender:
-    """The sending side: listens on a TCP port, and sends offered contents over at most `_AT_ONCE` connections at a time.
+Place = Path | tuple[str, int]
+"""Where a sender listens: the path of a Unix socket, or host and port."""
 
-    If there are that many offers and connections, `port` is 0, so that further contents are sent over gRPC. A new instance does not
-    listen; call `start`.
+
+class BulkSender:
+    """The sending side: listens on a socket, and sends offered contents over at most `_AT_ONCE` connections at a time.
+
+    If there are that many offers and connections, it is not `free`, so that further contents are sent over gRPC. A new instance does
+    not listen; call `start`.
 
     Args:
-        host: Address to listen on.
+        listen: Address to listen on, at a free TCP port; or the path of a Unix socket to create in an existing folder, in which no
+            other process creates sockets of this name.
         idle_seconds: Time in seconds without progress after which a receiver is disconnected.
     """
 
-    def __init__(self, host: str, *, idle_seconds: float) -> None:
-        self._host = host
+    def __init__(self, listen: str | Path, *, idle_seconds: float) -> None:
+        self._listen_at = listen
         self._idle_seconds = idle_seconds
         self._offers: dict[bytes, Offer] = {}
         self._listener: socket.socket | None = None
@@ -73,19 +78,27 @@ class BulkSender:
         self._again: asyncio.TimerHandle | None = None
 
     @property
+    def free(self) -> bool:
+        """Whether it listens and has capacity for another transfer."""
+        return self._listener is not None and len(self._offers) + len(self._open) < _AT_ONCE
+
+    @property
     def port(self) -> int:
-        """The port on which it listens; 0: it does not listen, or has no capacity for another transfer."""
-        full = len(self._offers) + len(self._open) >= _AT_ONCE
-        return 0 if self._listener is None or full else self._listener.getsockname()[1]
+        """The TCP port on which it listens; 0: it listens on a Unix socket, or not at all."""
+        listener = self._listener
+        return 0 if listener is None or isinstance(self._listen_at, Path) else int(listener.getsockname()[1])
+
+    @property
+    def path(self) -> str:
+        """The path of the Unix socket on which it listens; empty: it listens on a TCP port, or not at all."""
+        return str(self._listen_at) if self._listener is not None and isinstance(self._listen_at, Path) else ""
 
     def start(self) -> None:
         """Start to listen, in the running event loop. If that fails, contents are sent over gRPC instead."""
-        host = self._host.strip("[]")
         try:
-            family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
-            self._listener = socket.create_server((host, 0), family=family)
+            self._listener = _listener(self._listen_at)
         except OSError as error:
-            _log.warning("contents of snapshots go over gRPC, since no other port can be opened on %s: %s", host, error)
+            _log.warning("contents of snapshots go over gRPC, since %s cannot be opened: %s", self._listen_at, error)
             return
         self._listener.setblocking(False)
         self._listen(asyncio.get_running_loop(), self._listener)
@@ -99,6 +112,8 @@ class BulkSender:
         if listener is not None:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
+            if isinstance(self._listen_at, Path):
+                self._listen_at.unlink(missing_ok=True)
         if self._again is not None:
             self._again.cancel()
         for connection in tuple(self._open):
@@ -110,8 +125,8 @@ class BulkSender:
     async def offer(self, folder: Path, found: Sequence[FolderMember]) -> AsyncIterator[Offer]:
         """Return a context that yields an offer of the contents of a folder's files.
 
-        Until the context ends, the contents are sent to a receiver that connects and sends the offer's ticket. Do not call this if
-        `port` is 0, because then no connection can be made.
+        Until the context ends, the contents are sent to a receiver that connects and sends the offer's ticket. Do not call this
+        unless it is `free`, because then no connection can be made.
 
         Args:
             folder: The folder.
@@ -183,37 +198,77 @@ class BulkSender:
 
 
 class Unreachable(Exception):
-    """The TCP port of another agent cannot be reached, although its gRPC service can. Use gRPC instead."""
+    """The socket or port of another agent cannot be reached, although its gRPC service can. Use gRPC instead."""
+
+
+def _listener(place: str | Path) -> socket.socket:
+    """Return a socket that listens at a free port of a host, or at a path; a socket that an earlier agent left there is replaced.
+
+    Raises:
+        OSError: It cannot listen there.
+    """
+    if isinstance(place, Path):
+        place.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(str(place))
+            listener.listen()
+        except OSError:
+            listener.close()
+            raise
+        return listener
+    host = place.strip("[]")
+    family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server((host, 0), family=family)
+
+
+def _connection(place: Place) -> socket.socket:
+    """Connect to a sender.
+
+    Raises:
+        OSError: Nothing answers there within `_CONNECT_SECONDS`.
+    """
+    if not isinstance(place, Path):
+        return socket.create_connection(place, _CONNECT_SECONDS)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_CONNECT_SECONDS)
+        connection.connect(str(place))
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 async def take(
-    threads: Executor, place: tuple[str, int], ticket: bytes, size: int, idle_seconds: float, writer: FileWriter
+    threads: Executor, place: Place, ticket: bytes, size: int, idle_seconds: float, writer: FileWriter
 ) -> None:
-    """Receive offered contents over TCP, in a thread.
+    """Receive offered contents over a plain socket, in a thread.
 
     When this returns or raises, nothing is written any more. The thread closes the connection, even if the event loop has ended.
 
     Args:
         threads: Executor for the thread.
-        place: Host and port of the sender.
+        place: The socket, or host and port, of the sender.
         ticket: The ticket of the offer.
         size: Number of bytes to receive.
         idle_seconds: Time in seconds without data after which the sender counts as unavailable.
         writer: Writes the received bytes.
 
     Raises:
-        Unreachable: Nothing answers at the port.
+        Unreachable: Nothing answers there.
         Unavailable: The sender disconnected, or sent nothing for `idle_seconds`.
         SnapshotFileError, OSError: The contents cannot be written.
     """
-    connecting = threads.submit(socket.create_connection, place, _CONNECT_SECONDS)
+    connecting = threads.submit(_connection, place)
     try:
         connection = await asyncio.wrap_future(connecting)
     except asyncio.CancelledError:
         connecting.add_done_callback(_hang_up)
         raise
     except OSError as error:
-        raise Unreachable(f"port {place[1]} of {place[0]} cannot be reached: {error}") from error
+        where = str(place) if isinstance(place, Path) else f"port {place[1]} of {place[0]}"
+        raise Unreachable(f"{where} cannot be reached: {error}") from error
     try:
         taking = threads.submit(_take, connection, ticket, writer, size, idle_seconds)
     except BaseException:  # The agent has stopped.

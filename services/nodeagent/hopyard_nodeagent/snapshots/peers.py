@@ -1,7 +1,7 @@
 """Transfers snapshots between agents, which are each other's *peers*: fetches them, and sends them on request.
 
-A folder is sent unpacked: first the list of its members, then their contents, over plain TCP if possible (`bulk_transfer`), else over
-gRPC.
+A folder is sent unpacked: first the list of its members, then their contents, over a plain socket if possible (`bulk_transfer`), else
+over gRPC.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._net.rpc import Channel, channel
+from hopyard._net.rpc.address import host_of, is_socket
 from hopyard._runtime.snapshot_file import SnapshotFileError
 from hopyard._runtime.snapshot_folder import FolderMember, members, open_contents, open_packed
 from hopyard.errors import DataLoss, HopyardError, NotFound, Unavailable
@@ -33,14 +34,14 @@ _MOST_MEMBERS: Final = 10_000
 _MOST_LINKS: Final = 16
 _AT_ONCE: Final = 16
 _BEYOND_SECONDS: Final = 600.0
-"""Time in seconds after which an unreachable TCP port of a peer is tried again."""
+"""Time in seconds after which an unreachable socket of a peer is tried again."""
 
 
 class _Link:
     """A connection to another agent, and the number of fetches that use it.
 
     Args:
-        peer: Address of the other agent, HOST:PORT.
+        peer: Address of the other agent, unix:/PATH or HOST:PORT.
     """
 
     def __init__(self, peer: str) -> None:
@@ -53,7 +54,7 @@ class Peers:
 
     Args:
         idle_seconds: Time in seconds without data after which a transfer is abandoned.
-        clock: Returns monotonic seconds. They measure for how long gRPC is used for a peer whose TCP port could not be reached.
+        clock: Returns monotonic seconds. They measure for how long gRPC is used for a peer whose socket could not be reached.
     """
 
     def __init__(self, *, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,7 +62,7 @@ class Peers:
         self._links: dict[str, _Link] = {}
         self._clock = clock
         self._beyond: dict[str, float] = {}
-        """The peers whose TCP port cannot be reached, each with the time until which gRPC is used instead, by `clock`."""
+        """The peers whose socket cannot be reached, each with the time until which gRPC is used instead, by `clock`."""
         self._threads = ThreadPoolExecutor(_AT_ONCE, "taking")
 
     async def fetch(self, peer: str, sha256: str, target: Path) -> int:
@@ -71,7 +72,7 @@ class Peers:
         not synchronized to disk, because the hash reveals damage by a power failure.
 
         Args:
-            peer: Address of the other agent, HOST:PORT.
+            peer: Address of the other agent, unix:/PATH or HOST:PORT.
             sha256: Hash of the snapshot.
             target: The path to create.
 
@@ -96,16 +97,17 @@ class Peers:
         async with self._link(peer) as connection, aclosing(_asked(connection, request)) as responses:
             arriving = in_time(responses, self._idle_seconds, source)
             first = await anext(arriving, wire.FetchSnapshotResponse())
-            if first.port:
+            # A path is accepted only from an agent on this computer, which was reached by a socket too.
+            if first.port or (first.socket and is_socket(peer)):
                 found = [_member(one) for one in first.members]
-                place = peer.rpartition(":")[0].strip("[]"), first.port
+                place = Path(first.socket) if not first.port else (host_of(peer), first.port)
                 size = sum(member.size or 0 for member in found)
                 fill = partial(bulk_transfer.take, self._threads, place, first.ticket, size, self._idle_seconds)
                 return await receive_folder(found, fill, target, sha256, source)
             return await receive_snapshot(_pieces(first, arriving), target, sha256, source)
 
     def _reachable(self, peer: str) -> bool:
-        """Return whether to use the TCP port of a peer: it has not been found unreachable within the last `_BEYOND_SECONDS`."""
+        """Return whether to use the plain socket of a peer: it has not been found unreachable within the last `_BEYOND_SECONDS`."""
         now = self._clock()
         self._beyond = {other: until for other, until in self._beyond.items() if until > now}
         return peer not in self._beyond
@@ -165,15 +167,15 @@ async def _pieces(
 async def responses(
     path: Path, request: wire.FetchSnapshotRequest, outlet: bulk_transfer.BulkSender | None
 ) -> AsyncGenerator[wire.FetchSnapshotResponse]:
-    """Yield the responses to FetchSnapshot, which send the snapshot at `path`, or offer it over TCP.
+    """Yield the responses to FetchSnapshot, which send the snapshot at `path`, or offer it over a plain socket.
 
-    A folder that the receiver accepts unpacked (`unpacked`) is offered over TCP if the receiver accepts this, too (`aside`), and
-    `outlet` has capacity. All other snapshots are sent in the responses.
+    A folder that the receiver accepts unpacked (`unpacked`) is offered over a plain socket if the receiver accepts this, too (`aside`),
+    and `outlet` has capacity. All other snapshots are sent in the responses.
 
     Args:
         path: The snapshot, a folder or a packed file.
         request: The request.
-        outlet: The sending side for plain TCP; None: send over gRPC.
+        outlet: The sending side of plain sockets; None: send over gRPC.
 
     Raises:
         NotFound: The snapshot does not exist.
@@ -183,10 +185,9 @@ async def responses(
     found = await asyncio.to_thread(_contents, path)
     unpacked = request.unpacked and 0 < len(found) <= _MOST_MEMBERS
     first = wire.FetchSnapshotResponse(members=map(_message, found if unpacked else ()))
-    port = outlet.port if outlet is not None else 0
-    if unpacked and request.aside and outlet is not None and port:
+    if unpacked and request.aside and outlet is not None and outlet.free:
         async with outlet.offer(path, found) as offer:
-            first.port, first.ticket = port, offer.ticket
+            first.port, first.socket, first.ticket = outlet.port, outlet.path, offer.ticket
             yield first
             try:
                 await offer.given

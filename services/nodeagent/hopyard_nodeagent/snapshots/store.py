@@ -27,8 +27,8 @@ class BlobClient:
     The connection is opened at the first call.
 
     Args:
-        appstat: Address of AppStat, HOST:PORT; None: ask the scheduler at the first call.
-        scheduler: Address of the scheduler, HOST:PORT, or its data folder on this computer.
+        appstat: Address of AppStat; None: ask the scheduler at the first call.
+        scheduler: Address of the scheduler, or its data folder on this computer.
         idle_seconds: Time in seconds without progress after which a transfer is abandoned.
         storing_seconds: Maximum time in seconds for AppStat to store a blob after it was sent completely.
     """

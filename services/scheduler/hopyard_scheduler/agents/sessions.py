@@ -26,7 +26,7 @@ class Session:
     Args:
         node: The id of the node.
         incarnation: An id that the agent creates each time it starts.
-        address: The address HOST:PORT of the agent's NodeAgentService.
+        address: The address of the agent's NodeAgentService.
         home: Identifies the agent's data folder; empty: unknown.
         bundles: True if the agent accepts several messages in one response.
     """

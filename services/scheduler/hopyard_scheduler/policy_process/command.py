@@ -26,7 +26,7 @@ class CommandLauncher:
     Args:
         command: The program and its arguments.
         registry: The register of the connections of policy processes.
-        address: Returns the address HOST:PORT of the scheduler. Called only after the scheduler listens.
+        address: Returns the address Address of the scheduler. Called only after the scheduler listens.
     """
 
     ready = "dialled in"

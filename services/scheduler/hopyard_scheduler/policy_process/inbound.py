@@ -15,7 +15,7 @@ class InboundPolicy:
     Args:
         name: The policy name that the processes give when they connect.
         registry: The register of the connections of policy processes.
-        address: Returns the address HOST:PORT of the scheduler. Called only after the scheduler listens.
+        address: Returns the address Address of the scheduler. Called only after the scheduler listens.
     """
 
     def __init__(self, name: str, registry: ConnectionRegistry, address: Callable[[], str]) -> None:

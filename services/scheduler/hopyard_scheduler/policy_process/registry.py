@@ -45,7 +45,7 @@ class PolicyProcesses:
 
     Args:
         registry: The register of the connections of policy processes.
-        address: Returns the address HOST:PORT of this scheduler. Called only after it listens.
+        address: Returns the address of this scheduler. Called only after it listens.
         stub: Client of AppStat, from which code bundles are read.
         limits: Time limits of the processes.
     """

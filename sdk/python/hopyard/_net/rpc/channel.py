@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from hopyard._net.rpc import calls, fork_guard, in_process
-from hopyard.errors import InvalidInput
+from hopyard._net.rpc.address import check_address, host_of
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of a message in either direction; it limits journal batches and lists, because bulk data is streamed in 1 MiB chunks."""
@@ -66,7 +66,7 @@ class _Unary(_Call):
     Args:
         start: gRPC's function that starts a call.
         timeout: Default deadline in seconds.
-        address: HOST:PORT of the server.
+        address: unix:/PATH or HOST:PORT of the server.
         method: Full name of the method.
     """
 
@@ -87,7 +87,7 @@ class Channel(grpc.aio.Channel):
 
     Args:
         inner: gRPC's channel.
-        address: HOST:PORT of the server.
+        address: unix:/PATH or HOST:PORT of the server.
         timeout: Default deadline in seconds of calls with one request and one response. Streaming calls may be long and have no
             deadline by default.
     """
@@ -163,12 +163,12 @@ def channel(
     available, calls raise `Unavailable`; `retry` (in `hopyard._net.rpc.retry`) repeats a call after this error.
 
     Args:
-        address: "HOST:PORT", as in a service's address file.
+        address: unix:/PATH or HOST:PORT, as in a service's address file.
         timeout: Default deadline in seconds of calls with one request and one response.
         options: gRPC channel arguments by name; each replaces Hopyard's argument of this name, and the others stay.
 
     Raises:
-        InvalidInput: The address is not HOST:PORT.
+        InvalidInput: The address is neither unix:/PATH nor HOST:PORT.
         Conflict: This process was forked from one that has opened channels.
     """
     chosen = _options_for(address) | dict(options or {})
@@ -181,20 +181,19 @@ def blocking_channel(address: str) -> grpc.Channel:
     """Open a plain gRPC channel for use in threads, with Hopyard's options. Its calls raise gRPC's errors.
 
     Args:
-        address: "HOST:PORT".
+        address: unix:/PATH or HOST:PORT.
 
     Raises:
-        InvalidInput: The address is not HOST:PORT.
+        InvalidInput: The address is neither unix:/PATH nor HOST:PORT.
     """
     return grpc.insecure_channel(address, options=tuple(_options_for(address).items()))
 
 
 def _options_for(address: str) -> dict[str, int | str]:
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit():
-        raise InvalidInput(f"address {address!r}: a service's address is HOST:PORT, such as 127.0.0.1:4650")
+    check_address(address)
+    host = host_of(address)
     chosen: dict[str, int | str] = dict(_OPTIONS)
-    if host.strip("[]") in ("localhost", "::1") or host.startswith("127."):
-        # A proxy set in the environment cannot reach the loopback address of this host.
+    if host in ("localhost", "::1") or host.startswith("127."):
+        # A proxy set in the environment cannot reach a socket or the loopback address of this host.
         chosen["grpc.enable_http_proxy"] = 0
     return chosen

@@ -29,18 +29,39 @@ def join(host: str, port: int) -> str:
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
 
 
-def check_bind(host: str, *, insecure: bool) -> None:
-    """Raise an error if a server that listens on `host` would be reachable from other hosts, unless `insecure` is set.
+def check_bind(host: str | None, port: int, *, insecure: bool) -> None:
+    """Raise an error if a server may not listen as requested.
+
+    A Unix socket is always allowed. TCP has no encryption yet, so it needs `insecure`, on loopback too: other users of this computer
+    can connect to a loopback port, and can take it over when its service ends.
+
+    Args:
+        host: The address to listen on; None: a Unix socket.
+        port: The TCP port; 0: a free one.
+        insecure: Whether the user accepts connections without encryption.
 
     Raises:
-        Conflict: The host is not loopback and `insecure` is False.
+        InvalidInput: A port, or `insecure`, is given without a host.
+        Conflict: `host` is given without `insecure`.
     """
-    if not insecure and not is_loopback(host):
+    if host is None:
+        if port or insecure:
+            given = f"--port {port}" if port else "--insecure"
+            raise InvalidInput(
+                f"{given} is for TCP: add --host ADDRESS, or omit {given.split()[0]} to listen on a socket that only you can use"
+            )
+    elif not insecure:
         raise Conflict(
-            f"refusing to listen on {host}: whoever reaches that address could run code here, and TLS is not "
-            "available yet; "
-            "listen on 127.0.0.1, or say --insecure on a network that you trust"
+            f"refusing to listen on {host}: TLS is not available yet, and whoever reaches that address could run code here; omit "
+            "--host to listen on a socket that only you can use, or add --insecure on a network whose computers and users you trust"
         )
+
+
+def tcp_port(host: str | None, port: int | None, default: int) -> int:
+    """Return the TCP port for a server: `port`, if given, else `default` with a host, and 0 for a Unix socket."""
+    if port is not None:
+        return port
+    return 0 if host is None else default
 
 
 def reachable(host: str) -> str:
@@ -57,7 +78,7 @@ def address_file(data: Path, name: str) -> Path:
 
 
 def read_address(data: Path, name: str) -> str:
-    """Return the address, HOST:PORT, of the service `name` that uses the data folder `data`.
+    """Return the address of the service `name` that uses the data folder `data`.
 
     After a crash of the service, its last address is returned.
 

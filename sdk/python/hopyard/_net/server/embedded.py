@@ -1,6 +1,6 @@
 """`python -m hopyard._net.server.embedded --data DIR`: a cluster's AppStat, generators and scheduler in one process.
 
-DIR is the folder for the cluster's data. The services serve gRPC on loopback as in a distributed cluster. Only calls with
+DIR is the folder for the cluster's data. The services serve gRPC on Unix sockets as in a distributed cluster. Only calls with
 one request and one response between them bypass the network (`hopyard._net.rpc.in_process`). The services are found by the
 entry-point group `hopyard.services` and not imported here.
 """
@@ -27,7 +27,7 @@ class EmbeddedService(Protocol):
     """The interface of the services that an embedded cluster runs: AppStat, generators and scheduler."""
 
     async def start(self) -> str:
-        """Start to listen, and return the address as HOST:PORT."""
+        """Start to listen, and return the address."""
 
     async def wait(self, stop: asyncio.Event) -> None:
         """Wait until `stop` is set, or raise the error of the service as soon as it fails."""
@@ -55,7 +55,7 @@ class Embedded:
         self._running: list[EmbeddedService] = []
 
     async def start(self) -> str:
-        """Start all services, and return the scheduler's address as HOST:PORT.
+        """Start all services, and return the scheduler's address.
 
         If a service fails to start, its error is raised, and the caller must still call `stop`.
         """

@@ -14,9 +14,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[i
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from hopyard._net.rpc import in_process
+from hopyard._net.rpc.address import SOCKET_SCHEME
 from hopyard._net.rpc.channel import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
 from hopyard._net.server import addresses
+from hopyard._net.server.folder_lock import FolderLock
 from hopyard._net.server.interceptor import ErrorInterceptor
+from hopyard._net.server.socket_folder import SOCKETS, SocketFolder, make_private
 from hopyard.errors import Conflict
 
 _log = logging.getLogger(__name__)
@@ -49,31 +52,38 @@ class Server:
 
     Args:
         name: Name of the service, used for the address file and in the log.
-        host: Address to listen on; any other than loopback requires `insecure`.
-        port: Port to listen on; 0 selects a free one.
-        data: Data folder for the address file `<name>.address`; None: no file.
-        insecure: Allow connections from other hosts without encryption.
+        host: Address of a TCP port to listen on, which requires `insecure`; None: listen on a Unix socket.
+        port: TCP port to listen on; 0 selects a free one.
+        data: Data folder for the address file `<name>.address` and the Unix socket; None: no file, and a socket in a temporary
+            folder.
+        insecure: Allow TCP connections without encryption.
+        publish: Whether to write the address file; False: only the socket is in the data folder.
         interceptors: Further interceptors, called inside the one that maps errors.
 
     Raises:
-        Conflict: The host is not loopback and `insecure` is False.
+        InvalidInput: A port, or `insecure`, is given without a host.
+        Conflict: `host` is given without `insecure`.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        host: str = "127.0.0.1",
+        host: str | None = None,
         port: int = 0,
         data: Path | None = None,
         insecure: bool = False,
+        publish: bool = True,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
-        addresses.check_bind(host, insecure=insecure)
+        addresses.check_bind(host, port, insecure=insecure)
         self._name = name
         self._host = host
         self._port = port
         self._data = data
+        self._publish = publish and data is not None
+        self._sockets: SocketFolder | None = None
+        self._lock: FolderLock | None = None
         self._interceptors = (ErrorInterceptor(), *interceptors)
         self._registrations: list[Callable[[grpc.aio.Server], None]] = []
         self._near = in_process.NearServer()
@@ -87,7 +97,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The HOST:PORT by which processes on this host reach the server; empty before `start`."""
+        """The address by which processes on this host reach the server, unix:/PATH or HOST:PORT; empty before `start`."""
         return self._address
 
     def add(self, register: Callable[[S, grpc.aio.Server], None], servicer: S, service: str) -> None:
@@ -108,13 +118,13 @@ class Server:
         self._services.append(service)
 
     async def start(self, *, ready: bool = True) -> str:
-        """Start to listen, write the address file, and return the address (HOST:PORT).
+        """Start to listen, write the address file, and return the address (unix:/PATH or HOST:PORT).
 
         Args:
             ready: Whether health checks report SERVING now; False: only after `set_ready(True)`.
 
         Raises:
-            Conflict: The server cannot listen on the address.
+            Conflict: The server cannot listen on the address, or a service of this name listens on the socket of the data folder.
         """
         server = grpc.aio.server(interceptors=self._interceptors, options=_OPTIONS)
         for register in self._registrations:
@@ -123,21 +133,66 @@ class Server:
         names = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, server)
         try:
-            port = server.add_insecure_port(addresses.join(self._host, self._port))
+            address = self._bind(server)
+            await self.set_ready(ready)
+            await server.start()
+        except BaseException:
+            self._free_socket()
+            raise
+        self._server = server
+        self._address = address
+        in_process.publish(self._address, self._near)
+        if self._publish and self._data is not None:
+            addresses.write_address(self._data, self._name, self._address)
+        _log.info("%s listens on %s", self._name, self._address)
+        if self._host is not None:
+            _log.warning(
+                "%s listens without encryption (--insecure): everyone who reaches %s can read what is sent, and run code as this user",
+                self._name,
+                addresses.join(self._host, self._port),
+            )
+        return self._address
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        """Add the socket or port to the server, and return the address by which processes on this host reach it."""
+        if self._host is None:
+            return self._bind_socket(server)
+        where = addresses.join(self._host, self._port)
+        try:
+            port = server.add_insecure_port(where)
         except RuntimeError as error:
             raise Conflict(
-                f"{self._name} cannot listen on {addresses.join(self._host, self._port)}: the port is taken or the "
+                f"{self._name} cannot listen on {where}: the port is taken or the "
                 "host is not this computer's; choose another --port (0 takes a free one) or --host"
             ) from error
-        await self.set_ready(ready)
-        await server.start()
-        self._server = server
-        self._address = addresses.join(addresses.reachable(self._host), port)
-        in_process.publish(self._address, self._near)
+        return addresses.join(addresses.reachable(self._host), port)
+
+    def _bind_socket(self, server: grpc.aio.Server) -> str:
         if self._data is not None:
-            addresses.write_address(self._data, self._name, self._address)
-        _log.info("%s listens on %s", self._name, addresses.join(self._host, port))
-        return self._address
+            # gRPC silently replaces a socket that another process listens on, so the lock comes first.
+            self._lock = FolderLock(make_private(self._data.absolute() / SOCKETS), self._name)
+            self._lock.take()
+        self._sockets = SocketFolder(self._data)
+        while True:
+            self._sockets.make()
+            address = f"{SOCKET_SCHEME}{self._sockets.path / self._name}.sock"
+            try:
+                server.add_insecure_port(address)
+            except RuntimeError as error:
+                if not self._sockets.can_fall_back:
+                    raise Conflict(
+                        f"{self._name} cannot listen on the socket {address.removeprefix(SOCKET_SCHEME)}"
+                    ) from error
+                self._sockets.fall_back()
+            else:
+                return address
+
+    def _free_socket(self) -> None:
+        """Release the lock of the socket, and delete the temporary folder, if any."""
+        if self._lock is not None:
+            self._lock.give_back()
+        if self._sockets is not None:
+            self._sockets.remove()
 
     async def set_ready(self, ready: bool) -> None:
         """Set what health checks report: SERVING if `ready`, else NOT_SERVING. Ignored after the stop has begun."""
@@ -164,8 +219,9 @@ class Server:
         await self._health.enter_graceful_shutdown()
         if self._server is None:
             return
-        if self._data is not None:
+        if self._publish and self._data is not None:
             addresses.remove_address(self._data, self._name, self._address)
         in_process.withdraw(self._address, self._near)
         await asyncio.gather(self._server.stop(grace), self._near.finished(grace))
+        self._free_socket()
         _log.info("%s has stopped", self._name)

@@ -48,7 +48,7 @@ class PolicyServer:
     Args:
         name: NAME in the setting `policy: remote:NAME` of experiments.
         make: Creates a policy from its parameters.
-        server: Returns the present address of the scheduler, HOST:PORT; called for each new gRPC stream; raises
+        server: Returns the present address of the scheduler; called for each new gRPC stream; raises
             `Unavailable` if it is unknown.
     """
 

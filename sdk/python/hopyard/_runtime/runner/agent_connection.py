@@ -49,7 +49,7 @@ class AgentConnection:
     """The connection of one process to its agent (the stream `Attach`). If it breaks, the process exits.
 
     Args:
-        agent: HOST:PORT of the agent.
+        agent: Address of the agent.
         token: Token that the agent gave this process.
         take: Called in a thread of the attachment with the start message of each new run; before the run begins, it must set the
             attribute `run` of this connection to the run.

@@ -26,6 +26,7 @@ from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import resource_manager_pb2
 
 _SENT_SECONDS: Final = 5.0
+_THIS_COMPUTER: Final = "127.0.0.1"
 """Maximum seconds that a run waits before training until its agent can know that it trains."""
 
 
@@ -105,7 +106,7 @@ class TrainingRun:
     def _open_gang(self) -> Leader | Follower | None:
         """Create and return this process's part of the run's gang; None if the run has one rank.
 
-        On rank 0, it opens the gang's ports and announces them to the agent.
+        On rank 0, it opens the gang's socket and ports, and announces them to the agent.
 
         Raises:
             OSError: No port is available.
@@ -115,7 +116,12 @@ class TrainingRun:
             return None
         if start.run.rank:
             return Follower(start.gang.place, start.run.rank, self.boundary.notice)
-        leader = Leader(start.start.world, start.gang.hosts[0], self.boundary.notice)
+        hosts = start.gang.hosts
+        # Agents that listen on Unix sockets have this host. Their ranks meet in the folder of rank 0's run.
+        folder = Path(start.scratch_folder) if set(hosts) == {_THIS_COMPUTER} else None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        leader = Leader(start.start.world, hosts[0], self.boundary.notice, folder=folder)
         self._outbox.send(wire.AttachRequest(gang_opened=leader.place))
         return leader
 

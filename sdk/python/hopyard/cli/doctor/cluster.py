@@ -46,7 +46,7 @@ stop: {jobs: 2, max_iterations: 3, max_failures: 0}
 
 
 async def server(address: str) -> list[Finding]:
-    """Check the running cluster whose scheduler is at the HOST:PORT `address`.
+    """Check the running cluster whose scheduler is at `address`.
 
     It reports the version, the nodes, a problem that blocks the cluster, and the difference between the scheduler's clock and
     this host's. If the scheduler is not reachable, the only finding has the error.

@@ -1,4 +1,4 @@
-"""Checks this host: Python, cores, memory, GPUs, limits, loopback network, CRIU."""
+"""Checks this host: Python, cores, memory, GPUs, limits, sockets, loopback network, CRIU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import resource
 import shutil
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,6 @@ LEAST_PYTHON: Final = (3, 11)
 LEAST_FILES: Final = 1024
 LEAST_MEMORY: Final = 512 << 20
 LEAST_SHARED: Final = 128 << 20
-PORT: Final = 4650
-"""Default port of `hopyard up`."""
 
 
 def python() -> Finding:
@@ -125,27 +124,33 @@ def limits() -> Finding:
     return ok("limits", detail)
 
 
-def loopback() -> Finding:
-    """Check that TCP connections over 127.0.0.1 work, as services on one host need; if not, the outcome is PROBLEM.
+def sockets() -> Finding:
+    """Check that processes can connect over a Unix socket, as services on one host do; if not, the outcome is PROBLEM."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+            path = os.path.join(folder, "doctor.sock")
+            server.bind(path)
+            server.listen()
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(5)
+                client.connect(path)
+    except OSError as error:
+        advice = "services on this computer communicate over Unix sockets: name another temporary directory with TMPDIR"
+        return problem("sockets", f"{tempfile.gettempdir()}: {error.strerror or error}", advice, needed=True)
+    return ok("sockets", "Unix sockets connect", needed=True)
 
-    The finding also tells whether the scheduler's default port is free. A port in use is no problem.
-    """
+
+def loopback() -> Finding:
+    """Check that TCP connections over 127.0.0.1 work, as jobs on several slots need; if not, the outcome is PROBLEM."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             with socket.create_connection(("127.0.0.1", port), timeout=5):
                 pass
     except OSError as error:
-        advice = "the services communicate over 127.0.0.1: check the firewall or sandbox"
-        return problem("loopback", f"127.0.0.1: {error.strerror or error}", advice, needed=True)
-    proxy = next((name for name in ("http_proxy", "HTTP_PROXY", "https_proxy") if os.environ.get(name)), None)
-    detail = "127.0.0.1 answers" + (f"; {proxy} is set, which services on this computer bypass" if proxy else "")
-    try:
-        with socket.create_server(("127.0.0.1", PORT)):
-            return ok("loopback", f"{detail}, port {PORT} is free for hopyard up", needed=True)
-    except OSError:
-        taken = f"{detail}; port {PORT} is taken, by a cluster that runs or another program"
-        return ok("loopback", taken, "hopyard up --port 0 takes a free one", needed=True)
+        advice = "jobs on several slots connect over 127.0.0.1: check the firewall or sandbox"
+        return problem("loopback", f"127.0.0.1: {error.strerror or error}", advice)
+    return ok("loopback", "127.0.0.1 answers")
 
 
 def criu(memory: Path = Path("/dev/shm")) -> Finding:  # noqa: S108 - nothing is written to it

@@ -35,7 +35,7 @@ class LiveModel:
     Args:
         source: Name of the experiment in messages until its state is known.
         slots: Number of slots of the cluster; None: unknown.
-        server: HOST:PORT of the scheduler; empty: a local cluster.
+        server: Address of the scheduler; empty: a local cluster.
     """
 
     def __init__(self, source: str = "", *, slots: int | None = None, server: str = "") -> None:

@@ -44,7 +44,7 @@ def agent_service(
 
     Args:
         data: The agent's folder.
-        scheduler: HOST:PORT of the scheduler, or its data directory, in which the agent waits for the address file.
+        scheduler: Address of the scheduler, or its data directory, in which the agent waits for the address file.
         slots: Number of slots of the node; None: one per GPU, else one.
         node: Name of the node.
         cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
@@ -112,7 +112,7 @@ class EmbeddedCluster:
         self._scheduler = ""
 
     async def start(self) -> str:
-        """Start the processes, wait until all of them serve requests, and return the scheduler's HOST:PORT.
+        """Start the processes, wait until all of them serve requests, and return the scheduler's address.
 
         Raises:
             InvalidInput: The numbers of slots and GPUs contradict each other or this computer.

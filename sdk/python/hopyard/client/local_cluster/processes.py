@@ -64,7 +64,7 @@ class ServiceProcess:
         inherit: File descriptors that the child inherits.
 
     Attributes:
-        address: HOST:PORT of the service after `ready`; None before.
+        address: Address of the service after `ready`; None before.
         log: The log file.
     """
 
@@ -112,7 +112,7 @@ class ServiceProcess:
             )
 
     async def ready(self, limit: float = START_SECONDS) -> str:
-        """Wait until the service has written its address file and serves requests, and return its HOST:PORT.
+        """Wait until the service has written its address file and serves requests, and return its address.
 
         Raises:
             Unavailable: The process exited first. The message ends with the last lines of its log.

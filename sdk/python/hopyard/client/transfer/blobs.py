@@ -91,7 +91,7 @@ async def fetch_from_node(connection: Connection, address: str, sha256: str, fil
 
     Args:
         connection: The connection to the cluster.
-        address: HOST:PORT of the node agent.
+        address: Address of the node agent.
         sha256: SHA-256 of the packed snapshot.
         file: The file to write.
 

@@ -31,7 +31,7 @@ class Connection:
     """The gRPC channels of one client to the services of a cluster, with deadlines and retries for its calls.
 
     Args:
-        server: HOST:PORT of the scheduler.
+        server: Address of the scheduler.
         timeout: Deadline in seconds of each try of a call with one response; streams have no such deadline.
         patience: Seconds for which a call is retried while its service is not reachable.
     """
@@ -73,7 +73,7 @@ class Connection:
         return DataServiceStub(self._channel(self.server))
 
     def node(self, address: str) -> NodeAgentServiceAsyncStub:
-        """Return the stub of the node agent at the HOST:PORT `address`."""
+        """Return the stub of the node agent at `address`."""
         from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceStub
 
         return NodeAgentServiceStub(self._channel(address))

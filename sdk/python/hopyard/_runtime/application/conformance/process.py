@@ -51,7 +51,7 @@ def environment(client: ClientUnderTest, hyperparameters: Mapping[str, Any], age
     Args:
         client: The client.
         hyperparameters: Hyperparameters of the job.
-        agent: HOST:PORT of the simulated agent.
+        agent: Address of the simulated agent.
         token: Token that identifies the process.
     """
     variables = {name: text for name, text in os.environ.items() if not name.startswith("HOPYARD_")}
@@ -75,7 +75,7 @@ class ProcessUnderTest:
     Args:
         client: The client.
         hyperparameters: Hyperparameters of the job.
-        agent: HOST:PORT of the simulated agent.
+        agent: Address of the simulated agent.
         token: Token that identifies the process and its child processes.
         log: File to which the output is appended.
 

@@ -8,9 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from hopyard._runtime.runner.gang.connections import GangBrokenError, Link, ProcessGang, judged, word
+from hopyard._runtime.runner.gang.unix_socket import connected_socket
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
@@ -65,12 +67,15 @@ class Follower(ProcessGang):
         self._over: tuple[bool, str] | None = None
 
     def join(self, seconds: float) -> None:
-        address = (self.place.host, self.place.lead_port)
         began = self._clock()
+        path = self.place.lead_socket
         try:
-            connection = socket.create_connection(address, timeout=seconds)
+            if path:
+                connection = connected_socket(Path(path), seconds)
+            else:
+                connection = socket.create_connection((self.place.host, self.place.lead_port), timeout=seconds)
         except OSError as error:
-            where = f"{address[0]}:{address[1]}"
+            where = path or f"{self.place.host}:{self.place.lead_port}"
             raise GangBrokenError(f"rank 0 cannot be reached at {where}: {error}", user=False) from error
         self._link = link = Link(connection)
         link.send({"secret": self.place.secret, "rank": self._rank})

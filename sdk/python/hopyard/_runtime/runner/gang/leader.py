@@ -8,9 +8,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from hopyard._runtime.runner.gang.connections import HELLO_SECONDS, GangBrokenError, Link, ProcessGang, judged, word
+from hopyard._runtime.runner.gang.unix_socket import bound_socket
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard.v1 import common_pb2, resource_manager_pb2
 
@@ -24,6 +26,7 @@ STRANGERS: Final = 16
 """Maximum number of connections that have not identified themselves, in addition to those of the ranks; further ones wait."""
 
 _ACCEPT_SECONDS: Final = 0.5
+_SOCKET: Final = "gang.sock"
 
 
 class Leader(ProcessGang):
@@ -35,6 +38,8 @@ class Leader(ProcessGang):
         size: Number of ranks, including rank 0.
         host: Address of this host by which the other ranks reach it.
         noticed: Called, from any thread, when the gang breaks.
+        folder: An existing folder for the Unix socket on which it accepts the ranks, which are all on this node; None: accept them on
+            a TCP port.
         clock: Returns monotonic seconds.
         gather_seconds: Maximum seconds that `verdict` waits for messages of other ranks.
 
@@ -48,6 +53,7 @@ class Leader(ProcessGang):
         host: str,
         noticed: Callable[[], None],
         *,
+        folder: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
@@ -60,14 +66,15 @@ class Leader(ProcessGang):
         self._earlier: dict[int, tuple[bool, str]] = {}
         self._leaving = False
         self._hearing = threading.BoundedSemaphore(size + STRANGERS)
-        self._server = _bound(host)
+        self._server = _bound(host) if folder is None else bound_socket(folder / _SOCKET)
         self._server.listen()
         self._server.settimeout(_ACCEPT_SECONDS)
         # Bound without listening, which reserves the port; a program that sets SO_REUSEADDR can still listen on it.
         self._kept = _bound(host)
         self.place = common_pb2.GangPlace(
             host=host,
-            lead_port=self._server.getsockname()[1],
+            lead_port=self._server.getsockname()[1] if folder is None else 0,
+            lead_socket="" if folder is None else str(folder / _SOCKET),
             rendezvous_port=self._kept.getsockname()[1],
             secret=secrets.token_urlsafe(32),
         )

@@ -60,7 +60,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     """Run the checks and yield the result of each as soon as it is known, the quick checks first.
 
     Args:
-        address: HOST:PORT of the scheduler of a cluster to check; None: check no cluster.
+        address: Address of the scheduler of a cluster to check; None: check no cluster.
         data: The data directory of the cluster on this computer.
         quick: Whether to omit the slow checks: torch and the self-test.
     """
@@ -75,6 +75,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
         host.shared_memory,
         host.gpus,
         host.limits,
+        host.sockets,
         host.loopback,
         host.criu,
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from typing import Final
 
 from hopyard._common import formatting
 from hopyard._net.rpc import Backoff
+from hopyard._net.rpc.address import is_socket
+from hopyard._net.server.addresses import check_bind
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions
 from hopyard._runtime.gpus.layout import agent_layouts
 from hopyard.cli.errors import EXIT_DONE, Interrupted
@@ -104,7 +107,7 @@ class Supervisor:
         self._note = note
         self._backoff = backoff or Backoff(first=0.5, most=10.0)
         self._crashes = crashes or CrashCounter()
-        self._port: str | None = None
+        self._options: list[str] = []
         self._reserved: socket.socket | None = None
 
     @property
@@ -112,24 +115,27 @@ class Supervisor:
         """Name of the service."""
         return self.process.service.name
 
-    async def start(self, port: int = 0, host: str = "127.0.0.1") -> str:
-        """Start the service, wait until it serves requests, and return its HOST:PORT.
+    async def start(self, port: int = 0, host: str | None = None) -> str:
+        """Start the service, wait until it serves requests, and return its address.
 
         Args:
-            port: The port; 0: a free one.
-            host: The address on which the service listens.
+            port: The TCP port; 0: a free one.
+            host: The address of the TCP port on which the service listens; None: a Unix socket.
 
         Raises:
             Unavailable: The service exited before it served requests. The message ends with the last lines of its log.
             TimedOut: The service did not serve requests in time. The message ends in the same way.
         """
+        if host is None:
+            await self.process.start()
+            return await self.process.ready()
         self._reserved = reserved_port(host, port)
         if self._reserved is not None:
             port = self._reserved.getsockname()[1]
         await self.process.start(["--port", str(port)])
         address = await self.process.ready()
         # Other services know this address, so restarts use the same port.
-        self._port = address.rpartition(":")[2]
+        self._options = ["--port", address.rpartition(":")[2]]
         return address
 
     def close(self) -> None:
@@ -157,7 +163,7 @@ class Supervisor:
                 f"{words.splitlines()[0].partition(';')[0]}; restarting it in {wait:.1f} s (log: {self.process.log})"
             )
             await asyncio.sleep(wait)
-            await self.process.start(["--port", self._port or "0"])
+            await self.process.start(self._options)
             try:
                 await self.process.ready()
             except HopyardError as error:
@@ -195,6 +201,7 @@ class ClusterServices:
         snapshot_quota: str | None = None,
         store_quota: str | None = None,
     ) -> None:
+        self.given = data
         self.data = data.absolute()
         self.supervisors: list[Supervisor] = []
         self._agents = agents
@@ -205,13 +212,13 @@ class ClusterServices:
         self._store_quota = store_quota
         self._lock: DataLock | None = None
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> str:
-        """Lock the data directory, start all services, and return the scheduler's HOST:PORT.
+    async def start(self, host: str | None = None, port: int = 0, *, insecure: bool = False) -> str:
+        """Lock the data directory, start all services, and return the scheduler's address.
 
         Args:
-            host: The address on which services listen.
-            port: The scheduler's port; 0: a free one.
-            insecure: Whether services may listen beyond this computer without encryption.
+            host: The address of the TCP ports on which services listen; None: Unix sockets.
+            port: The scheduler's TCP port; 0: a free one.
+            insecure: Whether to allow TCP without encryption.
 
         Raises:
             InvalidInput: The numbers of agents, slots and GPUs contradict each other or this computer.
@@ -219,6 +226,7 @@ class ClusterServices:
             Unavailable: A service exited before it served requests. The message ends with the last lines of its log.
             TimedOut: A service did not serve requests in time. The message ends in the same way.
         """
+        check_bind(host, port, insecure=insecure)
         layouts = await asyncio.to_thread(agent_layouts, self._gpus, self._slots, self._agents)
         for layout in layouts[:1]:
             each = " on each agent" if self._agents > 1 and layout.devices else ""
@@ -227,7 +235,7 @@ class ClusterServices:
             for warning in layout.warnings:
                 self._note(f"warning: {warning}")
         self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
-        where = ["--host", host, *(["--insecure"] if insecure else [])]
+        where = ["--host", host, *(["--insecure"] if insecure else [])] if host is not None else []
         data = ["--data", str(self.data)]
         appstat = await self._start(self._service("appstat", [*data, *where]), host=host)
         hpgen = await self._start(self._service("hpgen", data))
@@ -287,7 +295,7 @@ class ClusterServices:
             one.process.kill()
 
     def status(self) -> Sequence[tuple[str, str, str, str]]:
-        """Return name, HOST:PORT, process id and log file of each service as texts, in the order of their start."""
+        """Return name, address, process id and log file of each service as texts, in the order of their start."""
         return [
             (one.name, one.process.address or formatting.NOTHING, str(one.process.pid), str(one.process.log))
             for one in self.supervisors
@@ -296,7 +304,7 @@ class ClusterServices:
     def _service(self, name: str, arguments: list[str]) -> ServiceSpec:
         return ServiceSpec(name, f"hopyard_{name}", tuple(arguments), self.data, name)
 
-    async def _start(self, service: ServiceSpec, port: int = 0, host: str = "127.0.0.1") -> str:
+    async def _start(self, service: ServiceSpec, port: int = 0, host: str | None = None) -> str:
         if self._lock is None:
             raise RuntimeError("not started")
         process = ServiceProcess(service, self.data / "logs", [self._lock.descriptor])
@@ -311,7 +319,7 @@ def run_cluster(
     slots: int | None,
     gpus: GpuOptions,
     agents: int,
-    host: str,
+    host: str | None,
     port: int,
     insecure: bool,
     snapshot_quota: str | None = None,
@@ -324,9 +332,9 @@ def run_cluster(
         slots: Number of slots of each node agent; None: one per GPU, else one.
         gpus: The options for the GPUs of all agents.
         agents: Number of node agents.
-        host: The address on which services listen.
-        port: The scheduler's port; 0: a free one.
-        insecure: Whether services may listen beyond this computer without encryption.
+        host: The address of the TCP ports on which services listen; None: Unix sockets.
+        port: The scheduler's TCP port; 0: a free one.
+        insecure: Whether to allow TCP without encryption.
         snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
 
@@ -374,4 +382,9 @@ def _show(cluster: ClusterServices) -> None:
         table.add_row(*row)
     show(table, stderr=True)
     scheduler = next(one.process.address for one in cluster.supervisors if one.name == "scheduler")
-    say(f"the cluster is up: hopyard run FILE --server {scheduler}   (Ctrl-C stops it)")
+    where = (
+        f"--server {scheduler}"
+        if scheduler and not is_socket(scheduler)
+        else f"--data {shlex.quote(str(cluster.given))}"
+    )
+    say(f"the cluster is up: hopyard run FILE {where}   (Ctrl-C stops it)")

@@ -30,9 +30,24 @@ def up(
     slots_per_gpu: SlotsPerGpu = None,
     agents: Annotated[int, typer.Option("--agents", min=0, max=64, help="Node agents on this computer.")] = 1,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on, at which other computers reach this one.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The scheduler's port; 0: a free one.")] = 4650,
+        str | None,
+        typer.Option(
+            "--host",
+            help="Address at which other computers reach this one, to listen on TCP ports. "
+            "[default: Unix sockets in --data, which only you can use]",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="The scheduler's TCP port, with --host; 0: a free one. [default: 4650]",
+            show_default=False,
+        ),
+    ] = None,
     snapshot_quota: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +69,7 @@ def up(
     ] = None,
     nodes: Annotated[str | None, typer.Option("--nodes", hidden=True)] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this computer without encryption, on a network you trust.")
+        bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
     ] = False,
 ) -> None:
     """Run a cluster on this computer until Ctrl-C.
@@ -69,7 +84,7 @@ def up(
     **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` in another terminal; `hopyard up --agents 2
     --slots 2`, `hopyard up --gpus 0,1 --slots-per-gpu 2`
     """
-    from hopyard._net.server.addresses import check_host
+    from hopyard._net.server.addresses import check_host, tcp_port
     from hopyard._runtime.gpus import GpuOptions
     from hopyard.cli.commands.cluster.supervisor import run_cluster
     from hopyard.cli.errors import WrongUse
@@ -79,7 +94,8 @@ def up(
         raise WrongUse(
             "hopyard up has no option --nodes; did you mean --agents? Each agent is a node: node1, node2, ..."
         )
-    check_host(host)
+    if host is not None:
+        check_host(host)
     for option, given, read in (
         ("--snapshot-quota", snapshot_quota, size_bytes),
         ("--store-quota", store_quota, size_or_none),
@@ -96,7 +112,7 @@ def up(
             gpus=GpuOptions(gpus, gpus_per_slot, slots_per_gpu),
             agents=agents,
             host=host,
-            port=port,
+            port=tcp_port(host, port, 4650),
             insecure=insecure,
             snapshot_quota=snapshot_quota,
             store_quota=store_quota,

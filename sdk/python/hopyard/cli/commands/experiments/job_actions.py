@@ -28,7 +28,7 @@ def pause_one(experiment: str | None, job: str, server: str | None, data: Path |
     Args:
         experiment: Id or name of the experiment; None: the newest one.
         job: Id of the job.
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the job as JSON.
 
@@ -55,7 +55,7 @@ def resume_one(experiment: str | None, job: str, server: str | None, data: Path 
     Args:
         experiment: Id or name of the experiment; None: the newest one.
         job: Id of the job.
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the job as JSON.
 
@@ -75,7 +75,7 @@ def stop_one(experiment: str | None, job: str, server: str | None, data: Path | 
     Args:
         experiment: Id or name of the experiment; None: the newest one.
         job: Id of the job.
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the job as JSON.
 

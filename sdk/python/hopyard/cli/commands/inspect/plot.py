@@ -91,7 +91,7 @@ def _searches(inputs: list[str] | None, kind: Kind | None, server: str | None, d
     Args:
         inputs: Ids or names of experiments, and files; None or empty: the newest experiment.
         kind: Kind of the plot, which determines what is read of an experiment; None: chosen by the inputs.
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
 
     Raises:

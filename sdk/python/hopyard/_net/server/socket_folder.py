@@ -1,0 +1,115 @@
+"""The private folder in which a service creates its Unix sockets.
+
+The mode of a socket follows the umask, so the folder protects the sockets: only its owner may enter it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from hopyard.errors import Conflict
+
+SOCKETS: Final = "run"
+"""Name of the folder in a data folder that contains its sockets, and a lock for each."""
+
+_MOST_BYTES: Final = 100
+"""Maximum length of a socket's path in bytes; the kernel allows 107."""
+
+_LONGEST_NAME: Final = "/application.sock"
+"""The longest name of a socket in a socket folder."""
+
+_PRIVATE: Final = 0o700
+
+
+class SocketFolder:
+    """The folder of the sockets of one data folder, or of one server without a data folder.
+
+    It is `run` in the data folder. If the paths of sockets there would be longer than 100 bytes, or the file system has no sockets
+    (`fall_back`), it is a folder with a name derived from the data folder in `hopyard-UID` in the temporary directory. Without a data
+    folder its name there is random.
+
+    Args:
+        data: The data folder; None: none.
+
+    Attributes:
+        path: The absolute path of the folder; `make` creates it.
+    """
+
+    def __init__(self, data: Path | None) -> None:
+        self._data = data
+        self._shared: Path | None = None
+        self.path = Path() if data is None else data.absolute() / SOCKETS
+        if data is None or not _fits(self.path):
+            self.fall_back()
+
+    @property
+    def can_fall_back(self) -> bool:
+        """Whether the folder is in the data folder, so that `fall_back` selects another one."""
+        return self._shared is None
+
+    def fall_back(self) -> None:
+        """Select the folder in the temporary directory instead of the one in the data folder."""
+        self._shared = _shared_folder()
+        if self._data is None:
+            self.path = self._shared / secrets.token_hex(8)
+        else:
+            self.path = self._shared / hashlib.sha256(os.fsencode(self._data.resolve())).hexdigest()[:16]
+
+    def make(self) -> None:
+        """Create the folder if it does not exist, and verify that no other user may enter or replace it.
+
+        Raises:
+            Conflict: The folder, or `hopyard-UID`, is a link, belongs to another user, or cannot be created.
+        """
+        for folder in (self._shared, self.path):
+            if folder is not None:
+                make_private(folder)
+
+    def remove(self) -> None:
+        """Delete a folder in the temporary directory that has no sockets left; without effect for one in a data folder."""
+        if self._shared is not None:
+            with suppress(OSError):  # Another service of the cluster uses the folder.
+                self.path.rmdir()
+
+
+def make_private(folder: Path) -> Path:
+    """Create a folder that only this user may enter, if it does not exist, and return it. Missing parents are created, too.
+
+    If other users may enter an existing folder of this user, their permission is removed.
+
+    Raises:
+        Conflict: It is a link or a file, belongs to another user, or cannot be created.
+    """
+    try:
+        folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise Conflict(f"{folder}: the folder for sockets must be a folder, found a link or file; delete it")
+        if found.st_uid != os.geteuid():
+            raise Conflict(
+                f"{folder}: the folder for sockets belongs to user id {found.st_uid}, not to {os.geteuid()}, so that user could "
+                "replace the sockets; name another data directory with --data, or another temporary directory with TMPDIR"
+            )
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            folder.chmod(_PRIVATE)
+    except OSError as error:
+        raise Conflict(f"{folder}: the folder for sockets cannot be created: {error.strerror or error}") from error
+    return folder
+
+
+def _shared_folder() -> Path:
+    """Return `hopyard-UID` in the temporary directory of this process, or in /tmp if paths of sockets would be too long."""
+    name = f"hopyard-{os.geteuid()}"
+    chosen = Path(tempfile.gettempdir()).absolute() / name
+    return chosen if _fits(chosen / ("x" * 16)) else Path("/tmp") / name  # noqa: S108 - `make_private` verifies it
+
+
+def _fits(folder: Path) -> bool:
+    return len(os.fsencode(folder)) + len(_LONGEST_NAME) <= _MOST_BYTES

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, SlotLayout
 from hopyard.cli.commands.experiments.hints import mended, tell_changed_code, unused_note
-from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus
+from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus, wait_for_agent
 from hopyard.cli.commands.experiments.preflight import check_policy, policy_notes, sharing_note
 from hopyard.cli.commands.experiments.requirements import check_imports, check_plugins
 from hopyard.cli.commands.inspect.trace_export import TraceFile
@@ -106,6 +106,10 @@ class RunSession:
                     self._experiment = experiment
                     if experiment.state.ended and not self._eager:
                         return await self._ended(client, experiment, json)
+                    if self._own is not None:
+                        # Otherwise the view would begin with the lost node of the earlier cluster.
+                        await self._unless_interrupted(wait_for_agent(client, self._own))
+                        self._experiment = experiment = await self._unless_interrupted(client.get(experiment))
                     return await self._watch(client, experiment, source, json)
             except Interrupted:
                 if self._experiment is None:

@@ -329,3 +329,83 @@ def test_a_script_that_keeps_no_state_is_told(
 ) -> None:
     written(tmp_path, f"import hopyard as h\n{call}\n")
     assert ("to do: hopyard.report gets no checkpoint=FILE" in capsys.readouterr().err) is told
+
+
+OPTION_FOR_LR = "import argparse, hopyard\np = argparse.ArgumentParser()\np.add_argument('--lr', default=0.1)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        (f"for e in range(3): {REPORT}", None),
+        (f"for e in range(3): {REPORT}\nprint('done')", None),
+        (f"for e in range(3): {REPORT}\nprint(evaluate())", 5),
+        (f"for e in range(3):\n  {REPORT}\n  plot(e)", None),
+        (f"for w in range(9): warm(w)\nfor e in range(3): {REPORT}\n\nplot(e)", 7),
+        (f"for e in range(3): {REPORT}\nfor f in range(3): {REPORT}", None),
+        (f"with device():\n  for e in range(3): {REPORT}\n  test()", 6),
+        (f"if True:\n  for e in range(3): {REPORT}\ntest()", 6),
+        (f"try:\n  for e in range(3): {REPORT}\nfinally:\n  save()", None),
+        (f"def main():\n  for e in range(3): {REPORT}\n  return 1\ndef other(): pass\nmain()", None),
+        (f"def fit():\n  for e in range(3): {REPORT}\ndef main():\n  fit()\n  test()\nif 1:\n  main()", 8),
+        (f"def main():\n  for e in range(3): {REPORT}\n  test()\nrun(main)", 6),
+        (f"def after(): {REPORT}\nfor epoch in range(3): after()\ntest()", 6),
+        (f"{REPORT}\ntest()", None),
+        ("for epoch in range(3): print(f'loss={epoch}')\ntest()", 5),
+    ],
+)
+def test_code_after_the_loop_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, line: int | None
+) -> None:
+    written(tmp_path, OPTION_FOR_LR + code + "\n")
+    notes = [one for one in capsys.readouterr().err.splitlines() if "after the loop" in one]
+    reason = "the code after the loop does not run, because a job ends at its last"
+    assert [one.partition(reason)[0] for one in notes] == ([] if line is None else [f"  note: train.py:{line}: "])
+
+
+def test_code_after_a_loop_of_unknown_length_runs_in_jobs_that_reach_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path, f"{OPTION_FOR_LR}while True:\n  {REPORT}\ntest()\n")
+    assert (
+        "  note: train.py:6: the code after the loop runs in each job that trains to the end of the loop, and not in jobs that are "
+        "stopped early\n"
+    ) in capsys.readouterr().err
+
+
+def test_files_that_are_not_code_and_travel_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, size in {"last.pt": 200_000, "small.pt": 100, "big.py": 300_000, "config.json": 300_000}.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    (tmp_path / "data").mkdir()
+    for number in range(6):
+        (tmp_path / "data" / f"{number}.bin").write_bytes(bytes(50_000))
+    written(tmp_path, "import hopyard\nhopyard.report(a=1)\n")
+    assert (
+        "  note: data/ (293.0 KiB) and last.pt (195.3 KiB) travel to the nodes with the code; leave out what no job reads by a line in "
+        ".hopyardignore, such as /data/\n"
+    ) in capsys.readouterr().err
+    (tmp_path / ".hopyardignore").write_text("/data/\n")
+    written(tmp_path, "import hopyard\nhopyard.report(a=1)\n", "--force", "--json")
+    assert json.loads(capsys.readouterr().out)["hints"] == [
+        "last.pt (195.3 KiB) travels to the nodes with the code; leave out what no job reads by a line in .hopyardignore, such as "
+        "/last.pt"
+    ]
+    (tmp_path / ".hopyardignore").write_text("*.pt\ndata\n")
+    written(tmp_path, "import hopyard\nhopyard.report(a=1)\n", "--force")
+    assert "travel" not in capsys.readouterr().err
+
+
+def test_more_than_the_limit_and_links_to_elsewhere_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hopyard.cli.init.hints.DEFAULT_LIMIT_BYTES", 200 * 1024)
+    for number in range(5):
+        (tmp_path / f"{number}.bin").write_bytes(bytes(110 * 1024 + number))
+    written(tmp_path, "import hopyard\nhopyard.report(a=1)\n")
+    named = "4.bin (110.0 KiB), 3.bin (110.0 KiB), 2.bin (110.0 KiB) and 2 more travel to the nodes with the code"
+    assert f"  note: {named} (at most 200.0 KiB may); leave out" in capsys.readouterr().err
+    (tmp_path / "link").symlink_to("/usr")
+    written(tmp_path, "import hopyard\nhopyard.report(a=1)\n", "--force")
+    assert f"  to do: {tmp_path}/link links to /usr, outside of {tmp_path}; list it in .hopyardignore\n" in (
+        capsys.readouterr().err
+    )

@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -132,6 +133,22 @@ def pack(
     # One thread, a fixed level and the size in the header make the compressed bytes deterministic.
     data = zstandard.ZstdCompressor(level=_LEVEL, threads=0, write_content_size=True).compress(raw.getvalue())
     return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(sorted([*files, *further])))
+
+
+def packed_sizes(folder: Path, most: int = _MOST_FILES) -> dict[str, int]:
+    """Return the sizes in bytes of the files that `pack` packs, by their paths relative to the folder.
+
+    Args:
+        folder: The folder that is packed.
+        most: Maximum number of files to look at; further ones are omitted.
+
+    Raises:
+        BundleError: The path is not a folder, or the folder contains something that cannot be packed.
+        OSError: The folder cannot be read.
+    """
+    if not folder.is_dir():
+        raise BundleError(f"{folder} is not a folder")
+    return {name: (folder / name).stat().st_size for name in islice(_files(folder, _rules(folder)), most)}
 
 
 def why_left_out(folder: Path, path: str) -> str:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from hopyard._runtime.bundle import BundleError
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.init import suggest
+from hopyard.cli.init.hints import after_loop_hint, large_files_hint
 from hopyard.cli.init.metric_patterns import NUMBER
 from hopyard.cli.init.script_analysis import Script, read_script
 from hopyard.cli.init.yaml_writer import experiment_text
@@ -33,12 +35,14 @@ class ExperimentDraft:
         data: The settings of the file.
         notes: Additional comment lines by the field that they precede: "space", or "stop.max_iterations" for a field in a section.
         todo: Sentences about what the user must check or complete.
+        hints: Sentences about what the user should know before the first run.
     """
 
     mode: Literal["trainer", "command", "log"]
     data: dict[str, Any]
     notes: dict[str, list[str]] = field(default_factory=dict)
     todo: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
 
     def text(self, source: str) -> str:
         """Return the text of the experiment file. Its first line names `source`, the script for which it was written."""
@@ -60,6 +64,16 @@ def plan_for(script: Path | None, folder: Path) -> ExperimentDraft:
         InvalidInput: The Python script is missing, or is not valid Python.
         WrongUse: The script is outside the folder, or the program is not a file.
     """
+    plan = _draft(script, folder)
+    try:
+        if hint := large_files_hint(folder):
+            plan.hints.append(hint)
+    except BundleError as error:
+        plan.todo.append(str(error))
+    return plan
+
+
+def _draft(script: Path | None, folder: Path) -> ExperimentDraft:
     if script is None:
         return _without_script()
     path = _within(script, folder)
@@ -148,6 +162,8 @@ def _command(found: Script, path: str) -> ExperimentDraft:
     plan.data["stop"] = stop
     if "max_iterations" not in stop:
         plan.todo.append(_NO_LENGTH)
+    if found.after_loop is not None:
+        plan.hints.append(f"{path}:{found.after_loop}: {after_loop_hint(found, stop)}")
     left = [one.flag for one in found.options if one.name not in space]
     if left:
         plan.notes["space"] = [f"Options that are not searched: {', '.join(left)}."]

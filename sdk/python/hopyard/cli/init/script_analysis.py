@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard.cli.init import loop_lengths
+from hopyard.cli.init.code_after_loop import line_after_loop
 from hopyard.cli.init.metric_patterns import patterns_of
 from hopyard.cli.init.option_detection import Option, options_of
 from hopyard.errors import InvalidInput
@@ -38,6 +39,7 @@ class Script:
         epochs: Number of iterations of the loops that contain the call of `hopyard.report`, else of the last loop over epochs; None: it
             is not a literal, a constant or the default of an option.
         length_option: Name of the option that limits these iterations; None: no option does.
+        after_loop: Line of the first statement after these loops; None: there is none.
     """
 
     trainer: str | None = None
@@ -49,6 +51,7 @@ class Script:
     patterns: dict[str, str] = field(default_factory=dict)
     epochs: int | None = None
     length_option: str | None = None
+    after_loop: int | None = None
 
 
 def read_script(file: Path) -> Script:
@@ -147,7 +150,7 @@ class _Reader:
                     self.script.values[name] = default
 
     def _read_length(self, tree: ast.Module) -> None:
-        """Set `epochs` and `length_option` of the script."""
+        """Set `epochs`, `length_option` and `after_loop` of the script."""
         reporting: list[ast.stmt] = [
             node
             for node in ast.walk(tree)
@@ -158,6 +161,10 @@ class _Reader:
             for node in ast.walk(tree)
             if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and "epoch" in node.target.id
         ]
+        last = over_epochs[-1] if over_epochs else None
+        self.script.after_loop = line_after_loop(
+            tree, self._is_report if self.script.reports else lambda node: node is last
+        )
         numbers = loop_lengths.Numbers(tree, self.script.options)
         found = [numbers.length(loop) for loop in reporting or over_epochs[-1:]]
         lengths = [one for one in found if one is not None]
@@ -166,11 +173,10 @@ class _Reader:
             self.script.length_option = next((one.option for one in lengths if one.option is not None), None)
 
     def _reports_in(self, loop: ast.For | ast.AsyncFor | ast.While) -> bool:
-        return any(
-            isinstance(node, ast.Call) and self._full(node.func) == _REPORT
-            for statement in loop.body
-            for node in ast.walk(statement)
-        )
+        return any(self._is_report(node) for statement in loop.body for node in ast.walk(statement))
+
+    def _is_report(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and self._full(node.func) == _REPORT
 
     def _holds(self, node: ast.expr, holders: set[str]) -> bool:
         match node:

@@ -51,11 +51,22 @@ def init(
     output.write_text(text, encoding="utf-8")
     metric, space = plan.data["metric"], plan.data["space"]
     if json:
-        emit_json({"file": output, "mode": plan.mode, "metric": metric, "space": space, "todo": plan.todo})
+        emit_json(
+            {
+                "file": output,
+                "mode": plan.mode,
+                "metric": metric,
+                "space": space,
+                "todo": plan.todo,
+                "hints": plan.hints,
+            }
+        )
         return
     how = {"trainer": "a trainer", "command": "a command that reports", "log": "a program whose output is read"}
     better = "larger" if metric["mode"] == "max" else "smaller"
     say(f"wrote {output}: {how[plan.mode]}, {metric['name']} ({better} is better), space of {', '.join(space)}")
     for item in plan.todo:
         say(f"  to do: {item}")
+    for hint in plan.hints:
+        say(f"  note: {hint}")
     say(f"check it, then: hopyard run {output}")

@@ -61,7 +61,8 @@ metric: {name: accuracy, mode: max}
 space: {lr: {uniform: [0.0, 1.0]}}
 stop: {jobs: 2}
 """
-AFTER = "changed since the experiment was created; its jobs keep the code of then. For the new code: hopyard run"
+BEFORE = "changed since the experiment was created"
+AFTER = f"{BEFORE}; its jobs keep the code of then. For the new code: hopyard run"
 
 
 @pytest.mark.parametrize(
@@ -122,3 +123,44 @@ def test_files_that_differ_from_the_code_of_the_experiment_are_named(
         else:
             (tmp_path / name).write_text(content)
     assert changed_code_note(load_spec(text).model_dump(mode="json", exclude_unset=True), code, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "ignored", "expected"),
+    [
+        ("last.pt out.csv", "", f"note: 2 files that are not code have {BEFORE}; its jobs keep the files of then"),
+        ("last.pt", "", f"note: 1 file that is not code has {BEFORE}; its jobs keep the files of then"),
+        ("last.pt out.csv", "*.pt\nout.csv\n", ""),
+        ("last.pt", "*.pt\n[z-a]\n", f"note: 1 file that is not code has {BEFORE}; its jobs keep the files of then"),
+        (
+            "train.py last.pt out.csv lib/net.json",
+            "*.pt\n",
+            f"note: train.py, lib/net.json have {BEFORE} (so has 1 file that is not code); its jobs keep the code of then. For the new "
+            "code: hopyard run search.yaml",
+        ),
+        ("lib/net.json last.pt", "lib\n*.pt\n", ""),
+        ("tool", "", f"note: tool has {AFTER} search.yaml"),
+        ("requirements.txt", "", f"note: requirements.txt has {AFTER} search.yaml"),
+    ],
+)
+def test_changed_files_that_are_not_code_are_counted(tmp_path: Path, changed: str, ignored: str, expected: str) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "search.yaml").write_text(SPEC)
+    for name in (
+        "train.py",
+        "last.pt",
+        "plot.png",
+        "out.csv",
+        "tool",
+        "lib/net.json",
+        "requirements.txt",
+        ".hopyardignore",
+    ):
+        (tmp_path / name).write_text("old")
+    (tmp_path / "tool").chmod(0o755)
+    code = code_files(pack(tmp_path).data)
+    (tmp_path / ".hopyardignore").write_text(ignored)
+    for name in changed.split():
+        (tmp_path / name).write_text("new")
+    note = changed_code_note(load_spec(SPEC).model_dump(mode="json", exclude_unset=True), code, tmp_path)
+    assert note == expected

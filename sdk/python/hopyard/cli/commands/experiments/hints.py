@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hopyard._common import command_template
+from hopyard._common.code_files import is_code
+from hopyard._runtime.bundle import IGNORE_FILE, BundleError, why_left_out
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import HopyardError
 from hopyard.spec import ExperimentSpec, SpecError, parse_spec
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
 
 _NAMED_FILES: Final = 3
+_CHANGED: Final = "changed since the experiment was created"
 
 
 def unused_note(spec: ExperimentSpec) -> str:
@@ -89,7 +92,8 @@ def changed_code_note(spec: Mapping[str, object], code: Mapping[str, str], folde
     """Return a note on files of a folder that differ from the code with which an experiment was created; empty: there are none.
 
     The folder of the code is not recorded. If `folder` has the experiment's file or all files of the code, all files that it has are
-    compared; otherwise only the program's own files, such as the script.
+    compared; otherwise only the program's own files, such as the script. Changed files that are code are named: those of the program,
+    source and configuration. Others, such as results, are counted. Files that a `.hopyardignore` in `folder` excludes now do not count.
 
     Args:
         spec: The specification of the experiment.
@@ -103,13 +107,20 @@ def changed_code_note(spec: Mapping[str, object], code: Mapping[str, str], folde
     file = _experiment_file(folder, str(spec.get("name", "")))
     compared = dict.fromkeys([*own, *there] if file is not None or len(there) == len(code) else own)
     changed = [name for name in compared if not _is_same(folder / name, code[name])]
-    if not changed:
-        return ""
-    named, more = changed[:_NAMED_FILES], len(changed) - _NAMED_FILES
-    listed = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    changed = [name for name in changed if name in own or not (name == IGNORE_FILE or _is_left_out(folder, name))]
+    named = [name for name in changed if name in own or is_code(name, executable=not code[name].startswith("0"))]
+    others = len(changed) - len(named)
+    more = f"{others} {'file that is' if others == 1 else 'files that are'} not code" if others else ""
+    if not named:
+        verb = "has" if others == 1 else "have"
+        return f"note: {more} {verb} {_CHANGED}; its jobs keep the files of then" if more else ""
+    listed = ", ".join(named[:_NAMED_FILES])
+    if len(named) > _NAMED_FILES:
+        listed += f" and {len(named) - _NAMED_FILES} more"
+    too = f" (so {'has' if others == 1 else 'have'} {more})" if more else ""
     return (
-        f"note: {listed} {'has' if len(changed) == 1 else 'have'} changed since the experiment was created; its jobs keep the code of "
-        f"then. For the new code: hopyard run {shlex.quote(file or 'experiment.yaml')}"
+        f"note: {listed} {'has' if len(named) == 1 else 'have'} {_CHANGED}{too}; its jobs keep the code of then. For the new code: "
+        f"hopyard run {shlex.quote(file or 'experiment.yaml')}"
     )
 
 
@@ -136,3 +147,10 @@ def _experiment_file(folder: Path, name: str) -> str | None:
 
 def _is_same(file: Path, stored: str) -> bool:
     return stored.rpartition("\0")[2] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _is_left_out(folder: Path, name: str) -> bool:
+    try:
+        return bool(why_left_out(folder, name))
+    except BundleError:  # A damaged .hopyardignore excludes nothing.
+        return False

@@ -470,7 +470,12 @@ def test_what_is_not_there_is_told(experiment_file: Path, tmp_path: Path, capsys
         assert run(["run", str(_variant(experiment_file, "silent")), *where]) == 0
         capsys.readouterr()
         assert run(["logs", "1", *where]) == 0
-        assert capsys.readouterr() == ("", "the job printed nothing\n")
+        assert capsys.readouterr() == (
+            "",
+            f"job 1 wrote no output; its reports: hopyard curve e1 --job 1 --data {data}\n",
+        )
+        assert run(["curve", "e1", "--job", "1", *where]) == 0
+        capsys.readouterr()
         assert run(["curve", "1", "--metric", "foo", *where]) == 1
         assert "job 1 of silent (e1): foo is not reported; reported are accuracy, loss" in capsys.readouterr().err
     assert run(["nodes", *where]) == 0

@@ -156,7 +156,7 @@ def test_logs_are_read_from_the_folder_of_the_agent(data: Path, capsysbinary: py
     assert run(["logs", "5", "--data", str(data)]) == 0
     assert capsysbinary.readouterr().out == b"epoch 1\nepoch 2\n"
     assert run(["logs", "4", "--data", str(data)]) == 0
-    assert b"the job printed nothing" in capsysbinary.readouterr().err
+    assert b"job 4 has written no output so far; its reports: hopyard curve asha-" in capsysbinary.readouterr().err
 
 
 async def test_a_client_of_stored_data_refuses_what_needs_a_cluster(data: Path) -> None:

@@ -14,6 +14,7 @@ from hopyard.cli.options import Data, Experiment, ExperimentAndJob, Job, Json, S
 if TYPE_CHECKING:
     from hopyard.client.async_client import AsyncClient
     from hopyard.client.types import Download
+    from hopyard.client.types import Job as JobRow
 
 _PANEL = "Look"
 
@@ -40,7 +41,7 @@ def logs(
     """
     from contextlib import aclosing
 
-    from hopyard.cli.connect import find_with_job, with_client
+    from hopyard.cli.connect import find_with_job, where, with_client
     from hopyard.cli.options import experiment_and_job
     from hopyard.cli.output import say
 
@@ -57,9 +58,22 @@ def logs(
                 sys.stdout.buffer.write(chunk.data)
                 sys.stdout.buffer.flush()
         if not printed:
-            say("the job printed nothing")
+            say(_without_output(await client.job(chosen, job), rank, where(server, data)))
 
     with_client(server, data, "hopyard logs", read, read_only=True)
+
+
+def _without_output(job: JobRow, rank: int, where: str) -> str:
+    """Return a message for a job without output, with the command that shows its reports if it has any.
+
+    Args:
+        job: The job.
+        rank: The rank whose output was read.
+        where: The options with which a command finds the same cluster, with a leading blank; empty: none needed.
+    """
+    whose = f"rank {rank} of job {job.id}" if rank else f"job {job.id}"
+    message = f"{whose} wrote no output" if job.state.ended else f"{whose} has written no output so far"
+    return f"{message}; its reports: hopyard curve {job.experiment} --job {job.id}{where}" if job.position else message
 
 
 def download(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import resource
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
 
+from hopyard._common import extras
 from hopyard._runtime.gpus import GpuDevice, GpuInventory
 from hopyard.cli.doctor import cluster, disk, host, packages
 from hopyard.cli.doctor.check_result import Finding, Health, missing, ok, problem
@@ -192,23 +194,35 @@ def test_the_durable_write_has_no_file_name(tmp_path: Path, monkeypatch: pytest.
 REQUIREMENTS = [
     "grpcio>=1.71.2",
     "rich>=13.9; extra == 'cli'",
-    'hopyard[cli]; extra == "scheduler"',
-    "a-package-that-is-not-there[fast]>=2,<3 ; extra == 'scheduler'",
-    "hopyard[cli,scheduler,all]; extra == 'all'",
+    'hopyard[cli]; extra == "cluster"',
+    "a-package-that-is-not-there[fast]>=2,<3 ; extra == 'cluster'",
+    "a-second-one>=1; extra == 'plot'",
+    "a-third-one>=1; extra == 'plot'",
+    "hopyard[cli,cluster,plot,all]; extra == 'all'",
 ]
 
 
-def test_extras_and_what_they_lack() -> None:
+def test_extras_and_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "source_folder", lambda: extras.SourceFolder(Path("/src"), True))
     assert packages.extra("cli", REQUIREMENTS) == ok("hopyard[cli]", "the hopyard command", needed=True)
-    lacking = packages.extra("scheduler", REQUIREMENTS)
+    lacking = packages.extra("cluster", REQUIREMENTS)
     assert (lacking.health, lacking.fails) == (Health.MISSING, True)
-    assert lacking.detail == "the scheduler: not installed: a-package-that-is-not-there"
+    assert lacking.detail == "the hopyard command and all services: not installed: a-package-that-is-not-there"
     assert lacking.advice == "pip install 'a-package-that-is-not-there[fast]>=2,<3'"
-    assert packages.extra("all", REQUIREMENTS).needed is False
-    found = {one.name: one.detail for one in packages.extras()}
-    assert set(found) >= {"hopyard[cli]", "hopyard[torch]"}
-    assert found["hopyard[all]"].startswith("all optional features")
-    assert [name for name, detail in found.items() if detail.startswith(("installed", "not installed"))] == []
+    plot = packages.extra("plot", REQUIREMENTS)
+    assert plot.detail == "hopyard plot: not installed: a-second-one, a-third-one"
+    assert (plot.advice, plot.needed) == ("pip install 'a-second-one>=1' 'a-third-one>=1'", False)
+    everything = packages.extra("all", REQUIREMENTS)
+    assert everything.detail == "all optional features: not installed: 3 packages"
+    assert (everything.advice, everything.needed) == ("pip install -e '/src[all]'", False)
+
+
+def test_only_the_extras_for_users_are_checked() -> None:
+    names = [one.name.removeprefix("hopyard[").removesuffix("]") for one in packages.extras()]
+    assert names == list(packages.WHAT)
+    others = {"scheduler", "agent", "appstat", "hpgen", "demo", "lunarlander", "dev"}
+    assert {*names, *others} == set(metadata("hopyard").get_all("Provides-Extra") or [])
+    assert not others & set(names)
 
 
 @pytest.mark.parametrize(("ahead", "health"), [(0.0, Health.OK), (3600.0, Health.PROBLEM)])

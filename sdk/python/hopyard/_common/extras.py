@@ -35,13 +35,16 @@ def install_command(*extras: str, requirements: Sequence[str] | None = None) -> 
     wanted = dict.fromkeys(
         text for extra in extras for name, text in packages_of(extra, lines) if not is_installed(name)
     )
-    if not wanted:
-        names = f"[{','.join(extras)}]"
-        source = source_folder()
-        if source is None:
-            return f"pip install './hopyard{names}', where ./hopyard is a checkout"
-        return f"pip install {'-e ' if source.editable else ''}{shlex.quote(f'{source.path}{names}')}"
-    return f"pip install {' '.join(map(shlex.quote, wanted))}"
+    return f"pip install {' '.join(map(shlex.quote, wanted))}" if wanted else source_command(*extras)
+
+
+def source_command(*extras: str) -> str:
+    """Return the command that installs extras from the folder from which Hopyard is installed; if that is unknown, from a checkout."""
+    names = f"[{','.join(extras)}]"
+    source = source_folder()
+    if source is None:
+        return f"pip install './hopyard{names}', where ./hopyard is a checkout"
+    return f"pip install {'-e ' if source.editable else ''}{shlex.quote(f'{source.path}{names}')}"
 
 
 class SourceFolder(NamedTuple):

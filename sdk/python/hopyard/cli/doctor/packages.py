@@ -8,37 +8,38 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from typing import Final
 
-from hopyard._common.extras import install_command, is_installed, packages_of
+from hopyard._common.extras import install_command, is_installed, packages_of, source_command
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 
-NEEDED: Final = ("cli", "scheduler", "agent", "appstat", "hpgen")
+NEEDED: Final = ("cli", "cluster")
 """Extras that `hopyard run` needs to start a local cluster."""
 
-_WHAT: Final = {
+WHAT: Final = {
     "cli": "the hopyard command",
-    "scheduler": "the scheduler",
-    "agent": "the node agent",
-    "appstat": "AppStat",
-    "hpgen": "the generator service",
-    "torch": "TorchTrainer",
-    "mop": "exact plans for mop",
-    "gpu": "snapshots of processes that use GPUs",
-    "sklearn": "scikit-learn models under model hopping",
-    "optuna": "the generators tpe, gp, cmaes and nsga2",
-    "data": "partitions of Parquet files, and by URL",
+    "cluster": "the hopyard command and all services",
+    "plot": "hopyard plot",
     "pandas": "results as data frames",
     "parquet": "results as Parquet files",
     "tensorboard": "results for TensorBoard",
     "mlflow": "results for MLflow",
-    "plot": "hopyard plot",
+    "optuna": "the generators tpe, gp, cmaes and nsga2",
     "curves": "the predictor mcmc",
     "emcee": "another sampler for mcmc",
-    "lunarlander": "training on LunarLander",
-    "cluster": "the hopyard command and all services",
+    "mop": "exact plans for mop",
+    "torch": "TorchTrainer",
+    "sklearn": "scikit-learn models under model hopping",
+    "data": "partitions of Parquet files, and by URL",
+    "gpu": "snapshots of processes that use GPUs",
     "all": "all optional features",
-    "demo": "the examples",
-    "dev": "developing Hopyard itself",
 }
+"""The extras that users choose from, in the order of the checks, each with what it is for.
+
+Not among them: the services, of which `cluster` has all, and the extras for examples, benchmarks and developers of Hopyard.
+"""
+
+_MOST_PACKAGES: Final = 2
+"""Maximum number of missing packages that are named; if more are missing, the extra is named as a whole."""
+
 _TORCH_SECONDS: Final = 120.0
 _TORCH: Final = """
 import time; begin = time.perf_counter()
@@ -49,31 +50,33 @@ print(torch.__version__, f"{seconds:.1f}", torch.cuda.device_count() if torch.cu
 
 
 def extras() -> list[Finding]:
-    """Check each extra of Hopyard, and return one finding each, with the command that installs missing packages as advice."""
+    """Check the extras of Hopyard for users, and return one finding each, with a command that installs missing packages as advice."""
     try:
         offered = metadata("hopyard").get_all("Provides-Extra") or []
     except PackageNotFoundError:
         return [
             problem("hopyard", "is imported, not installed", "pip install -e . in a checkout of Hopyard", needed=True)
         ]
-    return [extra(name, list(requires("hopyard") or ())) for name in offered]
+    return [extra(name, list(requires("hopyard") or ())) for name in WHAT if name in offered]
 
 
 def extra(name: str, requirements: Iterable[str]) -> Finding:
     """Check whether all packages of an extra are installed.
 
     Args:
-        name: Name of the extra.
+        name: Name of the extra, a key of `WHAT`.
         requirements: The requirements in the metadata of Hopyard, with their markers.
     """
     lines = list(requirements)
     lacking = sorted({package for package, _ in packages_of(name, lines) if not is_installed(package)})
-    purpose = _WHAT.get(name, "")
     title = f"hopyard[{name}]"
-    if lacking:
-        detail = f"{purpose + ': ' if purpose else ''}not installed: {', '.join(lacking)}"
-        return missing(title, detail, install_command(name, requirements=lines), needed=name in NEEDED)
-    return ok(title, purpose or "installed", needed=name in NEEDED)
+    if not lacking:
+        return ok(title, WHAT[name], needed=name in NEEDED)
+    if len(lacking) > _MOST_PACKAGES:
+        named, command = f"{len(lacking)} packages", source_command(name)
+    else:
+        named, command = ", ".join(lacking), install_command(name, requirements=lines)
+    return missing(title, f"{WHAT[name]}: not installed: {named}", command, needed=name in NEEDED)
 
 
 def torch() -> Finding:

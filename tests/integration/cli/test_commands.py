@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli.commands.experiments import run_session
+from hopyard.cli.commands.session import run_session
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hopyard import Client
-from hopyard.cli.commands.experiments import run_session
 from hopyard.cli.commands.inspect import trace_export
+from hopyard.cli.commands.session import run_session
 from hopyard.cli.main import run
 from hopyard.traces import Trace, read_traces
 from tests.integration.cli.test_commands import _fake_services, _interrupted

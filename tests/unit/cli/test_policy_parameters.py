@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hopyard.cli.commands.experiments.preflight import check_policy, sharing_note
-from hopyard.cli.commands.experiments.run_session import run_file
+from hopyard.cli.commands.experiments.session_commands import run_file
 from hopyard.client.submission import Submission
 from hopyard.spec import SpecError, load_spec
 

@@ -36,7 +36,7 @@ def pause(
 
     **Examples:** `hopyard pause digits`, `hopyard pause digits --job 7`
     """
-    from hopyard.cli.commands.experiments.run_session import SUSPEND_SECONDS
+    from hopyard.cli.commands.session.run_session import SUSPEND_SECONDS
     from hopyard.cli.connect import find, with_client
     from hopyard.client.types import ExperimentState
 
@@ -120,7 +120,7 @@ def extend(
 
     from hopyard.cli.commands.experiments.hints import next_step
     from hopyard.cli.commands.experiments.lost_progress import LostProgress, of_extension
-    from hopyard.cli.commands.experiments.run_session import extend_experiment
+    from hopyard.cli.commands.experiments.session_commands import extend_experiment
     from hopyard.cli.connect import find, stopped_data_dir, where, with_client
     from hopyard.cli.errors import WrongUse
     from hopyard.cli.output import emit_json, plain, say

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._common import formatting
-from hopyard.cli.commands.experiments.run_session import SUSPEND_SECONDS
+from hopyard.cli.commands.session.run_session import SUSPEND_SECONDS
 from hopyard.cli.connect import find, stopped_data_dir, where, with_client
 from hopyard.cli.output import emit_json, say
 from hopyard.client.async_client import AsyncClient

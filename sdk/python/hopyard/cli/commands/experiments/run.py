@@ -72,7 +72,7 @@ def run(
     `hopyard run experiment.yaml --gpus 0,2`
     """
     from hopyard._runtime.gpus import GpuOptions
-    from hopyard.cli.commands.experiments.run_session import run_file
+    from hopyard.cli.commands.experiments.session_commands import run_file
 
     options = GpuOptions(gpus, gpus_per_slot, slots_per_gpu)
     raise typer.Exit(
@@ -112,6 +112,6 @@ def resume(
             raise WrongUse(f"{options.given} cannot be combined with --job: it is for an experiment")
         resume_one(experiment, job, server, data, json)
         return
-    from hopyard.cli.commands.experiments.run_session import resume_experiment
+    from hopyard.cli.commands.experiments.session_commands import resume_experiment
 
     raise typer.Exit(resume_experiment(experiment, slots=slots, gpus=options, server=server, data=data, json=json))

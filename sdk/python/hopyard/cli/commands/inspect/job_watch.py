@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.console import Console, Group
 
-from hopyard.cli.commands.experiments.run_session import feed, watch_cluster
+from hopyard.cli.commands.session.feed import feed, watch_cluster
 from hopyard.cli.errors import Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live.actions import LiveActions

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,36 @@ def test_interrupted_and_resumed_gives_the_same_table(tmp_path: Path) -> None:
     resumed = hopyard("resume", "--data", str(tmp_path / "two"), "--slots", "2", "--json")
     assert resumed.returncode == 0, resumed.stderr
     assert table(tmp_path / "two") == table(tmp_path / "one")
+
+
+def state_of(data: Path) -> str:
+    """Return the state of the only experiment in a data directory."""
+    found = hopyard("experiments", "--data", str(data), "--json")
+    assert found.returncode == 0, found.stderr
+    rows = json.loads(found.stdout)
+    return str((rows["experiments"] if isinstance(rows, dict) else rows)[0]["state"])
+
+
+def test_an_experiment_whose_last_job_completes_during_the_suspension_ends(tmp_path: Path) -> None:
+    """Interrupt a run in the only iteration of its only job, which waits for a file until the experiment is pausing."""
+    enough, data = tmp_path / "enough", tmp_path / "data"
+    file = softmax_file(tmp_path / "e", policy={"name": "default"}, stop={"jobs": 1, "max_iterations": 1})
+    process = subprocess.Popen(
+        [*HOPYARD, "run", str(file), "--data", str(data), "--slots", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SOFTMAX_HELD": "1:0", "SOFTMAX_ENOUGH": str(enough)},
+    )
+    assert process.stderr is not None
+    assert any("1 running" in line for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    end = time.monotonic() + HANG_SECONDS
+    while state_of(data) != "PAUSING":
+        assert time.monotonic() < end
+    enough.touch()
+    out, err = process.communicate(timeout=HANG_SECONDS)
+    assert process.returncode == 0, err
+    assert "COMPLETED" in out
+    assert "hopyard resume" not in out + err
+    assert state_of(data) == "COMPLETED"

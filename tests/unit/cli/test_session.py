@@ -12,16 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-<<<<<<< HEAD
 from hopyard.cli.commands.experiments.local_slots import SlotWishes, wait_for_agent
-from hopyard.cli.commands.experiments.run_session import RunSession
+from hopyard.cli.commands.session.run_session import RunSession
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import Experiment, Node, NodeState
-=======
-from hopyard.cli.commands.experiments.local_slots import SlotWishes
-from hopyard.cli.commands.session.run_session import RunSession
-from hopyard.client.types import Experiment
->>>>>>> 9dc81f9f (Split the session of run into a package: feed, session, result)
 from hopyard.errors import Unavailable
 from tests.timing import HANG_SECONDS
 from tests.unit.cli.test_live import experiment

@@ -25,8 +25,10 @@ from hopyard.policy.vocabulary import (
     SlotsChange,
     StartJob,
     StreamId,
+    TerminateJob,
     WakeAt,
 )
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core import Core, UnknownStreamError
 from hopyard_engine.core.effects import (
     Acknowledge,
@@ -40,6 +42,7 @@ from hopyard_engine.core.effects import (
     Welcome,
 )
 from hopyard_engine.core.events import (
+    JobOperated,
     NodeDrained,
     NodeJoined,
     Operated,
@@ -89,6 +92,79 @@ def test_pause_is_complete_when_runs_have_left_and_their_state_is_stored(rig: Ri
     rig.feed(Operated(rig.now, StreamId("x"), "resume"))
     rig.start("1")
     assert rig.run().start == 1
+
+
+def paused(rig: Rig) -> None:
+    """Let a person pause the experiment."""
+    rig.feed(Operated(rig.now, StreamId("x"), "pause", ends_if_done=True))
+
+
+def test_a_pause_during_which_the_last_job_ends_completes_the_experiment() -> None:
+    rig = Rig(jobs=1, max_position=2)
+    rig.create()
+    rig.start()
+    paused(rig)
+    rig.report(2)
+    rig.ended(RunEndReason.UNTIL, 2)
+    assert rig.job().state is JobState.COMPLETED
+    assert (rig.stream.state, rig.stream.reason) == (ExperimentState.COMPLETED, Reason(ReasonCode.ALL_JOBS_ENDED))
+    assert not rig.stream.slots
+
+
+def test_a_pause_completes_only_after_the_policy_has_answered() -> None:
+    rig = Rig(jobs=1, max_position=2)
+    rig.create()
+    rig.start()
+    paused(rig)
+    rig.hold = True
+    rig.report(2)
+    rig.ended(RunEndReason.UNTIL, 2)
+    assert rig.stream.state is ExperimentState.PAUSED
+    rig.hold = False
+    while rig.held:
+        rig.feed(rig.answer(rig.held.popleft()))
+    assert str(rig.stream.state) == "ExperimentState.COMPLETED"
+
+
+def test_a_paused_experiment_ends_as_one_that_runs() -> None:
+    reached = Rig(jobs=1, target=0.9, max_position=2)
+    failed = Rig(jobs=1, max_failures=0)
+    for rig in (reached, failed):
+        rig.create()
+        rig.start()
+        paused(rig)
+    reached.report(2, 0.95)
+    reached.ended(RunEndReason.UNTIL, 2)
+    assert reached.stream.state is ExperimentState.COMPLETED
+    assert reached.stream.reason is not None
+    assert reached.stream.reason.code is ReasonCode.TARGET_REACHED
+    failed.ended(RunEndReason.FAILED, 0)
+    assert failed.stream.state is ExperimentState.FAILED
+    assert failed.stream.reason is not None
+    assert failed.stream.reason.code is ReasonCode.EVERY_JOB_FAILED
+
+
+def test_a_paused_experiment_completes_when_a_person_ends_its_last_job() -> None:
+    rig = Rig(jobs=1)
+    rig.create()
+    paused(rig)
+    assert rig.stream.state is ExperimentState.PAUSED
+    rig.feed(JobOperated(rig.now, StreamId("x"), TerminateJob("1")))
+    assert str(rig.stream.state) == "ExperimentState.COMPLETED"
+
+
+def test_a_paused_experiment_with_work_left_stays_paused() -> None:
+    jobs, recorded = Rig(jobs=2, max_position=2), Rig(jobs=1, max_position=2)
+    for rig in (jobs, recorded):
+        rig.create()
+        rig.start()
+    paused(jobs)
+    # As in the journals of earlier versions.
+    recorded.feed(Operated(recorded.now, StreamId("x"), "pause"))
+    for rig in (jobs, recorded):
+        rig.report(2)
+        rig.ended(RunEndReason.UNTIL, 2)
+        assert rig.stream.state is ExperimentState.PAUSED
 
 
 def test_stop_terminates_runs_and_idle_jobs_and_gives_the_slots_back(rig: Rig) -> None:

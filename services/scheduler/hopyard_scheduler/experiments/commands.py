@@ -350,7 +350,9 @@ class ExperimentCommands:
             raise Conflict(
                 f"experiment {name} is {experiment.state.value} ({experiment.reason}); run `hopyard extend` to continue it"
             )
-        await self._runtime.apply(Operated(self._runtime.clock(), stream.id, action, ExperimentId(name)))
+        await self._runtime.apply(
+            Operated(self._runtime.clock(), stream.id, action, ExperimentId(name), ends_if_done=action == "pause")
+        )
 
     async def keep(self, name: str) -> None:
         """Restart the idle time of an experiment that waits for job requests. It has no effect on one that does not.

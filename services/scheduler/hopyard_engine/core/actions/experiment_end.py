@@ -37,8 +37,20 @@ def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
     To be called when the target has changed, when the experiment is resumed, and when a job got results of another experiment.
     `at` is the time of the event in seconds since the Unix epoch.
     """
-    if not experiment.running or experiment.best is None:
-        return
+    if experiment.running:
+        end_by_target(stream, experiment, at)
+
+
+def end_by_target(stream: Stream, experiment: Experiment, at: float) -> bool:
+    """End an experiment in any state before ENDING if a recorded report of one of its jobs reaches its target.
+
+    `at` is the time of the event in seconds since the Unix epoch.
+
+    Returns:
+        Whether the experiment is ended. False: no report reaches the target, or there is no target.
+    """
+    if experiment.best is None:
+        return False
     single = experiment.settings.target_over == 1  # Then the best job has the best result.
     jobs = (
         [stream.jobs[experiment.best[0]]]
@@ -49,7 +61,8 @@ def check_best(stream: Stream, experiment: Experiment, at: float) -> None:
         found = target.ever(stream, job)
         if found is not None:
             _reached(stream, job, *found, at)
-            return
+            return True
+    return False
 
 
 def _reached(stream: Stream, job: Job, position: int, value: float, at: float) -> None:

@@ -41,12 +41,15 @@ class Operated:
         action: "pause" suspends the runs of the experiment, "resume" continues a paused experiment, "stop" ends the experiment as
             STOPPED, "close" as COMPLETED. "keep" restarts the timer that ends an experiment without work after `Settings.idle` seconds.
         experiment: Id of the experiment; empty: the first experiment of the stream.
+        ends_if_done: For "pause": whether the experiment ends while it is PAUSED if all its jobs have ended and no more can be created.
+            False: it stays PAUSED, as in journals from before this field existed.
     """
 
     at: float
     stream: StreamId
     action: Literal["pause", "resume", "stop", "close", "keep"]
     experiment: ExperimentId = ExperimentId("")
+    ends_if_done: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def operate(stream: Stream, event: Operated) -> None:
     experiment = stream.experiments[event.experiment or stream.founder.id]
     match event.action:
         case "pause" if experiment.state is ExperimentState.RUNNING:
-            pause(stream, experiment, event.at, Reason(ReasonCode.PAUSED_BY_PERSON))
+            reason = Reason(ReasonCode.PAUSED_BY_PERSON)
+            pause(stream, experiment, event.at, reason, ends_if_done=event.ends_if_done)
         case "resume" if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             experiment_state.enter(stream, experiment, ExperimentState.RUNNING, None)
             stream.conversation.listen()
@@ -87,12 +88,13 @@ def operate(stream: Stream, event: Operated) -> None:
             pass
 
 
-def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason) -> None:
+def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason, *, ends_if_done: bool = False) -> None:
     """Make an experiment PAUSING and suspend its runs at their next boundary.
 
-    It becomes PAUSED when all runs have left their slots and no upload of its snapshots is in progress. `at` is the time of the event
-    in seconds since the Unix epoch.
+    It becomes PAUSED when all runs have left their slots and no upload of its snapshots is in progress. With `ends_if_done` it then
+    ends if all its jobs have ended and no more can be created. `at` is the time of the event in seconds since the Unix epoch.
     """
+    experiment.ends_if_done = ends_if_done
     experiment_state.enter(stream, experiment, ExperimentState.PAUSING, reason)
     experiment_state.stop_clock(stream, experiment, at)
     for run in experiment_state.runs_of(stream, experiment):
@@ -148,6 +150,8 @@ def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> No
         _idle(stream, experiment, experiment.settings.idle, at)
     elif experiment.state is ExperimentState.RUNNING and _nothing_left(stream, experiment):
         experiment_end.enter_end(stream, experiment, *_verdict(stream, experiment), at)
+    elif experiment.state is ExperimentState.PAUSED and experiment.ends_if_done and _all_done(stream, experiment):
+        _end_paused(stream, experiment, at)
     if experiment.state is ExperimentState.ENDING and not experiment_state.runs_of(stream, experiment):
         if not experiment.wound_up:
             experiment.wound_up = True
@@ -155,6 +159,12 @@ def _advance_experiment(stream: Stream, experiment: Experiment, at: float) -> No
         deferred_uploads.wound_up(stream, experiment)
         if _settled(stream, experiment) and not _untold(stream, experiment):  # Retained snapshots must be stored first.
             _finish(stream, experiment, at)
+
+
+def _end_paused(stream: Stream, experiment: Experiment, at: float) -> None:
+    """End a PAUSED experiment that has no work left, for the reason for which it would end if it were RUNNING."""
+    if not experiment_end.end_by_target(stream, experiment, at):
+        experiment_end.enter_end(stream, experiment, *_verdict(stream, experiment), at)
 
 
 def _idle(stream: Stream, experiment: Experiment, seconds: float, at: float) -> None:
@@ -223,7 +233,7 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
     if stream.conversation.busy:
         return False
     if experiment.jobs_left == 0 and experiment.all_ended:
-        return not any(question.experiment in ("", experiment.id) for question in stream.asks.values())
+        return _all_done(stream, experiment)
     if stream.live or stream.asks or stream.conversation.demand_outdated or experiment.states.get(JobState.HELD):
         return False
     if any(isinstance(timer_of(ticket), PolicyTimer | BackoffTimer) for ticket in stream.timers):
@@ -239,6 +249,13 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
         and sum(m.idle for m in stream.slots.values()) >= stream.gang
     )
     return offered or stream.demand == 0
+
+
+def _all_done(stream: Stream, experiment: Experiment) -> bool:
+    """Return whether all jobs of an experiment have ended, no more can be created, and no up-call or question is unanswered."""
+    if stream.conversation.busy or experiment.jobs_left or not experiment.all_ended:
+        return False
+    return not any(question.experiment in ("", experiment.id) for question in stream.asks.values())
 
 
 def answered_allocation(stream: Stream, accepted: list[Command]) -> None:

@@ -64,6 +64,8 @@ class Experiment:
         winner: Id of the job that ended it, by reaching the target or by decision of the policy; empty: none.
         best: (job id, position, value) of its best finite report; None: there is none.
         measured: Whether a report of one of its jobs contains its metric, finite or not.
+        ends_if_done: Whether it ends while it is PAUSED if all its jobs have ended and no more can be created
+            (`Operated.ends_if_done` of the last pause).
         paused_for: The metric for whose absence it was paused last; empty: it was not paused for that.
         wound_up: Whether it is ENDING and its remaining jobs were ended or completed after its last run.
         out_of_time: Whether it ends or has ended because `max_seconds` passed. Then its jobs can continue if it gets more time.
@@ -95,6 +97,7 @@ class Experiment:
     winner: str = ""
     best: tuple[str, int, float] | None = None
     measured: bool = False
+    ends_if_done: bool = False
     paused_for: str = ""
     wound_up: bool = False
     out_of_time: bool = False

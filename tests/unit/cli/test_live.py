@@ -18,8 +18,21 @@ from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import render
 from hopyard.cli.live.screen import plain_line
 from hopyard.cli.live.style import EXPERIMENT, JOB
-from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Metric, Point, Report
-from hopyard.policy.vocabulary.reasons import ReasonCode
+from hopyard.client.types import (
+    Experiment,
+    ExperimentState,
+    Job,
+    JobGone,
+    JobReport,
+    JobState,
+    Metric,
+    Node,
+    NodeState,
+    Point,
+    Report,
+    Snapshot,
+)
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 
 pytestmark = pytest.mark.quick
 
@@ -370,3 +383,90 @@ def test_without_labels_there_is_nothing_of_it() -> None:
     text = "\n".join(drawn(labelled(None, None, None, None, None), 110, 20))
     assert "promising" not in text
     assert "☆" not in text
+
+
+def retrying(name: str, state: JobState = JobState.RUNNING, attempt: int = 2, failures: int = 1) -> Job:
+    """Return a job whose last run failed, and that has reported nothing since."""
+    cause = Reason.of(
+        ReasonCode.RUN_MESSAGE, message="ended with exit code 1; its last lines:\nTraceback\nValueError: no data"
+    )
+    reason = Reason.of(ReasonCode.ATTEMPT_AFTER_FAILURE, attempt=attempt, attempts=4, cause=cause)
+    if not state.live:
+        reason = Reason.of(
+            ReasonCode.WAITS_FOR_POLICY, last=Reason.of(ReasonCode.FAILED, left=4 - attempt, cause=cause)
+        )
+    if state is JobState.FAILED:
+        reason = Reason.of(ReasonCode.FAILED_TOO_OFTEN, failures=failures, allowed=3, cause=cause)
+    return replace(
+        job(name, state, 0),
+        attempt=attempt if state.live else attempt - 1,
+        failures=failures,
+        reason=str(reason),
+        reason_code=reason.code,
+        reason_args=reason.args,
+    )
+
+
+def test_a_job_that_tries_again_after_a_failure_is_marked_until_it_reports() -> None:
+    made = model(job("2"), retrying("1"), retrying("3", JobState.SUSPENDED))
+    lines = drawn(made, 140, 20)
+    assert "job 1 failed, attempt 2 of 4: ValueError: no data" in lines
+    assert "job 3 failed, attempt 2 of 4 waits: ValueError: no data" in lines
+    assert "▶ running (attempt 2)" in next(line for line in lines if line.startswith(" 1 "))
+    assert sum("ValueError" in line for line in lines[:6]) == 2  # Not among the reasons why jobs wait.
+    made.apply(replace(job("1"), attempt=2, failures=1), 101.0)
+    lines = drawn(made, 140, 20)
+    assert not any("job 1 failed" in line for line in lines)
+    assert "▶ running " in next(line for line in lines if line.startswith(" 1 "))
+
+
+def test_each_failure_is_one_line() -> None:
+    made = model(job("1"), job("2"))
+    assert made.incidents.take() == []
+    made.apply(retrying("1", JobState.SUSPENDED), 101.0)
+    made.apply(retrying("1"), 101.0)
+    made.apply(replace(retrying("2", JobState.FAILED, 5, 4)), 102.0)
+    assert made.incidents.take() == [
+        "job 1 failed, attempt 2 of 4 waits: ValueError: no data",
+        "job 2 failed for good after 4 attempts: ValueError: no data",
+    ]
+    assert made.incidents.take() == []
+
+
+def node(state: NodeState, name: str = "n2") -> Node:
+    reason = "its agent is silent beyond its lease" if state is NodeState.LOST else ""
+    return Node(name, "h:1", state, reason=reason)
+
+
+def test_a_lost_node_is_one_line_with_what_its_jobs_do() -> None:
+    def placed(name: str, *snapshots: Snapshot, slot: str = "n2/0") -> Job:
+        return replace(job(name), slots=(slot,), snapshots=snapshots)
+
+    stored, only = Snapshot("3", 4, "a", nodes=("n2",), stored=True), Snapshot("5", 6, "b", nodes=("n2",))
+    made = model(placed("3", stored), placed("4"), placed("5", only), placed("6", slot="n1/0"))
+    made.apply_nodes([node(NodeState.UP), node(NodeState.UP, "n1"), node(NodeState.LOST, "n0")])
+    assert made.incidents.take() == []
+    made.apply_nodes([node(NodeState.LOST), node(NodeState.UP, "n1"), node(NodeState.LOST, "n0")])
+    assert made.incidents.take() == [
+        "node n2 lost (its agent is silent beyond its lease): job 3 restarts from 4, job 4 restarts from the beginning, "
+        "job 5 waits for it, because only it has the snapshot at 6"
+    ]
+    assert "node n2 is lost: its agent is silent beyond its lease" in drawn(made, 110, 20)
+    made.apply_nodes([node(NodeState.UP)])
+    assert made.incidents.take() == ["node n2 is back"]
+    assert not any("n2 is lost" in line for line in drawn(made, 110, 20))
+
+
+def test_a_lost_connection_replaces_what_is_no_longer_known() -> None:
+    made = model(job("1"), waiting("2", "waits for a slot: 1 of 1 in its share are busy"), reason="its share is 0")
+    made.server = "127.0.0.1:4650"
+    assert "waits for a slot" in "\n".join(drawn(made, 110, 20))
+    lines = drawn(made, 200, 20, now=120.0)
+    expected = "connection to the cluster at 127.0.0.1:4650 lost 20s ago, trying again: start it with hopyard up if it is stopped"
+    assert lines[1].startswith(expected)
+    header = "\n".join(lines[: lines.index(next(line for line in lines if line.startswith(" job ")))])
+    assert "waits" not in header
+    assert "share" not in header
+    line = plain_line(made, 120.0)
+    assert expected in line
+    assert "share" not in line

@@ -34,6 +34,9 @@ class Client:
     async def cluster(self) -> object:
         return SimpleNamespace(trouble="")
 
+    async def nodes(self) -> list[object]:
+        return []
+
 
 class Dying:
     """A local cluster, one of whose processes has ended."""

@@ -409,3 +409,11 @@ def test_a_failed_experiment_says_the_first_line_of_why() -> None:
     lines = shown(tables.summary(failed, JOBS))
     assert any(line.startswith("digits  FAILED (train: ValueError: no)") for line in lines)
     assert not any("Traceback" in line for line in lines)
+
+
+def test_a_suspended_search_counts_the_jobs_that_it_will_have() -> None:
+    jobs = [Job("e", str(number), JobState.COMPLETED if number < 4 else JobState.PENDING) for number in range(8)]
+    paused = Experiment("e", "e", ExperimentState.PAUSED, Metric("loss", "min"), spec={"stop": {"jobs": 20}})
+    assert "4 of 20 jobs ended" in "\n".join(shown(tables.summary(paused, jobs)))
+    ended = dataclasses.replace(paused, state=ExperimentState.STOPPED)
+    assert "4 of 8 jobs ended" in "\n".join(shown(tables.summary(ended, jobs)))

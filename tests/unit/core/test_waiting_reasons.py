@@ -313,6 +313,26 @@ def test_it_waits_after_failures_and_losses_alike() -> None:
     assert why(rig) == waits
 
 
+def test_a_job_that_has_failed_says_so_until_it_reports_something_new() -> None:
+    rig = Rig(max_failures=3)
+    rig.create()
+    rig.start()
+    rig.report(1)
+    assert why(rig) == ""
+    rig.ended(RunEndReason.FAILED, 1)
+    assert "; last: failed (2 more failures allowed): told" in why(rig)
+    assert whole(rig) == "no job runs: job 1 the policy has not started it (2 slots are idle)"
+    rig.command(StartJob("1", ("n1/0",)))
+    assert why(rig).startswith("starts on n1/0")
+    assert why(rig).endswith("; last: failed (2 more failures allowed): told")
+    rig.say(rig.key(), Started(0))
+    assert why(rig) == "attempt 2 of 4 after a failure: told"
+    rig.report(1)  # It repeats what it had reported before the failure.
+    assert why(rig) == "attempt 2 of 4 after a failure: told"
+    rig.report(2)
+    assert why(rig) == ""
+
+
 @pytest.mark.parametrize(
     ("up", "where"), [(True, "node n2 did not send it"), (False, "it is on node n2, which is away")]
 )

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hopyard._common import formatting
 from hopyard.cli.live import job_pools, style
-from hopyard.cli.live.columns import JobTable, ordered
+from hopyard.cli.live.columns import JobTable, ordered, retried
 from hopyard.cli.live.controls import SortOrder
 from hopyard.cli.live.curves import plot
 from hopyard.cli.live.model import LiveModel
@@ -146,7 +146,7 @@ def jobs_table(
         rows.append(
             [
                 Text(job.id, style=style.BEST if mine else ""),
-                Text(f"{look.symbol} {look.word}", style=look.style),
+                Text(f"{look.symbol} {look.word}{retried(job)}", style=look.style),
                 *([job_pools.mark(job)] if labelled else []),
                 f"{job.reached}/{longest}" if (longest := model.length(job)) else str(job.reached),
                 Text(formatting.number(job.best_value), style=style.BEST if mine else ""),
@@ -345,7 +345,8 @@ def summary(
 def _result(experiment: Experiment, jobs: Sequence[Job], where: str, values: Values = "lines") -> list[RenderableType]:
     """Return the lines below the jobs: how the experiment stands, its best job, and commands to look further."""
     reason = f" ({formatting.first_line(experiment.reason)})" if experiment.reason else ""
-    amount, time = formatting.count(len(jobs), "job"), formatting.duration(experiment.running_seconds)
+    total = outcome.planned_jobs(experiment, len(jobs))
+    amount, time = formatting.count(total, "job"), formatting.duration(experiment.running_seconds)
     ended = sum(job.state.ended for job in jobs)
     failed = [job for job in jobs if job.state is JobState.FAILED]
     parts: list[RenderableType] = [
@@ -356,7 +357,7 @@ def _result(experiment: Experiment, jobs: Sequence[Job], where: str, values: Val
             (experiment.name, "bold"),
             "  ",
             (experiment.state.value, style.EXPERIMENT[experiment.state]),
-            f"{reason}  {amount if ended == len(jobs) else f'{ended} of {amount} ended'}"
+            f"{reason}  {amount if ended == total else f'{ended} of {amount} ended'}"
             f"{f', {len(failed)} failed' if failed else ''} in {time}",
         )
     )

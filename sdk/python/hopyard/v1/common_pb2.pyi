@@ -644,6 +644,8 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The slots that have what a job needs are on nodes that are drained or leaving."""
     REASON_CODE_AGENT_NOT_CONNECTED: _ReasonCode.ValueType  # 258
     """The agent of the node has not connected since the scheduler started."""
+    REASON_CODE_ATTEMPT_AFTER_FAILURE: _ReasonCode.ValueType  # 259
+    """The job trains again after the user's code failed, and has reported nothing new since."""
     REASON_CODE_METRIC_MISSING: _ReasonCode.ValueType  # 260
     """No job has reported the metric, and one has reported `metric.every` times, so the experiment is paused."""
     REASON_CODE_METRIC_REPORTED: _ReasonCode.ValueType  # 261
@@ -1104,6 +1106,8 @@ REASON_CODE_FITTING_SLOTS_UNSCHEDULABLE: ReasonCode.ValueType  # 257
 """The slots that have what a job needs are on nodes that are drained or leaving."""
 REASON_CODE_AGENT_NOT_CONNECTED: ReasonCode.ValueType  # 258
 """The agent of the node has not connected since the scheduler started."""
+REASON_CODE_ATTEMPT_AFTER_FAILURE: ReasonCode.ValueType  # 259
+"""The job trains again after the user's code failed, and has reported nothing new since."""
 REASON_CODE_METRIC_MISSING: ReasonCode.ValueType  # 260
 """No job has reported the metric, and one has reported `metric.every` times, so the experiment is paused."""
 REASON_CODE_METRIC_REPORTED: ReasonCode.ValueType  # 261

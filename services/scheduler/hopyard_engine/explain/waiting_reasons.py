@@ -61,7 +61,10 @@ class WaitingReasons:
     # ------------------------------------------------------------------------------------------------------------- jobs
 
     def job(self, job: Job) -> Reason | None:
-        """Return why a job waits, or how it ended; None while it trains or its run is ending. A waiting job always has a reason."""
+        """Return why a job waits, or how it ended; None while it trains or its run is ending. A waiting job always has a reason.
+
+        A job that trains has a reason, too, if a run of it failed and it has reported nothing new since.
+        """
         match job.state:
             case JobState.CREATING:
                 return Reason(ReasonCode.WAITS_FOR_GENERATOR)
@@ -71,9 +74,9 @@ class WaitingReasons:
                 return Reason.of(ReasonCode.PAUSED_BY_PERSON, cause=job.reason)
             case JobState.PENDING | JobState.SUSPENDED if not job.experiment.state.ended:
                 told = job.reason is not None and job.reason.code in _PAST
-                return self._idle(job).plus(last=job.reason) if told else self._idle(job)
+                return self._idle(job).plus(last=job.reason if told else job.failure)
             case JobState.STARTING if job.run is not None:
-                return self._starting(job, job.run)
+                return self._starting(job, job.run).plus(last=job.failure)
             case JobState.RUNNING if job.run is not None:
                 return self._running(job, job.run)
             case _:
@@ -192,10 +195,17 @@ class WaitingReasons:
             return None
         call = self._stream.conversation.in_flight.call if self._stream.conversation.in_flight is not None else None
         if isinstance(call, IterationFinish) and call.job == job.id:
-            return Reason.of(ReasonCode.WAITS_FOR_DECISION, position=call.position, cause=self._policy)
+            code = ReasonCode.WAITS_FOR_DECISION
+            return Reason.of(code, position=call.position, cause=self._policy, last=job.failure)
         if run.parked and not run.amends:
-            return Reason.of(ReasonCode.PARKED, position=run.position)
-        return None
+            return Reason.of(ReasonCode.PARKED, position=run.position, last=job.failure)
+        if job.failure is None:
+            return None
+        # The number of runs so far and of the failures that are still allowed, each of which is followed by another run.
+        left, cause = job.failure.args["left"], job.failure.args["cause"]
+        assert isinstance(left, int)
+        code = ReasonCode.ATTEMPT_AFTER_FAILURE
+        return Reason.of(code, attempt=job.attempt, attempts=job.attempt + left, cause=cause)
 
     # ------------------------------------------------------------------------------------------------------ experiments
 
@@ -261,8 +271,9 @@ class WaitingReasons:
         first = next(
             (job for job in waiting if job.state is not JobState.CREATING and not (coming and job.attempt)), None
         )
-        if first is not None:
-            return Reason.of(ReasonCode.NO_RUN_JOB_WAITS, job=first.id, cause=self.job(first))
+        if first is not None and (waits := self.job(first)) is not None:
+            # Why its last run ended is shown with the job.
+            return Reason.of(ReasonCode.NO_RUN_JOB_WAITS, job=first.id, cause=waits.plus(last=None))
         if coming or any(name.startswith(CREATE) and a.experiment == experiment.id for name, a in stream.asks.items()):
             return Reason.of(ReasonCode.GENERATOR_ASKED, jobs=len(coming))
         if stream.conversation.in_flight is not None:

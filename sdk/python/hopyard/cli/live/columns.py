@@ -16,6 +16,7 @@ from hopyard.cli.live.controls import SortOrder
 from hopyard.cli.live.curves import bar, resample, scale, sparkline
 from hopyard.cli.live.model import LiveModel
 from hopyard.client.display import outcome
+from hopyard.client.display.short_reason import failed_attempt
 from hopyard.client.types import Job
 
 _WIDE: Final = 100
@@ -54,6 +55,12 @@ def ordered(model: LiveModel, sort: SortOrder) -> list[Job]:
         SortOrder.JOB: created,
     }
     return sorted(model.jobs.values(), key=keys[sort])
+
+
+def retried(job: Job) -> str:
+    """Return " (attempt N)" for a job with a run whose last run failed and that has reported nothing new since, else an empty str."""
+    failed = failed_attempt(job) if job.state.live else None
+    return f" (attempt {failed.attempt})" if failed is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +223,8 @@ class JobTable:
 
     def _state_column(self) -> Column:
         """Return the column of the state with its symbol. It has room for every state, and for the ends of the shown jobs."""
-        words = max(len(look.word) for look in (*style.JOB.values(), *map(style.of, self._jobs)))
+        shown = [len(style.of(job).word + retried(job)) for job in self._jobs]
+        words = max(*(len(look.word) for look in style.JOB.values()), *shown, 0)
         return Column("state", 2 + words, self._state)
 
     def _reason_columns(self, room: int) -> list[Column]:
@@ -266,7 +274,7 @@ class JobTable:
         return look.ascii if self._ascii else look.symbol
 
     def _state(self, job: Job) -> tuple[str, str]:
-        return f"{self._symbol(job)} {style.of(job).word}", style.of(job).style
+        return f"{self._symbol(job)} {style.of(job).word}{retried(job)}", style.of(job).style
 
     def _value(self, name: str, job: Job) -> tuple[str, str]:
         given = job.hyperparameters

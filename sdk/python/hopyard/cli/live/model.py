@@ -11,10 +11,21 @@ from rich.cells import cell_len
 
 from hopyard._common import formatting
 from hopyard.cli.live.estimate import CompletionEstimate, RemainingWork, rounded
+from hopyard.cli.live.incidents import Incidents
 from hopyard.client.display.job_looks import JobLook, look_of
-from hopyard.client.display.outcome import lost_progress, metric_trouble, note_metrics
-from hopyard.client.display.short_reason import grouped_failures, short_reason
-from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobGone, JobReport, JobState, Point
+from hopyard.client.display.outcome import lost_progress, metric_trouble, note_metrics, planned_jobs
+from hopyard.client.display.short_reason import FailedAttempt, failed_attempt, grouped_failures, short_reason
+from hopyard.client.types import (
+    Change,
+    Experiment,
+    ExperimentState,
+    Job,
+    JobGone,
+    JobReport,
+    JobState,
+    Node,
+    Point,
+)
 
 RATE_SECONDS: Final = 10.0
 """Length in seconds of the window over which the rate of reports is averaged."""
@@ -61,6 +72,7 @@ class LiveModel:
         self._least_elapsed = 0.0
         self._heard: float | None = None
         self.reports = 0
+        self.incidents = Incidents()
         self.evaluated = False
         """Whether a partial evaluation was reported. Before that, jobs on partitioned data may lack the metric."""
         self.starts_over = False
@@ -80,6 +92,7 @@ class LiveModel:
                     self._estimate.interrupt()
             case Job():
                 self._note_values(change, self.jobs.get(change.id))
+                self.incidents.note_job(self.jobs.get(change.id), change)
                 self.jobs[change.id] = change
                 self._furthest = max(self._furthest, change.position)
                 self.starts_over = self.starts_over or lost_progress(change)
@@ -153,9 +166,8 @@ class LiveModel:
 
     @property
     def total_jobs(self) -> int:
-        """The number of jobs that the experiment will have: `stop.jobs`, but not less than the jobs that exist."""
-        wanted = self._stop.get("jobs")
-        return max(wanted if isinstance(wanted, int) else 0, len(self.jobs))
+        """The number of jobs that the experiment will have (`planned_jobs`)."""
+        return planned_jobs(self.experiment, len(self.jobs)) if self.experiment is not None else len(self.jobs)
 
     @property
     def ended_jobs(self) -> int:
@@ -180,11 +192,24 @@ class LiveModel:
         """Record that the cluster answered at `now` (monotonic seconds)."""
         self._heard = now
 
+    def apply_nodes(self, nodes: Iterable[Node]) -> None:
+        """Update the model with the present nodes of the cluster."""
+        self.incidents.note_nodes(nodes, self.jobs.values())
+
     def silence(self, now: float) -> str:
-        """Return a message if the cluster has not answered for 8 seconds before `now` (monotonic seconds), else an empty str."""
+        """Return a message if the cluster has not answered for 8 seconds before `now` (monotonic seconds), else an empty str.
+
+        The message says since when there is no answer, and, if the cluster is not that of the command itself, what to do.
+        """
         if self._heard is None or now - self._heard < SILENT_SECONDS:
             return ""
-        return f"no answer from the cluster for {formatting.duration(now - self._heard)}"
+        since = formatting.duration(now - self._heard)
+        if not self.server:
+            return f"no answer from the cluster for {since}"
+        return (
+            f"connection to the cluster at {self.server} lost {since} ago, trying again: start it with hopyard up if it is stopped; "
+            "Ctrl-C twice leaves; all else shown is from before"
+        )
 
     def remaining(self, now: float) -> str:
         """Return a text with the estimated remaining time of the experiment, or with the time until `max_time` as an upper bound.
@@ -279,11 +304,17 @@ class LiveModel:
     def waits(self) -> list[tuple[JobState, int, str]]:
         """Return the reasons why jobs wait, the most frequent first, each as job state, number of jobs, and short reason.
 
-        STARTING jobs are omitted.
+        Jobs that are STARTING, and those that try again after a failure (`retried`), are omitted.
         """
-        waiting = (job for job in self.jobs.values() if job.state in _WAITING and job.reason)
+        waiting = (
+            job for job in self.jobs.values() if job.state in _WAITING and job.reason and failed_attempt(job) is None
+        )
         lines = Counter((job.state, short_reason(job)) for job in waiting)
         return [(state, amount, reason) for (state, reason), amount in lines.most_common()]
+
+    def retried(self) -> list[FailedAttempt]:
+        """Return the last failures of the jobs that try again and have reported nothing new since, in order of the jobs."""
+        return [failed for job in self.jobs.values() if (failed := failed_attempt(job)) is not None]
 
     def failures(self) -> list[tuple[JobState, int, str]]:
         """Return why jobs failed, the most frequent first, each as job state, number of jobs, and short reason.

@@ -105,20 +105,28 @@ def _first_row(jobs: Sequence[Job], selected: str | None, room: int) -> int:
 
 def _header(model: LiveModel, width: int, height: int, now: float, ascii_only: bool) -> list[Text]:
     """Return the lines above the table, the important ones first, at least two. They leave room for three jobs and the footer."""
-    lines = [*_title(model, width, now), _best(model, width)]
+    silence = model.silence(now)
+    told = [_line(width, (silence, "bold red"))] if silence else []
+    lines = [*_title(model, width, now), *told, _best(model, width)]
     for message, look in ((model.trouble, "bold red"), (model.note, "bold")):
         lines += [_line(width, (message, look))] if message else []
     experiment = model.experiment
-    if experiment is not None and experiment.reason and not is_asked(experiment):
+    # What the cluster waits for is not known while it does not answer.
+    if experiment is not None and experiment.reason and not silence and not is_asked(experiment):
         lines.append(_line(width, (formatting.first_line(experiment.reason), "dim")))
     if experiment is not None and experiment.warning:
         lines.append(_line(width, (formatting.first_line(experiment.warning), style.WARNING)))
     if height >= _ROOM_FOR_COUNTS and model.jobs:
         lines.append(_counts(model, width, now, ascii_only))
+    lines += [
+        _line(width, (f"node {node.id} is lost: {formatting.first_line(node.reason)}", style.WARNING))
+        for node in list(model.incidents.lost_nodes.values())[:_MOST_REASONS]
+    ]
+    lines += _retried(model, width)
     lines += _reasons(model.failures()[:1], width, ascii_only)
     if height >= _ROOM_FOR_COUNTS and job_pools.labelled(model.jobs.values()):
         lines.append(_pools(model, width, ascii_only))
-    if height >= _ROOM_FOR_REASONS:
+    if height >= _ROOM_FOR_REASONS and not silence:
         lines += _reasons(model.waits()[:_MOST_REASONS], width, ascii_only)
     return lines[: max(2, height - _LEAST_ROWS - 3)]
 
@@ -174,12 +182,10 @@ def _varied(model: LiveModel, job: Job) -> dict[str, Any]:
 
 
 def _counts(model: LiveModel, width: int, now: float, ascii_only: bool) -> Text:
-    """Return a line with the number of jobs in each state and the rate of reports, or since when the cluster is silent."""
+    """Return a line with the number of jobs in each state and, while the cluster answers, the rate of reports."""
     parts = [(f"{_mark(look, ascii_only)} {amount} {look.word}", look.style) for look, amount in model.counts().items()]
-    silence = model.silence(now)
-    parts.insert(
-        0 if silence else len(parts), (silence, "bold red") if silence else (f"{model.rate(now):.1f} reports/s", "dim")
-    )
+    if not model.silence(now):
+        parts.append((f"{model.rate(now):.1f} reports/s", "dim"))
     gap = "  " if sum(len(text) + 2 for text, _ in parts) <= width + 2 else " "
     return _line(width, *[part for one in parts for part in ((gap, ""), one)][1:])
 
@@ -206,6 +212,16 @@ def _reasons(found: Iterable[tuple[JobState, int, str]], width: int, ascii_only:
         )
         for state, amount, reason in found
     ]
+
+
+def _retried(model: LiveModel, width: int) -> list[Text]:
+    """Return a line for each job that tries again after a failure, at most two, and then one with the number of the others."""
+    failed = model.retried()
+    lines = [_line(width, (str(one), style.WARNING)) for one in failed[:_MOST_REASONS]]
+    if len(failed) > _MOST_REASONS:
+        more = formatting.count(len(failed) - _MOST_REASONS, "more job")
+        lines.append(_line(width, (f"{more} failed and will be tried again", style.WARNING)))
+    return lines
 
 
 def _rest(jobs: Sequence[Job], first: int, shown: int, width: int) -> Text:

@@ -22,6 +22,7 @@ from hopyard.cli.live.terminal import Terminal, is_foreground
 from hopyard.cli.output import say
 from hopyard.client.display.job_looks import LOOKS
 from hopyard.client.display.outcome import is_asked
+from hopyard.client.display.short_reason import failed_attempt
 from hopyard.client.types import Experiment, JobState
 
 FRAME_SECONDS: Final = 0.25
@@ -93,13 +94,22 @@ async def _draw_frames(
 
 
 async def _print_lines(model: LiveModel, console: Console) -> None:
+    def write(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     last = ""
-    while True:
-        text = plain_line(model, time.monotonic())
-        if text != last:
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-            last = text
-        await asyncio.sleep(LINE_SECONDS)
+    try:
+        while True:
+            text = plain_line(model, time.monotonic())
+            for incident in model.incidents.take():
+                write(incident)
+            if text != last:
+                write(text)
+                last = text
+            await asyncio.sleep(LINE_SECONDS)
+    finally:
+        for incident in model.incidents.take():
+            write(incident)
 
 
 def plain_line(model: LiveModel, now: float) -> str:
@@ -121,8 +131,9 @@ def plain_line(model: LiveModel, now: float) -> str:
         )
     left = model.remaining(now)
     remaining = f", {left}" if left else ""
-    waits = f"  {formatting.first_line(_waits(model, experiment))}".rstrip()
-    pace = model.silence(now) or f"{model.rate(now):.1f} reports/s"
+    silence = model.silence(now)
+    waits = "" if silence else f"  {formatting.first_line(_waits(model, experiment))}".rstrip()
+    pace = silence or f"{model.rate(now):.1f} reports/s"
     return (
         f"{formatting.duration(model.elapsed(now)):>7}  {experiment.name} {experiment.state.name}{remaining}  "
         f"{counts}  {best}  {pace}{waits}{f'  {model.trouble}' if model.trouble else ''}"
@@ -145,5 +156,6 @@ def _waits(model: LiveModel, experiment: Experiment) -> str:
     if experiment.reason or any(job.state is not JobState.STARTING for job in live):
         return experiment.reason
     if starting := next((job for job in live if job.reason), None):
-        return f"job {starting.id} {starting.reason}"
+        failed = failed_attempt(starting)
+        return str(failed) if failed is not None else f"job {starting.id} {starting.reason}"
     return next((reason for _, _, reason in model.waits()), "")

@@ -71,6 +71,15 @@ def incomplete_search_note(experiment: Experiment, jobs: Sequence[Job]) -> str:
     )
 
 
+def planned_jobs(experiment: Experiment, existing: int) -> int:
+    """Return the number of jobs that an experiment will have: `stop.jobs`, but at least the number of jobs that exist (`existing`).
+
+    Without `stop.jobs`, or if the experiment has ended, this is the number of jobs that exist.
+    """
+    wanted = (experiment.spec.get("stop") or {}).get("jobs")
+    return existing if experiment.state.ended or not isinstance(wanted, int) else max(wanted, existing)
+
+
 def note_metrics(seen: dict[str, bool], metrics: Mapping[str, float]) -> None:
     """Add the metrics of a report to `seen`, which maps each name to whether any reported value was finite."""
     for name, value in metrics.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from hopyard._common.formatting import first_line
@@ -13,6 +14,7 @@ from hopyard.policy.vocabulary.reasons import Argument, Reason, ReasonCode
 _FAILURES: Final = frozenset(
     [
         ReasonCode.FAILED,
+        ReasonCode.ATTEMPT_AFTER_FAILURE,
         ReasonCode.FAILED_FOR_GOOD,
         ReasonCode.FAILED_TOO_OFTEN,
         ReasonCode.LOST_TOO_OFTEN,
@@ -25,12 +27,77 @@ _ENDING: Final = "trained to its end, ending"
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
-def short_reason(job: Job) -> str:
-    """Return the reason of a job in one line. Of a failure, also of the last one of a waiting job, the error comes first.
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """The last failed run of a job that has not ended and has reported nothing new since.
 
-    The error is the message of the run, or the last line of the output in it, such as "ValueError: no; failed (2 more failures
-    allowed): the program ended with exit code 1". Empty: the job has no reason.
+    Attributes:
+        job: Id of the job.
+        attempt: Number of the job's present run, or of its next one if it waits.
+        attempts: The number of its last run if this one and all further ones fail.
+        error: The error in one line, such as "ValueError: no".
+        rest: What the job does now, with a leading blank: "waits", "in 4 s" or "starts"; empty: it trains.
     """
+
+    job: str
+    attempt: int
+    attempts: int
+    error: str
+    rest: str
+
+    def __str__(self) -> str:
+        """Return a line such as "job 1 failed, attempt 2 of 4: ValueError: no"."""
+        return f"job {self.job} failed, attempt {self.attempt} of {self.attempts}{self.rest}: {self.error}"
+
+
+def failed_attempt(job: Job) -> FailedAttempt | None:
+    """Return the last failed run of a job. None: it has ended, none of its runs failed, or it has reported something new since."""
+    if job.state.ended or job.reason_code is None:
+        return None
+    code, args, last = job.reason_code, job.reason_args, job.reason_args.get("last")
+    if isinstance(last, Reason):
+        code, args = last.code, last.args
+    left = args.get("left")
+    if code is ReasonCode.ATTEMPT_AFTER_FAILURE:
+        attempt, attempts = args["attempt"], args["attempts"]
+    elif code is ReasonCode.FAILED and isinstance(left, int):
+        attempt = job.attempt + (0 if job.state.live else 1)
+        attempts = attempt + left
+    else:
+        return None
+    assert isinstance(attempt, int)
+    assert isinstance(attempts, int)
+    return FailedAttempt(job.id, attempt, attempts, error_of(code, args), _present(job))
+
+
+def error_of(code: ReasonCode | None, args: Mapping[str, Argument]) -> str:
+    """Return the error of a failure in one line; without an error in its message: the first line of the message.
+
+    Args:
+        code: The code of the reason; None: there is no reason.
+        args: The arguments of the reason.
+    """
+    found = _error_first(code, args) if code is not None else None
+    return found[0] if found is not None else first_line(str(args.get("cause", ""))) or "no message"
+
+
+def _present(job: Job) -> str:
+    if job.reason_code is ReasonCode.WAITS_AFTER_SETBACKS:
+        return f" in {job.reason_args['seconds']} s"
+    if job.state is JobState.STARTING:
+        return " starts"
+    return "" if job.state.live else " waits"
+
+
+def short_reason(job: Job) -> str:
+    """Return the reason of a job in one line. Of a failure, also of the last one of a job that tries again, the error comes first.
+
+    The error is the message of the run, or the last line of the output in it, such as "ValueError: no; failed 3 times, 2 allowed: the
+    program ended with exit code 1". For a job that tries again, the line is such as "ValueError: no; attempt 2 of 4 waits". Empty: the
+    job has no reason.
+    """
+    if (failed := failed_attempt(job)) is not None:
+        return f"{failed.error}; attempt {failed.attempt} of {failed.attempts}{failed.rest}"
     if job.reason_code is ReasonCode.TRAINED_SAVING:
         return _ENDING
     found = _error_first(job.reason_code, job.reason_args) if job.reason_code is not None else None

@@ -44,7 +44,8 @@ class Job:
         experiment: Id of the experiment.
         id: Id of the job, unique in the group of the experiment.
         state: The current state. In an ended experiment every job has ended: one that could be trained further is TERMINATED.
-        reason: Why the job waits, failed or ended, as a sentence; empty while it trains.
+        reason: Why the job waits, failed or ended, as a sentence; empty while it trains, unless a run of it has failed and it has
+            reported nothing new since.
         hyperparameters: The configuration: the value of each hyperparameter by name.
         position: How far its newest run has trained, in the experiment's unit.
         attempt: Number of runs so far, including the current one.

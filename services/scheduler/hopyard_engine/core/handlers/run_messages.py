@@ -210,6 +210,7 @@ def _accept(stream: Stream, job: Job, run: Run, report: Report, at: float) -> fl
         metrics.
     """
     job.losses = job.setbacks = job.unsaved = 0
+    job.failure = None
     point = job.curve.add(report, run.parts, run.model)
     job.seconds += report.seconds
     combined = None
@@ -465,7 +466,8 @@ def _outcome(stream: Stream, job: Job, run: Run, reason: RunEndReason, ended: En
         if job.failures > allowed:
             code = ReasonCode.FAILED_TOO_OFTEN
             return JobState.FAILED, Reason.of(code, failures=job.failures, allowed=allowed, cause=ended.detail)
-        return JobState.SUSPENDED, Reason.of(ReasonCode.FAILED, left=allowed - job.failures, cause=ended.detail)
+        job.failure = Reason.of(ReasonCode.FAILED, left=allowed - job.failures, cause=ended.detail)
+        return JobState.SUSPENDED, job.failure
     if reason is RunEndReason.LOST:
         job.losses += 1
         if job.losses > job.terms.max_losses:

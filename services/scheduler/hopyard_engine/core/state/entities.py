@@ -187,6 +187,8 @@ class Job:
     losses: int = 0
     setbacks: int = 0
     """Number of lost and failed runs since the last progress (a new report)."""
+    failure: Reason | None = None
+    """The reason FAILED of its last failed run that was not its last attempt; None: there is none since the last new report."""
     unsaved: int = 0
     """Number of runs since the last progress that reached `until` and left no snapshot there."""
     suspends: int = 0

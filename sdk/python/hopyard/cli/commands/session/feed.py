@@ -46,7 +46,9 @@ async def feed(client: AsyncClient, experiment: Experiment, model: LiveModel) ->
 
 
 async def watch_cluster(client: AsyncClient, model: LiveModel) -> None:
-    """Query the cluster every two seconds, and set `model.trouble` to the problem that blocks the cluster; empty: none.
+    """Query the cluster every two seconds, and update the model with its nodes.
+
+    `model.trouble` is set to the problem that blocks the cluster; empty: none.
 
     A failed query changes nothing. It never returns; cancel it to stop.
     """
@@ -54,6 +56,7 @@ async def watch_cluster(client: AsyncClient, model: LiveModel) -> None:
         with suppress(HopyardError):  # other calls wait for an unreachable scheduler
             model.trouble = (await client.cluster()).trouble
             model.heard(time.monotonic())
+            model.apply_nodes(await client.nodes())
         await asyncio.sleep(_CLUSTER_SECONDS)
 
 

@@ -130,6 +130,11 @@ JOBS: Final[Mapping[Code, Sentence]] = {
         "failed ({left:more failure|more failures} allowed): {cause:reason}",
         "The user's code failed, and the job may try again.",
     ),
+    Code.ATTEMPT_AFTER_FAILURE: Sentence(
+        "attempt {attempt:d} of {attempts:d} after a failure: {cause:reason}",
+        "The job trains again after the user's code failed, and has reported nothing new since. `attempts` is the number of its last "
+        "run if all fail.",
+    ),
     Code.LOST_TOO_OFTEN: Sentence(
         "lost {losses:d} times in a row without progress: {cause:reason}",
         "Runs of the job were lost repeatedly.",

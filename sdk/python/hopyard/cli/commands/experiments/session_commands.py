@@ -42,7 +42,7 @@ def run_file(
         slots: Number of slots of a new cluster; None: one per GPU, without GPUs that in the file, else as many as the CPUs of
             this computer suffice for.
         gpus: The options for the GPUs of a new cluster.
-        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        server: Address of the scheduler, the value of --server; None: not given.
         data: The data directory, the value of --data; None: not given.
         json: Whether to print the result as JSON.
         traces: The file to write the traces of the experiment to at the end; None: no traces.
@@ -107,7 +107,7 @@ def resume_experiment(
         given: Id or name of the experiment; None: the newest paused experiment, else the newest unfinished one.
         slots: Number of slots of a new cluster; None: as `run_file` chooses it.
         gpus: The options for the GPUs of a new cluster.
-        server: HOST:PORT of the scheduler, the value of --server; None: not given.
+        server: Address of the scheduler, the value of --server; None: not given.
         data: The data directory, the value of --data; None: not given.
         json: Whether to print the result as JSON.
 
@@ -154,7 +154,7 @@ def extend_experiment(
     Args:
         begin: Extends the experiment with a client, and returns it.
         source: Name of the experiment in messages until its state is known.
-        server: HOST:PORT of the scheduler, the value of --server; None: use the data directory.
+        server: Address of the scheduler, the value of --server; None: use the data directory.
         data: The data directory, the value of --data; None: `./hopyard-data`.
         json: Whether to print the result as JSON.
     """

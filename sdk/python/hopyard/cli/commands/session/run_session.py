@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from hopyard._runtime.gpus import SlotLayout
-from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus
+from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus, wait_for_agent
 from hopyard.cli.commands.inspect.trace_export import TraceFile
 from hopyard.cli.commands.session.feed import POLL_SECONDS, feed, given_up, watch_cluster
 from hopyard.cli.commands.session.result_report import ResultReport
@@ -42,7 +42,7 @@ class RunSession:
     """One execution of the commands `run`, `resume` or `extend --watch`. `follow` runs it.
 
     Args:
-        server: HOST:PORT of a running cluster's scheduler; None: the cluster that serves `data`, else a new one in `data`.
+        server: Address of a running cluster's scheduler; None: the cluster that serves `data`, else a new one in `data`.
         data: The data directory.
         slots: What is known about the slots of a new cluster.
         purpose: Description of this command, for the error message of others that find the directory locked.
@@ -96,6 +96,10 @@ class RunSession:
                     self._experiment = experiment
                     if experiment.state.ended and not self._eager:
                         return await self._report.ended(client, experiment, json)
+                    if self._own is not None:
+                        # Otherwise the view would begin with the lost node of the earlier cluster.
+                        await self._unless_interrupted(wait_for_agent(client, self._own))
+                        self._experiment = experiment = await self._unless_interrupted(client.get(experiment))
                     return await self._watch(client, experiment, source, json)
             except Interrupted:
                 if self._experiment is None:

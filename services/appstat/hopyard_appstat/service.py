@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from hopyard._common.private_files import make_private_folder
 from hopyard._net.server import DEFAULT_GRACE_SECONDS, Background, FolderLock, Server
 from hopyard.v1.appstat_pb2_grpc import (
     add_AppStatServiceServicer_to_server,
@@ -85,6 +86,7 @@ class AppStatService:
         """Open and migrate the database, start to listen, and return the address.
 
         Raises:
+            InvalidInput: Other users could read or replace the data folder (`make_private_folder`).
             Conflict: Another AppStat uses the data folder, the database is of a newer version, or the port is in use.
             Exhausted: The disk is full.
             Unavailable: The database cannot be opened.
@@ -130,7 +132,7 @@ class AppStatService:
             await self.stop()
 
     async def _blobs_and_lock(self) -> None:
-        await asyncio.to_thread(self._data.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread(make_private_folder, self._data)
         self._lock.take()
         try:
             await self._blobs.open()

@@ -70,4 +70,4 @@ def _copy(source: Path | None, target: Path) -> None:
 
 def _copy_writable(source: str, target: str) -> None:
     shutil.copyfile(source, target)
-    os.chmod(target, 0o755 if os.access(source, os.X_OK) else 0o644)
+    os.chmod(target, 0o700 if os.access(source, os.X_OK) else 0o600)

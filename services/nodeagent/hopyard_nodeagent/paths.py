@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from hopyard._common.private_files import FOLDER_MODE, make_private_folder, write_private
 from hopyard._net.server import FolderLock
 from hopyard._runtime.snapshot_folder import remove
 from hopyard.policy.vocabulary import RunKey
@@ -40,15 +41,16 @@ class AgentFolders:
     The constructor locks the data folder, creates its subfolders, and removes temporary files of an earlier agent.
 
     Args:
-        data: The data folder; created if it does not exist.
+        data: The data folder; created if it does not exist. It and its subfolders are private.
 
     Raises:
+        InvalidInput: Other users could read or replace the data folder (`make_private_folder`).
         Conflict: Another agent uses the data folder.
     """
 
     def __init__(self, data: Path) -> None:
         self.data = data.absolute()
-        self.data.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.data)
         self._lock = FolderLock(self.data, "agent")
         self._lock.take()
         try:
@@ -75,12 +77,14 @@ class AgentFolders:
             self.snapshots,
             self.needs,
             self.bundles,
+            self.logs,
+            self.logs / "jobs",
             self.logs / "runners",
             self.processes,
             self.partitions,
             self._scratch,
         ):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(FOLDER_MODE, exist_ok=True)
         for partial in self.snapshots.glob(".*"):
             remove(partial)
         for partial in self.bundles.glob(".*"):
@@ -128,9 +132,7 @@ def _home(file: Path) -> str:
         if known := file.read_text(encoding="ascii", errors="replace").strip():
             return known
     home = uuid.uuid4().hex
-    partial = file.with_name(f".{file.name}.partial")
-    partial.write_text(home, encoding="ascii")
-    partial.replace(file)
+    write_private(file, home.encode("ascii"), durable=False)
     return home
 
 

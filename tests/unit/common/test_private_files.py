@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._common import private_files
 from hopyard._common.private_files import make_private_folder, open_private, read_private, write_private
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound
 
@@ -37,7 +36,7 @@ def mode(path: Path) -> int:
 
 def strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this process believe that it runs as another user than the owner of its files."""
-    monkeypatch.setattr(private_files.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
 
 @UMASKS
@@ -121,7 +120,7 @@ def test_a_parent_that_everyone_can_write_is_refused(tmp_path: Path, through_lin
 def test_a_file_system_without_modes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(0o755)
-    monkeypatch.setattr(private_files.os, "fchmod", lambda handle, mode: None)
+    monkeypatch.setattr(os, "fchmod", lambda handle, mode: None)
     with pytest.raises(InvalidInput, match="does not keep file modes"):
         make_private_folder(tmp_path / "data")
 
@@ -193,10 +192,12 @@ def test_what_is_no_private_file_is_not_read(tmp_path: Path, monkeypatch: pytest
 def test_a_service_restricts_its_umask_and_knows_the_one_before() -> None:
     program = (
         "import os, subprocess, sys; from hopyard._common import private_files as files\n"
-        "os.umask(0o026); before = files.inherited_umask(); files.restrict_umask(); files.restrict_umask()\n"
+        "os.umask(0o026); before = files.inherited_umask()\n"
         "child = [sys.executable, '-c', 'import os; print(oct(os.umask(0)))']\n"
-        "said = subprocess.check_output(child, umask=files.inherited_umask(), text=True).strip()\n"
-        "print(before, oct(files.inherited_umask()), said, oct(os.umask(0)))"
+        "with files.private_umask():\n"
+        "    said = subprocess.check_output(child, umask=files.inherited_umask(), text=True).strip()\n"
+        "    own = subprocess.check_output(child, text=True).strip()\n"
+        "print(before, said, own, files.inherited_umask(), oct(os.umask(0)))"
     )
     said = subprocess.check_output([sys.executable, "-c", program], text=True)
-    assert said.split() == ["-1", "0o26", "0o26", "0o77"]
+    assert said.split() == ["-1", "0o26", "0o77", "-1", "0o26"]

@@ -1,7 +1,7 @@
 """Folders and files that only their owner can read or write: the data of a cluster, and its secrets.
 
 A private folder has mode 0700, a private file 0600. The functions set these modes explicitly, so they hold under every umask. Only
-`restrict_umask` changes the umask: it affects the whole process, so only processes that contain nothing but services call it.
+`private_umask` changes the umask: it affects the whole process, so only processes that contain nothing but services call it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import logging
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -32,18 +33,23 @@ _PARENT_MODE: Final = 0o755  # missing parents of a private folder; the umask re
 _inherited_umask = UNCHANGED
 
 
-def restrict_umask() -> None:
-    """Set the umask of this process to 077, so that all files that it creates are private.
+@contextmanager
+def private_umask() -> Iterator[None]:
+    """Set the umask of this process to 077 while the context is open, so that all files that it creates are private.
 
-    `inherited_umask` returns the umask of before, for child processes that execute users' code. A second call has no effect.
+    Inside, `inherited_umask` returns the umask of before, for child processes that execute users' code. Contexts must not overlap.
     """
     global _inherited_umask
-    if _inherited_umask == UNCHANGED:
-        _inherited_umask = os.umask(SERVICE_UMASK)
+    _inherited_umask = os.umask(SERVICE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(_inherited_umask)
+        _inherited_umask = UNCHANGED
 
 
 def inherited_umask() -> int:
-    """Return the umask that this process had when it started; `UNCHANGED` if `restrict_umask` was not called.
+    """Return the umask that this process had before `private_umask`; `UNCHANGED` outside of it.
 
     Pass it as the argument `umask` to the start of a child process that executes users' code.
     """
@@ -166,6 +172,11 @@ def open_private(path: Path, flags: int) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file with mode 0600 if it is created: the argument `opener` of `open`."""
+    return os.open(path, flags, FILE_MODE)
 
 
 def write_private(path: Path, content: bytes, *, replace: bool = True, durable: bool = True) -> None:

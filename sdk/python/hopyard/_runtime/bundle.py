@@ -265,7 +265,7 @@ def unpack(file: Path, folder: Path, sha256: str) -> None:
                 _extract(tar, partial)
         except (tarfile.TarError, zstandard.ZstdError) as error:
             raise BundleCorrupt(f"{file} is no code bundle: {error}") from error
-        partial.chmod(0o755)
+        partial.chmod(0o700)
         os.rename(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -452,4 +452,4 @@ def _extract(tar: tarfile.TarFile, target: Path) -> None:
         except FileExistsError as error:
             raise BundleError(f"member {member.name!r} conflicts with an earlier member") from error
         # Read-only, because all runs of the node share the file: a write fails instead of changing it.
-        path.chmod(0o555 if member.mode & 0o111 else 0o444)
+        path.chmod(0o500 if member.mode & 0o111 else 0o400)

@@ -22,6 +22,7 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from hopyard._common.private_files import FOLDER_MODE, private_opener
 from hopyard._runtime.hashing import StreamingHash
 
 _BLOCK: Final = 1024 * 1024
@@ -295,10 +296,10 @@ def _extract(tar: tarfile.TarFile, archive: BinaryIO, target: Path, limits: Snap
             raise SnapshotRefusedError(f"more than {limits.files} members or {limits.size} bytes at {member.name!r}")
         path = target / _safe_name(member)
         if member.type == tarfile.DIRTYPE:
-            path.mkdir(mode=0o755)
+            path.mkdir(FOLDER_MODE)
             continue
         # Mode "x" neither follows a link nor replaces a file that an earlier member created.
-        with path.open("xb", buffering=0) as out:
+        with open(path, "xb", buffering=0, opener=private_opener) as out:
             _copy(archive.fileno(), member, out)
             if durable:
                 os.fsync(out.fileno())

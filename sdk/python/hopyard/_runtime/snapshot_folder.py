@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from hopyard._common.private_files import FOLDER_MODE, private_opener
 from hopyard._runtime.hashing import StreamingHash
 from hopyard._runtime.snapshot_file import (
     DEFAULT_LIMITS,
@@ -128,7 +129,7 @@ def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> Sna
 
 
 def keep(saved: Path, target: Path) -> SnapshotFileInfo:
-    """Turn a folder of saved files into a snapshot, and return the hash and size of its archive.
+    """Turn a folder of saved files into a private snapshot, and return the hash and size of its archive.
 
     Normally the folder is renamed, without a flush to disk: the hash reveals damage by a power failure. If it cannot be
     renamed (another file system), or a file has several hard links, through which it could change, `target` becomes a
@@ -144,10 +145,23 @@ def keep(saved: Path, target: Path) -> SnapshotFileInfo:
     info = hash_folder(saved)
     if not _has_second_names(saved):
         with suppress(OSError):
-            saved.chmod(0o700)
+            _make_private(saved)
             os.rename(saved, target)
             return info
     return pack(saved, target, durable=False)
+
+
+def _make_private(saved: Path) -> None:
+    """Remove all rights of other users from a folder and its members. The hash of a snapshot does not depend on modes.
+
+    Raises:
+        OSError: The folder, or a member that others have rights to, belongs to another user.
+    """
+    saved.chmod(FOLDER_MODE)
+    for _, path in walk(saved):
+        mode = path.stat().st_mode
+        if mode & 0o077:
+            path.chmod(mode & 0o700)
 
 
 def place(partial: Path, target: Path) -> bool:
@@ -313,10 +327,10 @@ class FolderWriter:
             path = self._folder / member.name
             try:
                 if member.size is None:
-                    path.mkdir()
+                    path.mkdir(FOLDER_MODE)
                     continue
                 # Mode "x" neither follows a link nor replaces a file that an earlier member created.
-                file = io.FileIO(path, "x")
+                file = io.FileIO(path, "x", opener=private_opener)
             except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
                 raise SnapshotRefusedError(f"a member comes twice or before its folder: {error}") from error
             if member.size:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import psutil
 
+from hopyard._common.private_files import inherited_umask, open_private
 from hopyard_nodeagent.runs.logs import log_reader
 from hopyard_nodeagent.runs.memory import MemoryGuard, end_left, used_bytes
 
@@ -275,7 +276,7 @@ async def start_predictor(
     Raises:
         PredictorFailed: The process cannot be started.
     """
-    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = open_private(log, os.O_WRONLY | os.O_APPEND)
     environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": ""}
     try:
         process = await asyncio.create_subprocess_exec(
@@ -288,6 +289,7 @@ async def start_predictor(
             stderr=handle,
             env=environment,
             start_new_session=True,
+            umask=inherited_umask(),
         )
     except OSError as error:
         raise PredictorFailed(f"predictor {key.name}: no process can be started: {error.strerror}") from error

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
+from hopyard._common.private_files import FOLDER_MODE, open_private
 from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._runtime.bundle import BundleError
 from hopyard._runtime.criu import PROVIDER, CriuUnavailableError
@@ -192,10 +194,10 @@ class Executor:
     def _folders_of(self, run: NodeRun) -> tuple[Path, Path]:
         """Create a run's temporary folder and its log file, and return their paths."""
         scratch = self._folders.scratch(run.key)
-        scratch.mkdir()
+        scratch.mkdir(FOLDER_MODE)
         log = self._folders.job_log(run.key.stream, run.key.job, run.key.rank)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.touch()
+        log.parent.mkdir(FOLDER_MODE, exist_ok=True)
+        os.close(open_private(log, os.O_WRONLY))
         return scratch, log
 
     async def _code(self, start: resource_manager_pb2.StartRun, own: Path) -> Path:
@@ -211,7 +213,7 @@ class Executor:
         if is_command(program):
             copy = own / "code"
             if start.snapshot.provider != PROVIDER:
-                await asyncio.to_thread(own.mkdir, exist_ok=True)
+                await asyncio.to_thread(own.mkdir, FOLDER_MODE, exist_ok=True)
                 await self._bundles.copy(program.bundle, copy)
             return copy
         return await self._bundles.folder(program.bundle) if program.bundle else self._folders.data

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from hopyard._common.private_files import inherited_umask, open_private
 from hopyard._runtime.criu import procfs
 from hopyard._runtime.criu.process_group import MOUNT
 from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE
@@ -366,7 +367,7 @@ async def spawn(
     Raises:
         RunnerDied: The program of the command line cannot be started.
     """
-    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = open_private(log, os.O_WRONLY | os.O_APPEND)
     try:
         process = await asyncio.create_subprocess_exec(
             *program.arguments,
@@ -376,6 +377,7 @@ async def spawn(
             cwd=folder,
             env=dict(environment),
             start_new_session=True,
+            umask=inherited_umask(),
         )
     except OSError as error:
         raise RunnerDied(f"{program.arguments[0]} cannot be started in {folder}: {error.strerror}", None) from error

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import IO, Any, Final
 
 from hopyard._common.formatting import printable
+from hopyard._common.private_files import inherited_umask
 from hopyard.errors import InvalidInput
 
 _MOST_SAID: Final = 1000
@@ -112,6 +113,7 @@ async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> Asy
             stdout=PIPE,
             stderr=log,
             start_new_session=True,
+            umask=inherited_umask(),
         )
         try:
             yield WorkerProcess(process, who, log, most_bytes)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, Protocol, TypeVar
 
+from hopyard._common.private_files import inherited_umask
 from hopyard._runtime.bundle import BundleError, unpack
 from hopyard.errors import HopyardError, InvalidInput, os_error_text
 from hopyard.policy.vocabulary import StreamId
@@ -235,6 +236,7 @@ class SpawnedPolicy:
                 stderr=self._output,
                 start_new_session=True,
                 pass_fds=invocation.sockets,
+                umask=inherited_umask(),
             )
         finally:
             self._launcher.started()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-import tempfile
 from pathlib import Path
 
+from hopyard._common.private_files import make_private_folder, write_private
 from hopyard.errors import Conflict, InvalidInput, NotFound
 
 
@@ -93,16 +92,12 @@ def read_address(data: Path, name: str) -> str:
 
 
 def write_address(data: Path, name: str, address: str) -> None:
-    """Write the address file of the service `name` in the folder `data` atomically; create the folder if it is missing."""
-    data.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=data, prefix=f".{name}.address.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(address + "\n")
-        os.replace(temporary, address_file(data, name))
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write the address file of the service `name` in the folder `data` atomically; create the folder if it is missing.
+
+    Both are private. Errors of the folder are those of `make_private_folder`.
+    """
+    make_private_folder(data)
+    write_private(address_file(data, name), f"{address}\n".encode(), durable=False)
 
 
 def remove_address(data: Path, name: str, address: str) -> None:

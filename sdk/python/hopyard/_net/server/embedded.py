@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from hopyard._common.plugins import load_plugin
+from hopyard._common.private_files import make_private_folder
 from hopyard._net.rpc.in_process import nearby
 from hopyard._net.server.main_loop import run_service
 
@@ -59,7 +60,7 @@ class Embedded:
 
         If a service fails to start, its error is raised, and the caller must still call `stop`.
         """
-        self._data.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._data)
         with nearby():
             appstat = await self._start("appstat", synchronous=self._synchronous)
             hpgen = await self._start("hpgen")

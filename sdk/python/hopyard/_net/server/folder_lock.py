@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from hopyard._common.private_files import open_private
 from hopyard.errors import Conflict
 
 
@@ -29,7 +30,7 @@ class FolderLock:
         Raises:
             Conflict: The lock is already acquired, by another process or by this one; the message names the process id.
         """
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = open_private(self._path, os.O_RDWR)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from hopyard._common.private_files import private_umask
 from hopyard._net.server.logs import LogFormat, set_up_logging
 from hopyard._net.server.terse_errors import explained
 from hopyard.errors import InvalidInput
@@ -37,7 +38,7 @@ Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT, log_level: str = "INFO") -> int:
-    """Run a service until it ends or a signal stops it.
+    """Run a service until it ends or a signal stops it. The files that it creates are private: meanwhile the umask is 077.
 
     The first SIGTERM, SIGINT or SIGHUP sets the event that `main` waits for. A second SIGTERM or SIGINT cancels `main`; when `main`
     has ended, the process exits with 130, without waiting for the rest of a stop in progress. SIGHUP stays ignored if it was
@@ -59,7 +60,8 @@ def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT
     # takes a third of the scheduler's time under load.
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        return asyncio.run(_run(main, name))
+        with private_umask():
+            return asyncio.run(_run(main, name))
     except InvalidInput as error:
         _log.error("%s: %s", name, error)
         return EXIT_WRONG_USE

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
+from hopyard._common.private_files import private_opener
 from hopyard._runtime.snapshot_file import (
     SnapshotCorruptError,
     SnapshotFileError,
@@ -41,7 +42,7 @@ def save_bytes(chunks: Iterable[bytes], snapshots: Path) -> SnapshotFileInfo:
     """
     partial = snapshots / f".{uuid.uuid4().hex}.saving"
     try:
-        with partial.open("xb") as file:
+        with open(partial, "xb", opener=private_opener) as file:
             file.writelines(chunks)
         info = hash_file(partial)
         settle(partial, snapshots / info.sha256)

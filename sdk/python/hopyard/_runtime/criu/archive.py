@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final
 
 import zstandard
 
+from hopyard._common.private_files import FOLDER_MODE, private_opener
 from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotFileInfo, SnapshotRefusedError
 
 _MANIFEST: Final = "manifest.json"
@@ -149,7 +150,7 @@ def pack(
         OSError: Reading or writing failed.
     """
     try:
-        with file.open("wb") as opened:
+        with open(file, "wb", opener=private_opener) as opened:
             out = _Packing(opened, threads)
             try:
                 # tarfile uses only write() and tell() of a file.
@@ -223,7 +224,7 @@ def _extract(source: _Verifying, places: Mapping[str, Path]) -> dict[str, Any]:
             place = places[top]
             member.name = below or "."
             if not below:
-                place.mkdir(parents=True)
+                place.mkdir(FOLDER_MODE, parents=True)
                 continue
             tar.extract(member, place, numeric_owner=True)
     if not manifest:

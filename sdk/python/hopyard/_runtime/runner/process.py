@@ -7,7 +7,9 @@ import queue
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
+from hopyard._common.private_files import open_private
 from hopyard._runtime.runner.agent_connection import AgentConnection
 from hopyard._runtime.runner.command.log_run import LoggedRun
 from hopyard._runtime.runner.failures import ended_by
@@ -75,7 +77,7 @@ def _redirect_output(log_file: str) -> None:
     Raises:
         OSError: The file cannot be opened.
     """
-    handle = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = open_private(Path(log_file), os.O_WRONLY | os.O_APPEND)
     _flush()
     os.dup2(handle, 1)
     os.dup2(handle, 2)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
+from hopyard._common.private_files import make_private_folder, open_private
 from hopyard.errors import Conflict
 
 _POLL_SECONDS: Final = 0.1
@@ -35,7 +36,7 @@ class DataLock:
 
     @classmethod
     def acquire(cls, data: Path, purpose: str) -> Self:
-        """Lock a data directory, which is created if it is missing.
+        """Lock a data directory, which is made private, and created if it is missing.
 
         Args:
             data: The directory.
@@ -43,12 +44,13 @@ class DataLock:
                 directory locked.
 
         Raises:
+            InvalidInput: Other users could read or replace the directory (`make_private_folder`). Nothing was written.
             Conflict: Another cluster holds the lock. The message names its process.
             OSError: The lock file cannot be written. The error names it.
         """
-        data.mkdir(parents=True, exist_ok=True)
+        make_private_folder(data)
         path = data / "cluster.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_private(path, os.O_RDWR)
         try:
             while not _locked(descriptor, fcntl.LOCK_EX):
                 # A shared lock can be taken beside those of processes that only ask whether a cluster runs (`is_locked`).

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from hopyard._common.private_files import FOLDER_MODE, open_private
 from hopyard._net.rpc import channel
 from hopyard.client.address import read_address
 from hopyard.errors import HopyardError, TimedOut, Unavailable
@@ -92,10 +93,10 @@ class ServiceProcess:
         Call it only if the process is not running.
         """
         service = self.service
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         # A stale address file would name a port that another process may use now.
         (service.data / f"{service.address_name}.address").unlink(missing_ok=True)
-        with self.log.open("ab") as log:
+        with os.fdopen(open_private(self.log, os.O_WRONLY | os.O_APPEND), "ab") as log:
             self._log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from hopyard._common.environment import EVERYTHING
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.embedded import agent_service, scheduler_service
 from hopyard.client.local_cluster.processes import ServiceProcess
@@ -66,7 +67,7 @@ class Processes:
 
     async def start_agent(self, node: str, slots: int = 1, *options: str) -> None:
         """Start a node agent with further command-line options."""
-        service = agent_service(self.data / node, self.scheduler, slots, node)
+        service = agent_service(self.data / node, self.scheduler, slots, node, pass_env=[EVERYTHING])
         service = replace(service, arguments=(*service.arguments, *options))
         process = self.running[node] = ServiceProcess(service, self.data / "logs")
         await process.start()

@@ -73,7 +73,7 @@ def visible(seen: Path) -> list[str]:
 
 
 async def agent(processes: Processes, node: str, *options: str) -> None:
-    service = agent_service(processes.data / node, processes.scheduler, None, node)
+    service = agent_service(processes.data / node, processes.scheduler, None, node, pass_env=["*"])
     process = processes.running[node] = ServiceProcess(service, processes.data / "logs")
     await process.start(options)
     await process.ready(HANG_SECONDS)

@@ -20,7 +20,7 @@ IS_UP = "the cluster is up"
 
 
 class Up:
-    """`hopyard up` with two agents; a thread reads its output.
+    """`hopyard up` with two agents, which pass the variables `environment` to jobs; a thread reads its output.
 
     Attributes:
         pids: The process of each service that serves now, by name.
@@ -30,7 +30,7 @@ class Up:
     def __init__(self, data: Path, *, slots: int = 1, **environment: str) -> None:
         command = [sys.executable, "-m", "hopyard.cli.main", "up", "--data", str(data), "--agents", "2"]
         self.process = subprocess.Popen(
-            [*command, "--slots", str(slots)],
+            [*command, "--slots", str(slots), *(f"--pass-env={name}" for name in environment)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

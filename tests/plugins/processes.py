@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import pytest
 
-MARK: Final = "TEST_PROCESS_MARK"
+MARK: Final = "PYTHON_TEST_PROCESS_MARK"
 """Environment variable that names the test, or the wider fixture, that started a process.
 
-It does not begin with HOPYARD_, because agents remove such variables from the environment of training processes.
+Agents pass variables with this prefix to training processes, as those of Python, and none that begins with HOPYARD_.
 """
 
 _PY_SPY_SECONDS: Final = 10.0

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hopyard._common.environment import check_patterns, restrict_environment
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import tcp_port
 from hopyard_hpgen.host import DEFAULT_SECONDS
@@ -35,6 +36,15 @@ def command(
     time_limit: Annotated[
         float, typer.Option(min=0.1, help="Maximum seconds of a call of a generator; a longer call has failed.")
     ] = DEFAULT_SECONDS,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable that generators get, in addition to the usual ones. "
+            "Repeat it for several; * stands for any characters.",
+            show_default=False,
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
     ] = False,
@@ -45,6 +55,7 @@ def command(
 
     It stores nothing: after a restart the scheduler opens its generators again from the journal.
     """
+    restrict_environment(check_patterns(pass_env or ()))  # Generators run in this process.
 
     async def main(stop: asyncio.Event) -> None:
         await HpgenService(

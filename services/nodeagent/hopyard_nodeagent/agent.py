@@ -78,7 +78,9 @@ class NodeAgent:
         self._store = BlobClient(settings.appstat, settings.scheduler, idle_seconds=idle)
         needs = SnapshotReferences(self._folders.needs)
         self._snapshots = Snapshots(self._folders.snapshots, self._store, needs, idle_seconds=idle)
-        self._slots = Slots(settings.slots, self._folders, attach_seconds=settings.attach_seconds)
+        self._slots = Slots(
+            settings.slots, self._folders, attach_seconds=settings.attach_seconds, passed=settings.pass_env
+        )
         bundles = Bundles(self._folders.bundles, self._store)
         self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
         self._partitions = NodePartitions(
@@ -358,7 +360,9 @@ class NodeAgent:
 
     async def _start_predictor(self, key: PredictorKey) -> PredictorProcess:
         left = self._leftovers
-        process = await start_predictor(key, self._folders.predictor_log, started=left.note, over=left.forget)
+        process = await start_predictor(
+            key, self._folders.predictor_log, passed=self._settings.pass_env, started=left.note, over=left.forget
+        )
         await process.make()
         return process
 

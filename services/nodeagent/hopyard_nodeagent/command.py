@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from hopyard._common.environment import check_patterns
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import check_host, tcp_port
 from hopyard._net.server.main_loop import EXIT_DONE, EXIT_INTERRUPTED
@@ -122,6 +123,15 @@ def command(
             show_default=False,
         ),
     ] = None,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable of this agent that all its training processes get, in addition to the usual ones. "
+            "Repeat it for several; * stands for any characters.",
+            show_default=False,
+        ),
+    ] = None,
     gang_join_seconds: Annotated[
         float,
         typer.Option(
@@ -151,6 +161,7 @@ def command(
     """
     quota, partitions = quota_of(snapshot_quota), quota_of(data_quota, "--data-quota")
     images = quota_of(image_memory, "--image-memory")
+    passed = check_patterns(pass_env or ())
     grace_seconds = _grace_of(grace)
     if host is not None:
         check_host(host)
@@ -179,6 +190,7 @@ def command(
             data_quota=partitions,
             criu=criu,
             image_memory=images,
+            pass_env=passed,
             join_seconds=gang_join_seconds,
         )
         agent = NodeAgent(settings)

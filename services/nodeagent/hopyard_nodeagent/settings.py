@@ -55,6 +55,8 @@ class AgentSettings:
         criu: The CRIU program for snapshots of whole processes; empty: search for it; "off": do not use CRIU.
         image_memory: Maximum memory in bytes for process images while they are saved or restored; larger images use the disk. None: a
             quarter of this computer's memory.
+        pass_env: Patterns of names of environment variables that training processes and predictors get from the agent, in addition
+            to those that every process gets (`hopyard._common.environment`).
         gpu_seconds: Interval in seconds between two measurements of the use of GPUs.
         flush_seconds: Maximum time in seconds for the scheduler to acknowledge the last messages when the agent stops.
         backoff: Waiting times between attempts to reach the scheduler or the store.
@@ -78,6 +80,7 @@ class AgentSettings:
     data_quota: int | None = None
     criu: str = ""
     image_memory: int | None = None
+    pass_env: tuple[str, ...] = ()
     gpu_seconds: float = 5.0
     flush_seconds: float = 8.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

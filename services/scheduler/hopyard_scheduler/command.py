@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hopyard._common.environment import check_patterns, restrict_environment
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import tcp_port
 from hopyard.errors import InvalidInput
@@ -76,6 +77,15 @@ def command(
             show_default=False,
         ),
     ] = None,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Environment variable of the scheduler that policy processes get, in addition to the usual ones. "
+            "Repeat it for several; * stands for any characters.",
+            show_default=False,
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
     ] = False,
@@ -86,6 +96,8 @@ def command(
 
     It recovers all unfinished experiments from the journal in AppStat. The services can be started in any order.
     """
+    # Policies and solvers run in this process and in its children.
+    restrict_environment(check_patterns(pass_env or ()))
 
     async def main(stop: asyncio.Event) -> None:
         from hopyard.spec.units import option_seconds  # The import is slow.

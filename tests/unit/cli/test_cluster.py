@@ -61,6 +61,14 @@ def test_an_agents_snapshot_quota_is_passed_on() -> None:
     assert "--snapshot-quota" not in agent_service(Path("d"), "h:1", 2, "n").arguments
 
 
+def test_the_variables_that_an_agent_passes_are_passed_on() -> None:
+    assert agent_service(Path("d"), "h:1", 2, "n", pass_env=["A", "B_*"]).arguments[-4:] == (
+        *("--pass-env", "A"),
+        *("--pass-env", "B_*"),
+    )
+    assert "--pass-env" not in agent_service(Path("d"), "h:1", 2, "n").arguments
+
+
 def test_a_quota_may_be_taken_away() -> None:
     assert [size_or_none(text) for text in ("none", "None", "2KiB")] == [0, 0, 2048]
     with pytest.raises(ValueError, match=r'such as 500MB.*found "a lot"; none takes the limit away'):

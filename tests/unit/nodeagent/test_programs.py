@@ -18,7 +18,14 @@ from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1.application_pb2 import ProcessHost
 from hopyard_nodeagent.command import divide_node
-from hopyard_nodeagent.runs.launch_spec import Preparation, ProgramRefused, agent_variables, environment_of, prepared
+from hopyard_nodeagent.runs.launch_spec import (
+    NodeUnable,
+    Preparation,
+    ProgramRefused,
+    agent_variables,
+    environment_of,
+    prepared,
+)
 from hopyard_nodeagent.settings import SlotSettings
 from tests.plugins.processes import MARK
 
@@ -173,6 +180,24 @@ def test_threads_and_gpus_come_from_the_slot_unless_the_experiment_says_otherwis
 def test_an_experiment_cannot_set_hopyards_own_variables() -> None:
     with pytest.raises(ProgramRefused, match="sets HOPYARD_AGENT"):
         environment_of(wire.RunProgram(environment={"HOPYARD_AGENT": "elsewhere:1"}), SLOT, {})
+
+
+def test_an_experiment_inherits_variables_of_the_agent_by_name() -> None:
+    inherited = {"PATH": "/bin", "WANDB_API_KEY": "w", "OTHER_KEY": "o", "EMPTY": "", "CUDA_VISIBLE_DEVICES": "7"}
+    assert "WANDB_API_KEY" not in environment_of(wire.RunProgram(), SLOT, inherited)
+    assert environment_of(wire.RunProgram(), SLOT, inherited, ["OTHER_*"])["OTHER_KEY"] == "o"
+    program = wire.RunProgram(inherit_environment=["WANDB_API_KEY", "EMPTY", "CUDA_VISIBLE_DEVICES"])
+    found = environment_of(program, SLOT, inherited)
+    assert (found["WANDB_API_KEY"], found["EMPTY"]) == ("w", "")
+    assert found["CUDA_VISIBLE_DEVICES"] == "GPU-b,3", "the GPUs are always those of the slot"
+    assert "OTHER_KEY" not in found
+
+
+def test_a_node_without_an_inherited_variable_is_unable() -> None:
+    with pytest.raises(NodeUnable, match="inherit_environment: NOT_SET is not set on node n; set it where the agent"):
+        environment_of(wire.RunProgram(inherit_environment=["NOT_SET"]), SlotSettings(id="n/0"), {"PATH": "/bin"})
+    with pytest.raises(ProgramRefused, match="the experiment inherits HOPYARD_TOKEN"):
+        environment_of(wire.RunProgram(inherit_environment=["HOPYARD_TOKEN"]), SLOT, {"HOPYARD_TOKEN": "t"})
 
 
 def test_a_process_learns_where_its_agent_is() -> None:

@@ -107,6 +107,12 @@ def test_a_brace_that_is_not_closed_is_told() -> None:
             "command: [a]\nenvironment: {A: 1}",
             "f.yaml:3: environment.A: needs text, found 1 (quote it to make it text)",
         ),
+        ("command: [a]\ninherit_environment: [A, HOPYARD_X]", "f.yaml:3: inherit_environment[1]: names that begin"),
+        ("command: [a]\ninherit_environment: [A=b]", "f.yaml:3: inherit_environment[0]: needs letters"),
+        (
+            "command: [a]\nenvironment: {A: b}\ninherit_environment: [B, A]",
+            "f.yaml:4: inherit_environment[1]: found A, which environment sets; allowed: one of them",
+        ),
         (
             "command: [a]\nworking_directory: ../x",
             "f.yaml:3: working_directory: needs a folder inside the experiment's code",
@@ -118,6 +124,13 @@ def test_mistakes_name_their_place(program: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_spec(FILE.format(program=program), "f.yaml")
     assert str(caught.value).startswith(message)
+
+
+def test_the_names_of_inherited_variables_are_listed_once() -> None:
+    spec = load_spec(FILE.format(program="command: [a]\ninherit_environment: [B, A, B]"))
+    assert spec.inherit_environment == ("B", "A")
+    assert spec_from_json(canonical_json(spec)) == spec
+    assert load_spec(FILE.format(program="command: [a]\ninherit_environment: B")).inherit_environment == ("B",)
 
 
 def test_the_fields_of_programs_survive_the_canonical_form() -> None:

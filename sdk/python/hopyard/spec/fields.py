@@ -147,6 +147,11 @@ Pattern = Annotated[str, AfterValidator(_pattern)]
 Variable = Annotated[str, AfterValidator(_variable)]
 """Name of an environment variable that does not begin with HOPYARD_."""
 
+Variables = Annotated[
+    tuple[Variable, ...], BeforeValidator(_as_strings), AfterValidator(lambda names: tuple(dict.fromkeys(names)))
+]
+"""A list of names of environment variables; a single name needs no list."""
+
 FilePath = Annotated[str, AfterValidator(_path)]
 """A path on the nodes."""
 

@@ -25,6 +25,7 @@ from hopyard.spec.fields import (
     Strings,
     TrainerPath,
     Variable,
+    Variables,
     problems_error,
 )
 from hopyard.spec.sections import LogsSpec, ResourcesSpec, Section, SnapshotSpec, StopSpec
@@ -273,6 +274,11 @@ class ExperimentSpec(Section):
         {},
         description="Variables added to the program's environment. The journal contains them, so do not put secrets here.",
     )
+    inherit_environment: Variables = Field(
+        (),
+        description="Variables that the program gets from the environment of its node's agent, such as keys of other services. Only "
+        "the names are stored, never the values. A node on which one is not set runs no job of the experiment.",
+    )
     working_directory: FolderPath | None = Field(
         None,
         description="The program's working directory: a folder inside the code, or an absolute path on the nodes. None: "
@@ -339,6 +345,10 @@ class ExperimentSpec(Section):
         for path, command in (("command",), self.command), (("log", "command"), self.log and self.log.command):
             unknown = command_template.problems(command or (), self.space)
             found += [Problem((*path, index), message) for index, message in unknown]
+        for index, name in enumerate(self.inherit_environment):
+            if name in self.environment:
+                message = f"found {name}, which environment sets; allowed: one of them"
+                found.append(Problem(("inherit_environment", index), message))
         if self.log and self.metric.name not in self.log.metrics:
             found.append(Problem(("log", "metrics"), f"needs a pattern for the experiment's metric {self.metric.name}"))
         try:

@@ -1304,6 +1304,7 @@ class RunProgram(google.protobuf.message.Message):
     DATA_CACHE_BYTES_FIELD_NUMBER: builtins.int
     LOG_BYTES_PER_JOB_FIELD_NUMBER: builtins.int
     LOG_BYTES_PER_EXPERIMENT_FIELD_NUMBER: builtins.int
+    INHERIT_ENVIRONMENT_FIELD_NUMBER: builtins.int
     bundle: builtins.str
     """SHA-256 of the code bundle; empty: none."""
     trainer: builtins.str
@@ -1345,6 +1346,12 @@ class RunProgram(google.protobuf.message.Message):
     def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Variables to add to the environment."""
 
+    @property
+    def inherit_environment(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of variables to take from the environment of the agent when the process starts. A node on which one is not set
+        cannot run the program.
+        """
+
     def __init__(
         self,
         *,
@@ -1361,9 +1368,10 @@ class RunProgram(google.protobuf.message.Message):
         data_cache_bytes: builtins.int | None = ...,
         log_bytes_per_job: builtins.int = ...,
         log_bytes_per_experiment: builtins.int = ...,
+        inherit_environment: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "command", b"command", "data_cache_bytes", b"data_cache_bytes", "kind", b"kind", "log", b"log", "trainer", b"trainer"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "bundle", b"bundle", "command", b"command", "data_cache_bytes", b"data_cache_bytes", "environment", b"environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "log_bytes_per_experiment", b"log_bytes_per_experiment", "log_bytes_per_job", b"log_bytes_per_job", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer", "working_directory", b"working_directory"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_data_cache_bytes", b"_data_cache_bytes", "bundle", b"bundle", "command", b"command", "data_cache_bytes", b"data_cache_bytes", "environment", b"environment", "inherit_environment", b"inherit_environment", "interpreter", b"interpreter", "kind", b"kind", "log", b"log", "log_bytes_per_experiment", b"log_bytes_per_experiment", "log_bytes_per_job", b"log_bytes_per_job", "memory_bytes", b"memory_bytes", "snapshot_provider", b"snapshot_provider", "threads", b"threads", "trainer", b"trainer", "working_directory", b"working_directory"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_data_cache_bytes", b"_data_cache_bytes"]) -> typing.Literal["data_cache_bytes"] | None: ...
     @typing.overload

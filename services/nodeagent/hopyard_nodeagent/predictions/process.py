@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import psutil
 
+from hopyard._common.environment import passed_environment
 from hopyard._common.private_files import inherited_umask, open_private
 from hopyard_nodeagent.runs.logs import log_reader
 from hopyard_nodeagent.runs.memory import MemoryGuard, end_left, used_bytes
@@ -263,13 +264,19 @@ class PredictorProcess:
 
 
 async def start_predictor(
-    key: PredictorKey, log: Path, *, started: Callable[[int], None], over: Callable[[int], None]
+    key: PredictorKey,
+    log: Path,
+    *,
+    passed: Sequence[str] = (),
+    started: Callable[[int], None],
+    over: Callable[[int], None],
 ) -> PredictorProcess:
     """Start a predictor process with this agent's interpreter, in a new process session, with one thread and without GPUs.
 
     Args:
         key: What the process runs.
         log: File to which the output of the process is appended.
+        passed: Patterns of names of environment variables that it gets from the agent, in addition to the usual ones.
         started: Called with the process id when the process has started.
         over: Called with the process id when the process and its children have ended.
 
@@ -277,7 +284,8 @@ async def start_predictor(
         PredictorFailed: The process cannot be started.
     """
     handle = open_private(log, os.O_WRONLY | os.O_APPEND)
-    environment = {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": ""}
+    environment = passed_environment(os.environ, passed)
+    environment |= {**dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": ""}
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from hopyard._common import command_template
+from hopyard._common.environment import OWN, passed_environment
 from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard._runtime.criu import PROVIDER
 from hopyard._runtime.criu.process_group import MOUNT
@@ -25,7 +26,6 @@ from hopyard.v1.application_pb2 import ProcessHost
 from hopyard_nodeagent.settings import SlotSettings
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_RESERVED: Final = "HOPYARD_"
 # -P: do not import from the working directory.
 _RUNNER: Final = ("-P", "-m", "hopyard._runtime.runner")
 
@@ -130,7 +130,10 @@ def prepared(
         once = LaunchSpec(key.stream, program.SerializeToString(deterministic=True), tuple(command), once=True)
         return Preparation(once, program, working, tuple(command), variables)
     # The runner itself uses the agent's interpreter and environment; the experiment's settings apply to the user's program.
-    plain = resource_manager_pb2.RunProgram(threads=program.threads, memory_bytes=program.memory_bytes)
+    # Variables that it inherits by name are those of the runner, so that no message contains their values.
+    plain = resource_manager_pb2.RunProgram(
+        threads=program.threads, memory_bytes=program.memory_bytes, inherit_environment=program.inherit_environment
+    )
     if kind == "log":
         plain.log.CopyFrom(program.log)
     elif host is not None:
@@ -231,17 +234,21 @@ def _checked(environment: Mapping[str, str]) -> dict[str, str]:
         ProgramRefused: The experiment sets a variable whose name begins with HOPYARD_.
     """
     for name in environment:
-        if name.startswith(_RESERVED):
-            raise ProgramRefused(f"the experiment sets {name}; names that begin with {_RESERVED} are Hopyard's own")
+        if name.startswith(OWN):
+            raise ProgramRefused(f"the experiment sets {name}; names that begin with {OWN} are Hopyard's own")
     return dict(environment)
 
 
 def environment_of(
-    program: resource_manager_pb2.RunProgram, slot: SlotSettings, inherited: Mapping[str, str]
+    program: resource_manager_pb2.RunProgram,
+    slot: SlotSettings,
+    inherited: Mapping[str, str],
+    passed: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return the environment of a program's process, without the variables that name the agent's address and token.
 
-    The number of threads and the visible GPUs are set here, because libraries read them when they are imported. The experiment's
+    It consists of the agent's variables that every process gets, and of those that the experiment inherits by name. The number of
+    threads and the visible GPUs are set here, because libraries read them when they are imported. The experiment's
     variables override others. If the experiment sets a number of threads, it is the same on every node; otherwise it is the slot's
     number of CPUs.
 
@@ -249,11 +256,22 @@ def environment_of(
         program: The program.
         slot: The slot.
         inherited: The environment of the agent.
+        passed: Patterns of names that this node passes to every process (`passed_environment`).
 
     Raises:
+        NodeUnable: The agent does not have a variable that the experiment inherits.
         ProgramRefused: The experiment sets a variable whose name begins with HOPYARD_.
     """
-    environment = {name: value for name, value in inherited.items() if not name.startswith(_RESERVED)}
+    environment = passed_environment(inherited, passed)
+    for name in program.inherit_environment:
+        if name.startswith(OWN):
+            raise ProgramRefused(f"the experiment inherits {name}; names that begin with {OWN} are Hopyard's own")
+        if name not in inherited:
+            raise NodeUnable(
+                f"inherit_environment: {name} is not set on node {slot.id.rpartition('/')[0]}; set it where the agent of the node "
+                "is started (`hopyard agent`, `hopyard up`; for a local cluster your own shell), and start the agent again"
+            )
+        environment[name] = inherited[name]
     threads = program.threads or slot.cpus
     environment |= dict.fromkeys(_THREAD_VARIABLES, str(threads))
     # Empty: a slot without GPUs sees none, even if the node has some.

@@ -62,6 +62,7 @@ class Slots:
         settings: The settings of each slot.
         folders: The data folder of the agent.
         attach_seconds: Maximum time in seconds for a new runner to attach (connect to the agent).
+        passed: Patterns of names of environment variables that all processes get from the agent, in addition to the usual ones.
         clock: Returns monotonic seconds, to measure idle times.
     """
 
@@ -71,11 +72,13 @@ class Slots:
         folders: AgentFolders,
         *,
         attach_seconds: float,
+        passed: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._slots = {slot.id: AgentSlot(slot) for slot in settings}
         self._folders = folders
         self._attach_seconds = attach_seconds
+        self._passed = tuple(passed)
         self._clock = clock
         self._starting: dict[str, asyncio.Future[Runner]] = {}
         self._leftovers = OrphanRegistry(folders.processes)
@@ -130,7 +133,7 @@ class Slots:
         if present is not None and present.usable and present.program == program:
             await present.wait_attached(self._attach_seconds)
             return present
-        environment = environment_of(definition, slot.settings, os.environ)
+        environment = environment_of(definition, slot.settings, os.environ, self._passed)
         if present is not None and present.usable and _fits(present, slot.environment, program, environment):
             present.program = program
             await present.wait_attached(self._attach_seconds)
@@ -159,7 +162,7 @@ class Slots:
         for slot in list(self._slots.values())[:most]:
             if slot.runner is None and not slot.lock.locked():
                 async with slot.lock:
-                    environment = environment_of(definition, slot.settings, os.environ)
+                    environment = environment_of(definition, slot.settings, os.environ, self._passed)
                     log = self._folders.runner_log(slot.settings.id)
                     await self._start(slot, program, environment, log, self._folders.data)
                     self.released(slot)
@@ -178,7 +181,8 @@ class Slots:
             RunnerDied: The process could not be started; another attempt may succeed.
             ProgramRefused: The program does not exist, or its environment is not allowed.
         """
-        environment = environment_of(preparation.definition, slot.settings, os.environ) | dict(preparation.variables)
+        environment = environment_of(preparation.definition, slot.settings, os.environ, self._passed)
+        environment |= preparation.variables
         try:
             return await self._start(slot, preparation.program, environment, log, preparation.working_folder)
         except RunnerDied as error:

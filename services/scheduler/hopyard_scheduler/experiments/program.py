@@ -44,6 +44,7 @@ class ExperimentProgram:
             bundle=self.bundle,
             interpreter=self._interpreter(),
             environment=spec.environment,
+            inherit_environment=spec.inherit_environment,
             working_directory=spec.working_directory or "",
             threads=spec.resources.per_job.cpus,
             snapshot_provider=spec.snapshot.provider,

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import IO, Any, Final
 
+from hopyard._common.environment import without_own
 from hopyard._common.formatting import printable
 from hopyard._common.private_files import inherited_umask
 from hopyard.errors import InvalidInput
@@ -112,6 +113,7 @@ async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> Asy
             stdin=PIPE,
             stdout=PIPE,
             stderr=log,
+            env=without_own(os.environ),
             start_new_session=True,
             umask=inherited_umask(),
         )

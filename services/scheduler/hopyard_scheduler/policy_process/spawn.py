@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, Protocol, TypeVar
 
+from hopyard._common.environment import without_own
 from hopyard._common.private_files import inherited_umask
 from hopyard._runtime.bundle import BundleError, unpack
 from hopyard.errors import HopyardError, InvalidInput, os_error_text
@@ -52,7 +53,7 @@ class Invocation:
 
     Attributes:
         arguments: The program and its arguments.
-        environment: Environment variables in addition to those of the scheduler.
+        environment: Environment variables in addition to the scheduler's, of which those that begin with HOPYARD_ are omitted.
         sockets: File descriptors that the process inherits.
     """
 
@@ -223,14 +224,13 @@ class SpawnedPolicy:
         if self._output is None:
             self._output = (folder / "output.log").open("ab")
         here = str(Path(sys.executable).parent)
-        inherited = {name: value for name, value in os.environ.items() if name != "HOPYARD_DATA"}
         path = {"PATH": f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
         try:
             invocation = await self._unless_closed(self._launcher.begin(folder / "code"))
             process = await asyncio.create_subprocess_exec(
                 *invocation.arguments,
                 cwd=folder / "code",
-                env=inherited | path | invocation.environment,
+                env=without_own(os.environ) | path | invocation.environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,

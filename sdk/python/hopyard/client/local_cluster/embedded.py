@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+from hopyard._common.environment import EVERYTHING
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, lay_out_slots
 from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.local_cluster.processes import LOCK_SECONDS, STOP_SECONDS, ServiceProcess, ServiceSpec
@@ -39,6 +41,7 @@ def agent_service(
     cpus: int | None = None,
     gpus: GpuOptions = AUTOMATIC,
     snapshot_quota: str | None = None,
+    pass_env: Sequence[str] = (),
 ) -> ServiceSpec:
     """Return the command of the process of a node agent.
 
@@ -50,6 +53,7 @@ def agent_service(
         cpus: CPU threads of each slot; None: the CPUs of this host, divided equally.
         gpus: The options for its GPUs.
         snapshot_quota: Quota of the snapshot folder, such as "50GiB"; None: no quota.
+        pass_env: Patterns of names of environment variables that training processes get, in addition to the usual ones.
     """
     arguments: tuple[str, ...] = ("--scheduler", scheduler, "--data", str(data), "--node", node)
     arguments += ("--grace", f"{AGENT_GRACE_SECONDS:g}", *gpus.arguments)
@@ -59,6 +63,8 @@ def agent_service(
         arguments += ("--cpus-per-slot", str(cpus))
     if snapshot_quota is not None:
         arguments += ("--snapshot-quota", snapshot_quota)
+    for pattern in pass_env:
+        arguments += ("--pass-env", pattern)
     return ServiceSpec("agent" if node == NODE else f"agent-{node}", "hopyard_nodeagent", arguments, data, "agent")
 
 
@@ -152,7 +158,14 @@ class EmbeddedCluster:
         await (await self._begin(self._agent(self._scheduler))).ready()
 
     def _agent(self, scheduler: str) -> ServiceSpec:
-        return agent_service(self.data / "agent", scheduler, self.slots, cpus=self._cpus, gpus=self._gpus)
+        return agent_service(
+            self.data / "agent",
+            scheduler,
+            self.slots,
+            cpus=self._cpus,
+            gpus=self._gpus,
+            pass_env=[EVERYTHING],  # It trains only for the user whose environment it is.
+        )
 
     async def died(self) -> None:
         """Wait until one of the processes exits without a call of `stop`. It never returns normally.

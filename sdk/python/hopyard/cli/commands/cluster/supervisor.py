@@ -188,6 +188,8 @@ class ClusterServices:
         note: Called with a line of text about each crash and restart.
         snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
+        pass_env: Patterns of names of environment variables that training, policies, generators and predictors get from the
+            environment of this command, in addition to the usual ones.
     """
 
     def __init__(
@@ -200,6 +202,7 @@ class ClusterServices:
         gpus: GpuOptions = AUTOMATIC,
         snapshot_quota: str | None = None,
         store_quota: str | None = None,
+        pass_env: Sequence[str] = (),
     ) -> None:
         self.given = data
         self.data = data.absolute()
@@ -210,6 +213,7 @@ class ClusterServices:
         self._note = note
         self._snapshot_quota = snapshot_quota
         self._store_quota = store_quota
+        self._pass_env = tuple(pass_env)
         self._lock: DataLock | None = None
 
     async def start(self, host: str | None = None, port: int = 0, *, insecure: bool = False) -> str:
@@ -238,10 +242,13 @@ class ClusterServices:
         where = ["--host", host, *(["--insecure"] if insecure else [])] if host is not None else []
         data = ["--data", str(self.data)]
         appstat = await self._start(self._service("appstat", [*data, *where]), host=host)
-        hpgen = await self._start(self._service("hpgen", data))
+        passed = [word for pattern in self._pass_env for word in ("--pass-env", pattern)]
+        hpgen = await self._start(self._service("hpgen", [*data, *passed]))
         quota = ["--store-quota", self._store_quota] if self._store_quota is not None else []
         scheduler = await self._start(
-            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen, *quota]), port, host
+            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen, *quota, *passed]),
+            port,
+            host,
         )
         for number, layout in enumerate(layouts, 1):
             node = f"node{number}"
@@ -253,6 +260,7 @@ class ClusterServices:
                 node,
                 gpus=layout.options,
                 snapshot_quota=self._snapshot_quota,
+                pass_env=self._pass_env,
             )
             # Agents on other computers fetch snapshots from this agent, and clients fetch logs.
             await self._start(replace(agent, arguments=(*agent.arguments, *where)), host=host)
@@ -324,6 +332,7 @@ def run_cluster(
     insecure: bool,
     snapshot_quota: str | None = None,
     store_quota: str | None = None,
+    pass_env: Sequence[str] = (),
 ) -> int:
     """Run `hopyard up` until a signal or a closed output ends it, and return the exit code 0.
 
@@ -337,6 +346,8 @@ def run_cluster(
         insecure: Whether to allow TCP without encryption.
         snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
+        pass_env: Patterns of names of environment variables that training, policies, generators and predictors get from the
+            environment of this command, in addition to the usual ones.
 
     Raises:
         Conflict: Another cluster holds the lock of the data directory.
@@ -353,6 +364,7 @@ def run_cluster(
             note=say,
             snapshot_quota=snapshot_quota,
             store_quota=store_quota,
+            pass_env=pass_env,
         )
         with Interrupts() as interrupts:
             try:

@@ -67,6 +67,16 @@ def up(
             show_default=False,
         ),
     ] = None,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass-env",
+            metavar="NAME",
+            help="Environment variable that all jobs get from this command, in addition to the usual ones. Repeat it for several; "
+            "* stands for any characters.",
+            show_default=False,
+        ),
+    ] = None,
     nodes: Annotated[str | None, typer.Option("--nodes", hidden=True)] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
@@ -84,6 +94,7 @@ def up(
     **Examples:** `hopyard up --slots 4`, then `hopyard run experiment.yaml` in another terminal; `hopyard up --agents 2
     --slots 2`, `hopyard up --gpus 0,1 --slots-per-gpu 2`
     """
+    from hopyard._common.environment import check_patterns
     from hopyard._net.server.addresses import check_host, tcp_port
     from hopyard._runtime.gpus import GpuOptions
     from hopyard.cli.commands.cluster.supervisor import run_cluster
@@ -116,5 +127,6 @@ def up(
             insecure=insecure,
             snapshot_quota=snapshot_quota,
             store_quota=store_quota,
+            pass_env=check_patterns(pass_env or ()),
         )
     )

@@ -140,7 +140,8 @@ def stored(folder: Path, lines: list[bytes]) -> Path:
 
 def taken(file: Path) -> tuple[StreamImport, list[Any]]:
     reader, stream = LineReader(), StreamImport()
-    part = stream.take(reader.feed(file.read_bytes()))
+    reader.feed(file.read_bytes())
+    part = stream.take(reader.lines(1000))
     reader.end()
     return stream, list(part.records)
 

@@ -235,8 +235,11 @@ def test_an_empty_journal_is_refused() -> None:
 
 
 def fed(packed: bytes, size: int) -> list[bytes]:
-    text = LineReader()
-    found = [one for start in range(0, len(packed), size) for one in text.feed(packed[start : start + size])]
+    text, found = LineReader(), list[bytes]()
+    for start in range(0, len(packed), size):
+        text.feed(packed[start : start + size])
+        while lines := text.lines(100):
+            found += lines
     text.end()
     return found
 

@@ -11,6 +11,7 @@ folders, and `!` includes files again; the last matching pattern decides. Before
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -22,10 +23,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import yaml
 import zstandard
+
+from hopyard._runtime.untrusted_archive import (
+    FREE_BYTES,
+    MAX_RATIO,
+    DamagedArchive,
+    DecompressedStream,
+    RefusedArchive,
+    members,
+)
 
 IGNORE_FILE: Final = ".hopyardignore"
 
@@ -63,7 +73,10 @@ _MARKED_BYTES: Final = 4096
 
 DEFAULT_LIMIT_BYTES: Final = 100 * 1024 * 1024
 _MOST_FILES: Final = 20_000
-_MOST_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
+_MOST_UNPACKED_BYTES: Final = 256 * 1024 * 1024
+_MOST_YAML_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of YAML files in a bundle that are searched for experiment files, because parsing is slow; later YAML files count as code."""
+
 _NAMED_FILES: Final = 5
 _LONGEST_EXPERIMENT: Final = 256 * 1024
 _LEVEL: Final = 6
@@ -132,6 +145,11 @@ def pack(
             tar.addfile(member, io.BytesIO(content))
     # One thread, a fixed level and the size in the header make the compressed bytes deterministic.
     data = zstandard.ZstdCompressor(level=_LEVEL, threads=0, write_content_size=True).compress(raw.getvalue())
+    if raw.tell() > max(FREE_BYTES, MAX_RATIO * len(data)):
+        raise BundleTooLarge(
+            f"the {_megabytes(raw.tell())} of files to send compress to {_megabytes(len(data))}, allowed is a factor of {MAX_RATIO}: "
+            f"they are data rather than code. Leave them out by {IGNORE_FILE}"
+        )
     return Bundle(hashlib.sha256(data).hexdigest(), data, tuple(sorted([*files, *further])))
 
 
@@ -177,13 +195,13 @@ def why_left_out(folder: Path, path: str) -> str:
     return ""
 
 
-def code_hash(data: bytes) -> str:
+def code_hash(data: bytes | BinaryIO) -> str:
     """Return a hash of a bundle's files without experiment files, so that experiments with the same code have the same hash.
 
     Experiment files are YAML files with the key `space`, and `metric` or `stop`.
 
     Args:
-        data: The packed bytes of the bundle.
+        data: The packed bytes of the bundle, or a file with them.
 
     Returns:
         64 hexadecimal digits.
@@ -195,11 +213,11 @@ def code_hash(data: bytes) -> str:
     return hashlib.sha256("".join(said).encode()).hexdigest()
 
 
-def code_files(data: bytes) -> dict[str, str]:
+def code_files(data: bytes | BinaryIO) -> dict[str, str]:
     """Return the files that `code_hash` covers, in the order of the bundle.
 
     Args:
-        data: The packed bytes of the bundle.
+        data: The packed bytes of the bundle, or a file with them.
 
     Returns:
         For each path in the bundle a text with the file's executable bits and the hash of its contents; the texts of two files are
@@ -209,25 +227,27 @@ def code_files(data: bytes) -> dict[str, str]:
         BundleError: The data is not a bundle or is too large.
     """
     files: dict[str, str] = {}
+    yaml_left = _MOST_YAML_BYTES
     try:
-        raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=_MOST_UNPACKED_BYTES)
-        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
-            for member in tar:
-                opened = tar.extractfile(member)
-                content = opened.read() if opened is not None else b""
-                if not _is_experiment(member.name, content):
-                    files[member.name] = f"{member.mode & 0o111}\0{hashlib.sha256(content).hexdigest()}"
-    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+        archive = DecompressedStream(io.BytesIO(data) if isinstance(data, bytes) else data, _MOST_UNPACKED_BYTES)
+        for member in members(archive, most=_MOST_FILES, limit=_MOST_UNPACKED_BYTES):
+            digest, kept = hashlib.sha256(), b""
+            keeps = member.name.endswith((".yaml", ".yml")) and member.size <= min(_LONGEST_EXPERIMENT, yaml_left)
+            for piece in member.content.pieces():
+                digest.update(piece)
+                kept += piece if keeps else b""
+            if not (keeps and _is_experiment(kept)):
+                files[member.name] = f"{member.executable}\0{digest.hexdigest()}"
+            yaml_left -= len(kept)
+    except RefusedArchive as error:
         raise BundleError(f"it is no bundle: {error}") from error
     return files
 
 
-def _is_experiment(name: str, content: bytes) -> bool:
-    if not name.endswith((".yaml", ".yml")) or len(content) > _LONGEST_EXPERIMENT:
-        return False
+def _is_experiment(content: bytes) -> bool:
     try:
         found = yaml.safe_load(content)
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and "space" in found and ("metric" in found or "stop" in found)
 
@@ -243,33 +263,29 @@ def unpack(file: Path, folder: Path, sha256: str) -> None:
     Raises:
         BundleCorrupt: The bytes do not match the hash or are not an archive.
         BundleError: A member is not a regular file or would be created outside the folder, or the bundle has more than 20,000
-            members or 1 GiB of unpacked data.
+            members or 256 MiB of unpacked data, or is compressed more than 200 times.
         FileExistsError: `folder` exists.
     """
     if os.path.lexists(folder):
         raise FileExistsError(f"{folder} exists; a bundle is unpacked into a folder of its own")
-    size = file.stat().st_size
-    if size > _MOST_UNPACKED_BYTES:
-        raise BundleError(f"{file} has {_megabytes(size)}; a bundle may have {_megabytes(_MOST_UNPACKED_BYTES)}")
-    data = file.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
-        raise BundleCorrupt(f"{file} ({len(data)} bytes) has the hash {found}; expected {sha256}")
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".partial"))
-    try:
+    with file.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+        if found != sha256:
+            raise BundleCorrupt(f"{file} ({opened.tell()} bytes) has the hash {found}; expected {sha256}")
+        opened.seek(0)
+        partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".partial"))
         try:
-            with (
-                zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)) as raw,
-                tarfile.open(fileobj=raw, mode="r|") as tar,
-            ):
-                _extract(tar, partial)
-        except (tarfile.TarError, zstandard.ZstdError) as error:
-            raise BundleCorrupt(f"{file} is no code bundle: {error}") from error
-        partial.chmod(0o700)
-        os.rename(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+            try:
+                _extract(DecompressedStream(opened, _MOST_UNPACKED_BYTES), partial)
+            except DamagedArchive as error:
+                raise BundleCorrupt(f"{file} is no code bundle: {error}") from error
+            except RefusedArchive as error:
+                raise BundleError(f"{file} is no code bundle: {error}") from error
+            partial.chmod(0o700)
+            os.rename(partial, folder)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,27 +445,19 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
-def _extract(tar: tarfile.TarFile, target: Path) -> None:
-    count, size = 0, 0
-    for member in tar:
-        count, size = count + 1, size + max(member.size, 0)
-        if count > _MOST_FILES or size > _MOST_UNPACKED_BYTES:
-            raise BundleError(f"more than {_MOST_FILES} members or {_MOST_UNPACKED_BYTES} bytes at {member.name!r}")
-        parts = member.name.split("/")
-        if "\0" in member.name or any(part in ("", ".", "..") for part in parts):
-            raise BundleError(f"member name {member.name!r}; allowed: names that stay inside the bundle")
-        if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
-            raise BundleError(f"member {member.name!r} is of tar type {member.type!r}; allowed: plain files")
-        content = tar.extractfile(member)
-        if content is None:
-            raise BundleCorrupt(f"member {member.name!r} has no content")
-        path = target.joinpath(*parts)
+def _extract(archive: DecompressedStream, target: Path) -> None:
+    for member in members(archive, most=_MOST_FILES, limit=_MOST_UNPACKED_BYTES):
+        path = target.joinpath(*member.name.split("/"))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Mode "x" neither follows a link nor replaces a file that an earlier member created.
             with path.open("xb") as out:
-                shutil.copyfileobj(content, out)
-        except FileExistsError as error:
+                out.writelines(member.content.pieces())
+        except (FileExistsError, NotADirectoryError) as error:
             raise BundleError(f"member {member.name!r} conflicts with an earlier member") from error
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise BundleError(f"member {member.name!r:.200} has a name that is too long for this host") from error
         # Read-only, because all runs of the node share the file: a write fails instead of changing it.
-        path.chmod(0o500 if member.mode & 0o111 else 0o400)
+        path.chmod(0o500 if member.executable else 0o400)

@@ -24,6 +24,7 @@ from typing import BinaryIO, Final
 
 from hopyard._common.private_files import FOLDER_MODE, private_opener
 from hopyard._runtime.hashing import StreamingHash
+from hopyard._runtime.untrusted_archive import DamagedArchive, RefusedArchive, TarMember, members
 
 _BLOCK: Final = 1024 * 1024
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -213,10 +214,11 @@ def unpack(
         partial = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}.", suffix=".partial"))
         try:
             try:
-                with tarfile.TarFile(fileobj=opened, mode="r") as tar:
-                    _extract(tar, opened, partial, limits, durable=durable)
-            except tarfile.TarError as error:
+                _extract(opened, partial, limits, durable=durable)
+            except DamagedArchive as error:
                 raise SnapshotCorruptError(f"{file} is not a snapshot archive: {error}") from error
+            except RefusedArchive as error:
+                raise SnapshotRefusedError(f"{file} is not a snapshot archive: {error}") from error
             except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
                 raise SnapshotRefusedError(f"{file} names a member twice or outside its folder: {error}") from error
             os.rename(partial, directory)
@@ -288,14 +290,10 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, limits: SnapshotLimits, wr
         tar.addfile(member, content)
 
 
-def _extract(tar: tarfile.TarFile, archive: BinaryIO, target: Path, limits: SnapshotLimits, *, durable: bool) -> None:
-    count, size = 0, 0
-    for member in tar:
-        count, size = count + 1, size + max(member.size, 0)
-        if count > limits.files or size > limits.size:
-            raise SnapshotRefusedError(f"more than {limits.files} members or {limits.size} bytes at {member.name!r}")
-        path = target / _safe_name(member)
-        if member.type == tarfile.DIRTYPE:
+def _extract(archive: FileIO, target: Path, limits: SnapshotLimits, *, durable: bool) -> None:
+    for member in members(archive, most=limits.files, limit=limits.size, folders=True):
+        path = target / member.name
+        if member.is_folder:
             path.mkdir(FOLDER_MODE)
             continue
         # Mode "x" neither follows a link nor replaces a file that an earlier member created.
@@ -308,10 +306,10 @@ def _extract(tar: tarfile.TarFile, archive: BinaryIO, target: Path, limits: Snap
             _sync_directory(Path(folder))
 
 
-def _copy(archive: int, member: tarfile.TarInfo, out: BinaryIO | FileIO) -> None:
+def _copy(archive: int, member: TarMember, out: BinaryIO | FileIO) -> None:
     """Write the contents of an archive member to a file.
 
-    They are read directly from the archive, which is several times faster than with tarfile.
+    They are read directly from the archive, at the position of the content.
 
     Args:
         archive: File descriptor of the archive.
@@ -321,7 +319,7 @@ def _copy(archive: int, member: tarfile.TarInfo, out: BinaryIO | FileIO) -> None
     Raises:
         SnapshotCorruptError: The archive ends inside the member.
     """
-    place, end = member.offset_data, member.offset_data + member.size
+    place, end = member.offset, member.offset + member.size
     while place < end:
         block = os.pread(archive, min(_BLOCK, end - place), place)
         if not block:
@@ -337,14 +335,6 @@ def check_name(name: str) -> None:
     parts = name.split("/")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise SnapshotRefusedError(f"member name {name!r}; allowed: names that stay inside the snapshot")
-
-
-def _safe_name(member: tarfile.TarInfo) -> str:
-    check_name(member.name)
-    plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
-    if not plain or member.issparse():
-        raise SnapshotRefusedError(f"member {member.name!r} is of tar type {member.type!r}; allowed: files and folders")
-    return member.name
 
 
 def _sync_directory(directory: Path) -> None:

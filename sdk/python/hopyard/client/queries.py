@@ -525,7 +525,8 @@ async def code_of(client: ClientQueries, experiment: Experiment) -> dict[str, st
         file = Path(scratch) / "bundle"
         await fetch_stored(await client._connection(), experiment.bundle, file)
         try:
-            return await asyncio.to_thread(lambda: code_files(file.read_bytes()))
+            with file.open("rb") as opened:
+                return await asyncio.to_thread(code_files, opened)
         except BundleError as error:
             raise DataLoss(f"the bundle {experiment.bundle} cannot be read: {error}") from error
 

@@ -130,15 +130,12 @@ class Importer:
             HopyardError: The blob cannot be read, or its bytes do not match its hash. Lines may have been yielded
                 before.
         """
-        text, waiting = LineReader(), list[bytes]()
+        text = LineReader()
         async for response in self._stub.GetBlob(appstat_pb2.GetBlobRequest(sha256=journal)):
-            waiting += text.feed(response.data)
-            while len(waiting) >= _AT_ONCE:
-                yield waiting[:_AT_ONCE]
-                del waiting[:_AT_ONCE]
+            text.feed(response.data)
+            while lines := await asyncio.to_thread(text.lines, _AT_ONCE):
+                yield lines
         text.end()
-        if waiting:
-            yield waiting
 
     async def _need_same(self, name: str, request: str) -> None:
         stream, _ = await self._commands.loaded(name)

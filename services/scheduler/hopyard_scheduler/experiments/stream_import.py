@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import zstandard
-
+from hopyard._runtime.untrusted_archive import FedDecompressor, RefusedArchive
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy.vocabulary import ExperimentState, StreamId
 from hopyard.v1 import appstat_pb2
@@ -24,8 +23,11 @@ from hopyard_scheduler.runtime.projections import Changes, statistics
 from hopyard_scheduler.search_plan.projection import PlanRows
 
 MAX_LINE_BYTES: Final = 20 * 1024 * 1024
+MAX_JOURNAL_BYTES: Final = 8 * 1024 * 1024 * 1024
+"""Maximum size of an imported journal after decompression."""
+
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
-_PIECE: Final = 4096
+_BATCH_BYTES: Final = 4 * 1024 * 1024
 _ROWS: Final = 200
 _PAYLOAD: Final = ("name", "spec", "bundle", "interpreter", "request")
 
@@ -49,40 +51,61 @@ def check_id(name: str, place: str) -> str:
 
 
 class LineReader:
-    """Splits the lines of a journal that is compressed with Zstandard and arrives in chunks.
+    """Splits the lines of a journal that is compressed with Zstandard and arrives in chunks, with bounded memory.
 
-    Call `feed` for each chunk: it returns the lines that the chunk completes, and raises InvalidInput if the data is damaged or a line
-    is longer than about `MAX_LINE_BYTES`. After the last chunk call `end`, which raises InvalidInput if the data is incomplete.
+    Call `feed` for each chunk and then `lines` until it returns none; after the last chunk call `end`. `lines` blocks while it
+    decompresses: call it in a thread.
     """
 
     def __init__(self) -> None:
-        self._zstd = zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
-        self._rest = bytearray()
+        self._plain = FedDecompressor(MAX_JOURNAL_BYTES)
+        self._text = bytearray()
+        self._start = 0  # The beginning of the next line.
+        self._searched = 0  # Where the search for its end continues.
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Add a chunk of the compressed text and return the lines that it completes, without line ends.
+    def feed(self, chunk: bytes) -> None:
+        """Add a chunk of the compressed text."""
+        self._plain.feed(chunk)
+
+    def lines(self, most: int) -> list[bytes]:
+        """Return the next complete lines, without line ends; none: another chunk is needed.
+
+        Args:
+            most: Maximum number of lines. Fewer are returned if they have more than about 4 MiB.
 
         Raises:
-            InvalidInput: The data is damaged or not compressed with Zstandard, or a line is longer than about `MAX_LINE_BYTES`.
+            InvalidInput: The data is damaged or not compressed with Zstandard, exceeds a limit of `hopyard._runtime.untrusted_archive`
+                or `MAX_JOURNAL_BYTES`, or a line is longer than about `MAX_LINE_BYTES`.
         """
-        lines: list[bytes] = []
-        # Small pieces bound the memory, because a few compressed bytes may expand to many.
-        for start in range(0, len(chunk), _PIECE):
-            try:
-                self._rest += self._zstd.decompress(chunk[start : start + _PIECE])
-            except zstandard.ZstdError as error:
-                raise InvalidInput(f"journal: it is not compressed as it should be: {error}") from error
-            *whole, rest = self._rest.split(b"\n")
-            lines += [bytes(line) for line in whole]
-            self._rest = rest
-            if len(self._rest) > MAX_LINE_BYTES:
-                raise InvalidInput(f"journal: found a line of more than {MAX_LINE_BYTES} bytes, which no event has")
-        return lines
+        found: list[bytes] = []
+        size = 0
+        while len(found) < most and size < _BATCH_BYTES:
+            end = self._text.find(b"\n", self._searched)
+            if end >= 0:
+                found.append(bytes(self._text[self._start : end]))
+                size += len(found[-1])
+                self._start = self._searched = end + 1
+            elif not self._read():
+                break
+        return found
 
     def end(self) -> None:
         """Raise InvalidInput unless the compressed text is complete and ends with a line end."""
-        if not self._zstd.eof or self._rest:
+        if not self._plain.complete or self._start < len(self._text):
             raise InvalidInput("journal: it ends in the middle of an event")
+
+    def _read(self) -> bool:
+        """Decompress more of the text. Return False if there is no more compressed data."""
+        del self._text[: self._start]
+        self._start, self._searched = 0, len(self._text)
+        if self._searched > MAX_LINE_BYTES:
+            raise InvalidInput(f"journal: found a line of more than {MAX_LINE_BYTES} bytes, which no event has")
+        try:
+            piece = self._plain.read()
+        except RefusedArchive as error:
+            raise InvalidInput(f"journal: {error}") from error
+        self._text += piece
+        return bool(piece)
 
 
 class StreamImport:

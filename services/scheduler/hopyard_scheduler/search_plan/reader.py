@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 from hopyard._net.rpc.values import hyperparameters_from_proto, report_from_proto
 from hopyard._runtime.bundle import BundleError, code_files, code_hash
@@ -39,6 +40,11 @@ SECONDS: Final = 30.0
 _PAGE: Final = 5000
 
 _HASHES: Final = 1000
+
+_SPOOLED_BYTES: Final = 4 * 1024 * 1024
+"""Size up to which a code bundle is kept in memory; larger ones are written to a temporary file."""
+
+_MOST_PACKED_BYTES: Final = 256 * 1024 * 1024
 
 
 async def hash_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str) -> str:
@@ -68,13 +74,20 @@ async def files_of_code(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: 
 
 
 async def _read_code(
-    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str, read: Callable[[bytes], Code]
+    stub: appstat_pb2_grpc.AppStatServiceAsyncStub, bundle: str, read: Callable[[BinaryIO], Code]
 ) -> Code:
-    parts = [part.data async for part in stub.GetBlob(pb.GetBlobRequest(sha256=bundle))]
-    try:
-        return await asyncio.to_thread(read, b"".join(parts))
-    except BundleError as error:
-        raise InvalidInput(f"bundle: {error}") from error
+    size = 0
+    with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
+        async for part in stub.GetBlob(pb.GetBlobRequest(sha256=bundle)):
+            size += len(part.data)
+            if size > _MOST_PACKED_BYTES:
+                raise InvalidInput(f"bundle: it has more than {_MOST_PACKED_BYTES} bytes, which no bundle has")
+            await asyncio.to_thread(file.write, part.data)
+        file.seek(0)
+        try:
+            return await asyncio.to_thread(read, cast("BinaryIO", file))
+        except BundleError as error:
+            raise InvalidInput(f"bundle: {error}") from error
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._common.private_files import make_private_folder
+from hopyard._net.rpc import MAX_MESSAGE_BYTES
 from hopyard._net.server import DEFAULT_GRACE_SECONDS, Background, FolderLock, Server
 from hopyard.v1.appstat_pb2_grpc import (
     add_AppStatServiceServicer_to_server,
@@ -63,7 +64,9 @@ class AppStatService:
         self._data = data
         self._url = database_url(database, data)
         self._synchronous = Synchronous(synchronous)
-        self._server = Server("appstat", host=host, port=port, data=data, insecure=insecure)
+        self._server = Server(
+            "appstat", host=host, port=port, data=data, insecure=insecure, request_bytes=MAX_MESSAGE_BYTES
+        )
         self._blobs = BlobStore(open_backend(store, data), data / "incoming", max_bytes=max_blob_bytes)
         self._alone = store is None
         self._lock = FolderLock(data, "appstat")

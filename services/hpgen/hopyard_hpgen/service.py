@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from hopyard._net.rpc import MAX_MESSAGE_BYTES
 from hopyard._net.server import DEFAULT_GRACE_SECONDS, Server
 from hopyard.v1.hpgen_pb2_grpc import add_HyperparameterGeneratorServiceServicer_to_server
 from hopyard_hpgen.host import DEFAULT_SECONDS, GeneratorHost
@@ -36,7 +37,9 @@ class HpgenService:
         insecure: bool = False,
         seconds: float = DEFAULT_SECONDS,
     ) -> None:
-        self._server = Server("hpgen", host=host, port=port, data=data, insecure=insecure)
+        self._server = Server(
+            "hpgen", host=host, port=port, data=data, insecure=insecure, request_bytes=MAX_MESSAGE_BYTES
+        )
         self._generators = GeneratorHost(seconds)
         servicer = HpgenServicer(self._generators)
         self._server.add(add_HyperparameterGeneratorServiceServicer_to_server, servicer, SERVICE)

@@ -38,7 +38,7 @@ from hopyard_scheduler.external_requests.predictions.dispatcher import Predictio
 from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCurves
 from hopyard_scheduler.external_requests.predictions.probe import Predictors
 from hopyard_scheduler.external_requests.solver_dispatcher import Solvers
-from hopyard_scheduler.policy_process.connections import ConnectionRegistry
+from hopyard_scheduler.policy_process.connections import REQUEST_BYTES, ConnectionRegistry
 from hopyard_scheduler.policy_process.policy import Limits
 from hopyard_scheduler.policy_process.registry import PolicyProcesses
 from hopyard_scheduler.runtime.effect_executor import EffectExecutor
@@ -108,7 +108,9 @@ class SchedulerService:
         absence_seconds: float = DEFAULT_ABSENCE_SECONDS,
         store_quota: int | None = None,
     ) -> None:
-        self._server = Server("scheduler", host=host, port=port, data=data, insecure=insecure)
+        self._server = Server(
+            "scheduler", host=host, port=port, data=data, insecure=insecure, request_bytes=REQUEST_BYTES
+        )
         self._background = Background("scheduler")
         self._appstat = channel(appstat)
         self._hpgen = channel(hpgen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard._net.rpc.channel import MAX_MESSAGE_BYTES
+from hopyard._net.rpc.options import MAX_MESSAGE_BYTES
 from hopyard._runtime.policy_process.frames import Frames, framed
 from hopyard.errors import InvalidInput
 

@@ -21,6 +21,12 @@ MOST_WAITING: Final = 1_000
 MOST_UNREAD: Final = 1_000
 """Maximum number of unread messages of a process. A process gets one up-call at a time, so it has no reason to send more."""
 
+MOST_UNREAD_BYTES: Final = 32 * 1024 * 1024
+"""Maximum size of the unread messages of a process together."""
+
+REQUEST_BYTES: Final = 20 * 1024 * 1024
+"""Maximum size of a request to a server of policy processes: an answer may have 16 MiB in the journal."""
+
 
 class ConnectionLost(Exception):
     """Raised when the connection of a policy process has ended."""
@@ -60,6 +66,7 @@ class PolicyConnection:
         self.greeting = greeting
         self._write = write
         self._received: deque[pb.DriveRequest] = deque()
+        self._received_bytes = 0
         self._receiver: asyncio.Future[pb.DriveRequest] | None = None
         self._closed = asyncio.Event()
         self._error: HopyardError | None = None
@@ -93,7 +100,9 @@ class PolicyConnection:
         """
         receiver: asyncio.Future[pb.DriveRequest] = asyncio.get_running_loop().create_future()
         if self._received:
-            receiver.set_result(self._received.popleft())
+            message = self._received.popleft()
+            self._received_bytes -= message.ByteSize()
+            receiver.set_result(message)
         elif self.closed:
             receiver.set_exception(ConnectionLost())
         else:
@@ -103,14 +112,18 @@ class PolicyConnection:
     def deliver(self, message: pb.DriveRequest) -> None:
         """Deliver a message received from the process to the caller of `receive`, or queue it for the next call of `receive`.
 
-        If `MOST_UNREAD` messages are queued, the connection is ended with an error.
+        If more than `MOST_UNREAD` messages or `MOST_UNREAD_BYTES` would be queued, the connection is ended with an error.
         """
         if self._receiver is not None and not self._receiver.done():
             self._receiver.set_result(message)
-        elif len(self._received) < MOST_UNREAD:
-            self._received.append(message)
-        else:
-            self.lose(InvalidInput(f"a policy process only answers; found {MOST_UNREAD} further messages"))
+            return
+        size = message.ByteSize()
+        if len(self._received) >= MOST_UNREAD or self._received_bytes + size > MOST_UNREAD_BYTES:
+            found = f"{len(self._received)} further messages ({self._received_bytes} bytes)"
+            self.lose(InvalidInput(f"a policy process only answers; found {found}"))
+            return
+        self._received.append(message)
+        self._received_bytes += size
 
     def close(self, error: HopyardError | None = None) -> None:
         """End the connection from the side of the scheduler. No effect if it has ended.

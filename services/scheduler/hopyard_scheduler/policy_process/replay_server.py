@@ -15,7 +15,7 @@ from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.experiments.program import ExperimentProgram
-from hopyard_scheduler.policy_process.connections import ConnectionRegistry
+from hopyard_scheduler.policy_process.connections import REQUEST_BYTES, ConnectionRegistry
 from hopyard_scheduler.policy_process.policy import Limits, RemotePolicy
 from hopyard_scheduler.policy_process.registry import PolicyProcesses
 from hopyard_scheduler.servicers.policies import PolicyServicer
@@ -74,7 +74,7 @@ async def dialled(
         say: Shows a text to people: how to start the process, if they must start it.
     """
     registry = ConnectionRegistry()
-    server = Server("replay")
+    server = Server("replay", request_bytes=REQUEST_BYTES)
     policies = PolicyProcesses(registry, lambda: server.address, stub, LIMITS)
     server.add(
         policy_pb2_grpc.add_PolicyServiceServicer_to_server, PolicyServicer(registry), "hopyard.v1.PolicyService"

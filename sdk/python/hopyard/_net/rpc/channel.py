@@ -11,35 +11,10 @@ import grpc.aio
 
 from hopyard._net.rpc import calls, fork_guard, in_process
 from hopyard._net.rpc.address import check_address, host_of
-
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of a message in either direction; it limits journal batches and lists, because bulk data is streamed in 1 MiB chunks."""
-
-MAX_METADATA_BYTES: Final = 64 * 1024
-"""Maximum size of headers and of trailers, which contain error messages."""
+from hopyard._net.rpc.options import CHANNEL_OPTIONS
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 """Default deadline in seconds of a call with one request and one response."""
-
-_OPTIONS: Final[Mapping[str, int]] = {
-    "grpc.max_send_message_length": MAX_MESSAGE_BYTES,
-    "grpc.max_receive_message_length": MAX_MESSAGE_BYTES,
-    "grpc.max_metadata_size": MAX_METADATA_BYTES,
-    "grpc.absolute_max_metadata_size": MAX_METADATA_BYTES,
-    # Detects a peer that disappeared without closing the connection, also if no data is sent.
-    "grpc.keepalive_time_ms": 10_000,
-    "grpc.keepalive_timeout_ms": 20_000,
-    "grpc.keepalive_permit_without_calls": 1,
-    "grpc.http2.max_pings_without_data": 0,
-    # Services start in any order and restart, so reconnect soon (gRPC's default backoff grows to two minutes).
-    "grpc.initial_reconnect_backoff_ms": 100,
-    "grpc.min_reconnect_backoff_ms": 2_000,
-    "grpc.max_reconnect_backoff_ms": 2_000,
-    # Channels to one address do not share a connection, so that the backoff of one does not delay another.
-    "grpc.use_local_subchannel_pool": 1,
-    # `hopyard._net.rpc.retry` retries calls, where it is visible and testable.
-    "grpc.enable_retries": 0,
-}
 
 
 class _Call:
@@ -192,7 +167,7 @@ def blocking_channel(address: str) -> grpc.Channel:
 def _options_for(address: str) -> dict[str, int | str]:
     check_address(address)
     host = host_of(address)
-    chosen: dict[str, int | str] = dict(_OPTIONS)
+    chosen: dict[str, int | str] = dict(CHANNEL_OPTIONS)
     if host in ("localhost", "::1") or host.startswith("127."):
         # A proxy set in the environment cannot reach a socket or the loopback address of this host.
         chosen["grpc.enable_http_proxy"] = 0

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
 from hopyard._net.rpc import in_process
 from hopyard._net.rpc.address import SOCKET_SCHEME
-from hopyard._net.rpc.channel import MAX_MESSAGE_BYTES, MAX_METADATA_BYTES
+from hopyard._net.rpc.options import MAX_CONCURRENT_CALLS, REQUEST_BYTES, server_options
 from hopyard._net.server import addresses
 from hopyard._net.server.folder_lock import FolderLock
 from hopyard._net.server.interceptor import ErrorInterceptor
@@ -26,21 +26,6 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_GRACE_SECONDS: Final = 5.0
 """Default seconds that pending calls have to finish when a server stops."""
-
-_OPTIONS: Final = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-    ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
-    # With port reuse, two services on one port would silently share its connections.
-    ("grpc.so_reuseport", 0),
-    # Clients ping every 10 s (`hopyard._net.rpc`); with gRPC's default limit the server would disconnect them.
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-)
 
 S = TypeVar("S")
 
@@ -58,6 +43,7 @@ class Server:
             folder.
         insecure: Allow TCP connections without encryption.
         publish: Whether to write the address file; False: only the socket is in the data folder.
+        request_bytes: Maximum size of a request message in bytes.
         interceptors: Further interceptors, called inside the one that maps errors.
 
     Raises:
@@ -74,6 +60,7 @@ class Server:
         data: Path | None = None,
         insecure: bool = False,
         publish: bool = True,
+        request_bytes: int = REQUEST_BYTES,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
         addresses.check_bind(host, port, insecure=insecure)
@@ -84,6 +71,7 @@ class Server:
         self._publish = publish and data is not None
         self._sockets: SocketFolder | None = None
         self._lock: FolderLock | None = None
+        self._request_bytes = request_bytes
         self._interceptors = (ErrorInterceptor(), *interceptors)
         self._registrations: list[Callable[[grpc.aio.Server], None]] = []
         self._near = in_process.NearServer()
@@ -126,7 +114,11 @@ class Server:
         Raises:
             Conflict: The server cannot listen on the address, or a service of this name listens on the socket of the data folder.
         """
-        server = grpc.aio.server(interceptors=self._interceptors, options=_OPTIONS)
+        server = grpc.aio.server(
+            interceptors=self._interceptors,
+            options=tuple(server_options(self._request_bytes).items()),
+            maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
+        )
         for register in self._registrations:
             register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

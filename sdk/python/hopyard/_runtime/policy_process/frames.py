@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
-from hopyard._net.rpc.channel import MAX_MESSAGE_BYTES
+from hopyard._net.rpc.options import MAX_MESSAGE_BYTES
 from hopyard.errors import InvalidInput
 
 _HEAD: Final = 4

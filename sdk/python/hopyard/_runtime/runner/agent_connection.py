@@ -10,6 +10,7 @@ from typing import Final, NoReturn, Protocol
 
 import grpc
 
+from hopyard._net.rpc.options import ATTACHMENT_OPTIONS
 from hopyard._runtime.runner.boundary import Boundary
 from hopyard._runtime.runner.outbox import Outbox
 from hopyard._runtime.runner.watchdog import EXIT_AGENT_GONE, LeaseWatch, ProcessExit
@@ -20,11 +21,6 @@ from hopyard.v1 import application_pb2_grpc
 SPEAKER: Final = "HOPYARD_SPEAKER"
 """Environment variable that tells child processes the process id of the attached process of their run."""
 
-_CHANNEL_OPTIONS: Final = (
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    ("grpc.max_send_message_length", 64 * 1024 * 1024),
-)
 _GOODBYE_SECONDS: Final = 15.0
 """Maximum seconds to wait until the agent has read the last messages; on a loaded host it may not run for some seconds."""
 _START_SECONDS: Final = 60.0
@@ -74,7 +70,7 @@ class AgentConnection:
         self._take, self._leave, self._refused = take, leave, refused
         self._token = token
         self._awaits_snapshots = awaits_snapshots
-        self._channel = grpc.insecure_channel(agent, options=_CHANNEL_OPTIONS)
+        self._channel = grpc.insecure_channel(agent, options=tuple(ATTACHMENT_OPTIONS.items()))
         self._watch = LeaseWatch(time.monotonic())
         self._receiver = threading.Thread(target=self._receive, name="agent", daemon=True)
         self._spoken_to = False

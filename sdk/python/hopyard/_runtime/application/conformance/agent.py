@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 
 import grpc
 
+from hopyard._net.rpc.options import server_options
 from hopyard._net.rpc.status_codes import code_of
 from hopyard._runtime.application.conformance.transcript import Conversation
 from hopyard._runtime.application.state import load_folder, named, save_bytes, save_entry
@@ -76,7 +77,7 @@ class SimulatedAgent(application_pb2_grpc.ApplicationServiceServicer):
         self.places: dict[str, ProcessRecord] = {}
         self.refused = ""
         """What a caller without a known token sent instead of it; empty: there was no such caller."""
-        self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=(("grpc.so_reuseport", 0),))
+        self._server = grpc.server(ThreadPoolExecutor(_THREADS), options=tuple(server_options().items()))
         application_pb2_grpc.add_ApplicationServiceServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()

@@ -1,0 +1,1 @@
+"""Tests of RPC servers in other processes."""

@@ -79,7 +79,7 @@ class PageRequest:
             return ()
         try:
             query, key = json.loads(base64.urlsafe_b64decode(self.token.encode("ascii")))
-        except (ValueError, binascii.Error, TypeError) as error:
+        except (ValueError, binascii.Error, TypeError, RecursionError) as error:
             raise InvalidInput(
                 f"page_token: found {self.token!r:.80}, allowed is the token of the previous page"
             ) from error
@@ -87,7 +87,7 @@ class PageRequest:
             query == list(self.query)
             and isinstance(key, list)
             and len(key) == len(types)
-            and all(type(part) is kind for part, kind in zip(key, types, strict=True))
+            and all(type(part) is kind and _is_stored(part) for part, kind in zip(key, types, strict=True))
         )
         if not fits:
             raise InvalidInput("page_token: it belongs to another query; start again without one")
@@ -96,6 +96,11 @@ class PageRequest:
     def token_after(self, key: Sequence[Any]) -> str:
         """Return the token of the page that begins after the sort key `key`."""
         return base64.urlsafe_b64encode(json.dumps([self.query, key], separators=(",", ":")).encode()).decode("ascii")
+
+
+def _is_stored(part: object) -> bool:
+    """Return whether a component of a sort key can be a value of a column: integers have at most 64 bits."""
+    return not isinstance(part, int) or -(2**63) <= part < 2**63
 
 
 def cut(rows: Sequence[T], paging: PageRequest, key: Callable[[T], Sequence[Any]]) -> Page[T]:

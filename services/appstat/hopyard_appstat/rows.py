@@ -15,7 +15,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
-from hopyard.errors import DataLoss
+from hopyard.errors import DataLoss, InvalidInput
 from hopyard.v1 import appstat_pb2, common_pb2, data_pb2
 
 M = TypeVar("M", bound=Message)
@@ -111,8 +111,14 @@ def statistic_of(row: Row) -> appstat_pb2.Statistic:
 
 
 def data_set_row(request: appstat_pb2.PutDataSetRequest) -> Row:
-    """Return the row of the data set in a request, including the rows of its partitions and their replicas."""
+    """Return the row of the data set in a request, including the rows of its partitions and their replicas.
+
+    Raises:
+        InvalidInput: The time of registration is not finite.
+    """
     data = request.data
+    if not math.isfinite(data.registered_at):
+        raise InvalidInput(f"data.registered_at: needs a finite number, found {data.registered_at}")
     partitions = [
         {
             "name": one.name,

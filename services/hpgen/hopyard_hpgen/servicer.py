@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 import grpc.aio
 
 from hopyard._net.rpc.values import metrics_from_proto
+from hopyard.errors import InvalidInput
 from hopyard.spec import spec_from_json
 from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
 from hopyard_hpgen import converters
@@ -12,6 +16,8 @@ from hopyard_hpgen.host import GeneratorHost
 
 SERVICE = "hopyard.v1.HyperparameterGeneratorService"
 """Full name of the service, for health checks and reflection."""
+
+_LONGEST_SPEC: Final = 16 * 1024 * 1024
 
 
 class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
@@ -34,7 +40,9 @@ class HpgenServicer(hpgen_pb2_grpc.HyperparameterGeneratorServiceServicer):
         if request.continued:
             terms = await self._host.replay_calls(request.experiment, calls, more=request.more)
         else:
-            spec = spec_from_json(request.spec_json)
+            if len(request.spec_json) > _LONGEST_SPEC:
+                raise InvalidInput(f"spec_json: found {len(request.spec_json)} characters, allowed are {_LONGEST_SPEC}")
+            spec = await asyncio.to_thread(spec_from_json, request.spec_json)
             terms = await self._host.open(request.experiment, spec, calls, more=request.more)
         return converters.open_response(terms)
 

@@ -11,6 +11,7 @@ T = TypeVar("T")
 
 DEFAULT_SIZE = 100
 MAX_SIZE = 1000
+_LONGEST_TOKEN = 18
 
 
 def page(items: Sequence[T], size: int, token: str) -> tuple[list[T], str]:
@@ -25,12 +26,12 @@ def page(items: Sequence[T], size: int, token: str) -> tuple[list[T], str]:
         The items of the page, and the token of the next page. The token is empty if this is the last page.
 
     Raises:
-        InvalidInput: `size` is out of its range, or `token` is not a decimal number.
+        InvalidInput: `size` is out of its range, or `token` is not a number of at most 18 digits.
     """
     if size < 0 or size > MAX_SIZE:
         raise InvalidInput(f"page_size: found {size}, allowed are 0 (means {DEFAULT_SIZE}) to {MAX_SIZE}")
-    if token and not token.isdecimal():
-        raise InvalidInput(f"page_token: found {token!r}; use the next_page_token of the previous response")
+    if token and not (token.isascii() and token.isdecimal() and len(token) <= _LONGEST_TOKEN):
+        raise InvalidInput(f"page_token: found {token!r:.80}; use the next_page_token of the previous response")
     start = int(token or 0)
     end = start + (size or DEFAULT_SIZE)
     return list(items[start:end]), str(end) if end < len(items) else ""

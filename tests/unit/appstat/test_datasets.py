@@ -134,3 +134,17 @@ def test_a_database_of_the_version_before_gets_the_tables_and_keeps_its_rows(dat
     with database.writer.connect() as connection:
         assert connection.scalar(text("select version_num from alembic_version")) == NEWEST
         assert connection.scalar(text("select name from streams")) == "x"
+
+
+async def test_a_time_that_is_no_number_is_refused() -> None:
+    wrong = data()
+    wrong.registered_at = float("nan")
+    with pytest.raises(InvalidInput, match="registered_at: needs a finite number, found nan"):
+        row(wrong)
+
+
+async def test_values_that_no_table_accepts_are_refused(store: Store) -> None:
+    for wrong in ({"registered_at": float("nan")}, {"registered_at": 10**400}):
+        with pytest.raises(InvalidInput, match="the database does not accept a"):
+            await store.put_data({**row(FASHION), **wrong})
+    assert await store.put_data(row(FASHION)) == row(FASHION)

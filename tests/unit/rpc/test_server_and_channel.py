@@ -70,6 +70,18 @@ def register(kit: Kit, server: grpc.aio.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
 
+def register_messages(kit: Kit, server: grpc.aio.Server) -> None:
+    """Register methods whose requests are protobuf messages; the first request of a stream of `ask` is one, too."""
+    decode = health_pb2.HealthCheckRequest.FromString
+    handlers: dict[str, Any] = {
+        "One": grpc.unary_unary_rpc_method_handler(kit.one, request_deserializer=decode),
+        "Many": grpc.unary_stream_rpc_method_handler(kit.many, request_deserializer=decode),
+        "Sum": grpc.stream_unary_rpc_method_handler(kit.sum, request_deserializer=decode),
+        "Echo": grpc.stream_stream_rpc_method_handler(kit.echo, request_deserializer=decode),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+
 @pytest.fixture
 async def kit() -> Kit:
     return Kit()
@@ -120,6 +132,25 @@ async def test_calls_of_all_kinds_answer(stub: Any, kind: str, answer: Any) -> N
 async def test_a_domain_error_arrives_as_itself(stub: Any, kind: str) -> None:
     with pytest.raises(errors.StaleEpoch, match=r"^epoch 1 is over: epoch 2 writes$"):
         await ask(stub, kind, b"stale")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("request_bytes", [b"\x0b" * 10, b"\x0b" * 10_000, b"\xff\xff\xff"])
+async def test_bytes_that_are_no_message_are_the_clients_mistake(
+    tmp_path: Path, kind: str, request_bytes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("kit")
+    server.add(register_messages, Kit(), SERVICE)
+    async with channel(await server.start()) as opened:
+        with (
+            caplog.at_level(logging.WARNING, "hopyard._net.server"),
+            pytest.raises(errors.InvalidInput, match="the request cannot be decoded"),
+        ):
+            await ask(opened, kind, request_bytes)
+    await server.stop(0)
+    (logged,) = caplog.records
+    assert logged.exc_info is None
+    assert "\n" not in logged.getMessage()
 
 
 @pytest.mark.parametrize("kind", KINDS)

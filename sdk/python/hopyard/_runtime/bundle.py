@@ -25,9 +25,9 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import yaml
 import zstandard
 
+from hopyard._common.bounded_yaml import top_level_keys
 from hopyard._runtime.untrusted_archive import (
     FREE_BYTES,
     MAX_RATIO,
@@ -245,11 +245,8 @@ def code_files(data: bytes | BinaryIO) -> dict[str, str]:
 
 
 def _is_experiment(content: bytes) -> bool:
-    try:
-        found = yaml.safe_load(content)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and "space" in found and ("metric" in found or "stop" in found)
+    keys = top_level_keys(content)
+    return "space" in keys and ("metric" in keys or "stop" in keys)
 
 
 def unpack(file: Path, folder: Path, sha256: str) -> None:

@@ -34,7 +34,7 @@ from hopyard.client.types import (
 )
 from hopyard.client.wire import converters
 from hopyard.client.wire.connection import Connection
-from hopyard.errors import Conflict, DataLoss, InvalidInput, NotFound, TimedOut, Unavailable
+from hopyard.errors import Conflict, DataLoss, Exhausted, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard.v1 import appstat_pb2, data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
 
@@ -235,8 +235,8 @@ class ClientQueries:
     async def watch(self, experiment: str | Experiment) -> AsyncGenerator[Change]:
         """Yield the current state of the experiment and its jobs, then every change until the experiment ends.
 
-        A lost connection is reopened, and the current state is then yielded again. A slow reader gets the newest state
-        of each job and may miss intermediate states.
+        A lost connection is reopened, and the current state is then yielded again; so is a watch that the scheduler ended
+        because this reader was far too slow. A slow reader gets the newest state of each job and may miss intermediate states.
 
         Raises:
             NotFound: There is no such experiment.
@@ -263,6 +263,8 @@ class ClientQueries:
                 continue  # the deadline of the stream, which is then reopened; or its close was lost
             except StopAsyncIteration:
                 failures, lost_at = failures + 1, time.monotonic()  # the server closed the stream
+            except Exhausted:
+                failures += 1  # too many reports waited for this reader
             except Unavailable as error:
                 failures += 1
                 lost_at = lost_at if failures > 1 else time.monotonic()

@@ -17,6 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TRAINER = re.compile(r"([^:\s]+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 _PLUGIN = re.compile(r"remote:[A-Za-z_][\w.-]*|[A-Za-z_][\w.-]*(:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_PATTERN = 1000
 _SPACE_SCHEMA = {"type": "object", "minProperties": 1, "description": "names to written parameters"}
 
 
@@ -47,9 +48,11 @@ def _plugin(value: str) -> str:
 
 
 def _pattern(value: str) -> str:
+    if len(value) > _LONGEST_PATTERN:
+        raise ValueError(f"needs a regular expression of at most {_LONGEST_PATTERN} characters, found {len(value)}")
     try:
         groups = re.compile(value).groups
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"needs a regular expression, found {show(value)}: {error}") from None
     if groups < 1:
         raise ValueError(f"needs a group in parentheses around the number, such as acc=([0-9.]+), found {show(value)}")

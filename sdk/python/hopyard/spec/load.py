@@ -126,8 +126,8 @@ def spec_from_json(text: str) -> ExperimentSpec:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
-        raise SpecError([SpecProblem("experiment", None, "", f"is not JSON: {error}")]) from None
+    except (ValueError, RecursionError) as error:
+        raise SpecError([SpecProblem("experiment", None, "", f"is not JSON: {error!s:.200}")]) from None
     return _checked(*_validate(data), "experiment")
 
 
@@ -179,10 +179,14 @@ def _validate(data: object) -> tuple[ExperimentSpec | None, list[Problem]]:
         fields = ", ".join(ExperimentSpec.model_fields)
         found = "nothing" if data is None else show(data)
         return None, [Problem((), f"needs a mapping with {fields}; found {found}")]
-    if mistakes := list(_unwritable((), data)):
-        return None, mistakes
     try:
+        if mistakes := list(_unwritable((), data)):
+            return None, mistakes
         return ExperimentSpec.model_validate(data), []
+    except OverflowError as error:  # Pydantic reports ValueError only.
+        return None, [Problem((), f"has a number that a double cannot hold: {error}")]
+    except RecursionError:
+        return None, [Problem((), "is nested too deeply")]
     except ValidationError as error:
         mistakes = list(problems_of(error, ExperimentSpec))
         # Pydantic checks rules between fields only if every field is valid. This rule can be checked in any case.

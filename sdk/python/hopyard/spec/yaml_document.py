@@ -14,12 +14,14 @@ from typing import Final
 
 import yaml
 
+from hopyard._common.bounded_yaml import MAX_DEPTH, MAX_NODES, BoundedLoader, OversizedYaml
 from hopyard.space import JsonValue, Problem, show
 
 Path = tuple[str | int, ...]
 
 _LARGEST_TEXT: Final = 1 << 20
-_MOST_NODES: Final = 100_000
+_LONGEST_NUMBER: Final = 400
+_NUMBER_BITS: Final = 1023
 _YAML: Final = "tag:yaml.org,2002:"
 
 _INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+")
@@ -67,8 +69,8 @@ class Document:
 def read_document(text: str) -> Document:
     """Read a YAML text. Mistakes are returned in `Document.problems`; no exception is raised for them.
 
-    A text with more than 2^20 characters or more than 100,000 values is a mistake, and `Document.data` is then None. Aliases are
-    counted each time they are used.
+    A text with more than 2^20 characters, 100,000 values or 40 levels is a mistake, and `Document.data` is then None. Values and their
+    characters are counted each time an alias uses them. Reading may take seconds: servers do it in a thread.
     """
     document = Document()
     if len(text) > _LARGEST_TEXT:
@@ -86,33 +88,35 @@ def read_document(text: str) -> Document:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         document.problems.append((line, Problem((), f"is not YAML: character {error.character!r}: {error.reason}")))
-    except RecursionError:
-        document.problems.append((1, Problem((), "is nested too deeply to be read")))
-    except _TooLargeError:
-        document.problems.append((1, Problem((), f"needs at most {_MOST_NODES} values, aliases counted each time")))
+    except OversizedYaml as error:
+        document.problems.append((1, Problem((), str(error))))
+    except ValueError as error:  # PyYAML itself converts numbers in some places, such as %YAML and escapes.
+        document.problems.append((1, Problem((), f"is not YAML: {error!s:.200}")))
     return document
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(BoundedLoader):
     """A YAML loader that leaves plain scalars as text. `_Reader` determines their types by the rules of YAML 1.2."""
 
     yaml_implicit_resolvers: Final = {}  # type: ignore[misc]  # the stub does not know that this is a class attribute
-
-
-class _TooLargeError(Exception):
-    """The document has too many values. Aliases can expand a few lines to billions of values."""
 
 
 class _Reader:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._nodes = 0
+        self._characters = 0
         self._open: list[yaml.Node] = []
 
     def read(self, node: yaml.Node, path: Path) -> JsonValue:
         self._nodes += 1
-        if self._nodes > _MOST_NODES:
-            raise _TooLargeError
+        self._characters += len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+        if self._nodes > MAX_NODES or self._characters > _LARGEST_TEXT:
+            raise OversizedYaml(
+                f"needs at most {MAX_NODES} values, aliases counted each time, with {_LARGEST_TEXT} characters"
+            )
+        if len(path) > MAX_DEPTH:
+            raise OversizedYaml(f"is nested too deeply: needs at most {MAX_DEPTH} levels, aliases followed")
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if node in self._open:
             return self._wrong(node, path, "an alias that contains itself is not allowed")
@@ -155,7 +159,11 @@ class _Reader:
             return _CONSTANTS[text]
         digits = text.replace("_", "")
         if _INT.fullmatch(text):
-            return int(digits, 16 if digits.startswith("0x") else 8 if digits.startswith("0o") else 10)
+            base = 16 if digits.startswith("0x") else 8 if digits.startswith("0o") else 10
+            number = int(digits, base) if len(digits) <= _LONGEST_NUMBER else None
+            if number is None or number.bit_length() > _NUMBER_BITS:
+                return self._wrong(node, path, f"needs a number that a double can hold, found {len(digits)} digits")
+            return number
         if _FLOAT.fullmatch(text):
             return float(digits.lower().replace(".inf", "inf").replace(".nan", "nan"))
         return self._wrong(node, path, f"{show(text)} does not fit its tag {node.tag}")

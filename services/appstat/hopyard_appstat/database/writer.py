@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Engine
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, StatementError
 
-from hopyard.errors import Exhausted, HopyardError, Unavailable
+from hopyard.errors import Exhausted, HopyardError, InvalidInput, Unavailable
 from hopyard_appstat.database.connections import damage_of
 from hopyard_appstat.database.transaction import Transaction
 
@@ -127,7 +127,7 @@ class Writer:
             return [(None, cause_of(error, self._engine.url))] * len(operations), set()
         except Exception as error:  # noqa: BLE001
             if len(operations) == 1:
-                return [(None, damage_of(error, self._engine.url) or error)], set()
+                return [(None, damage_of(error, self._engine.url) or _refusal_of(error) or error)], set()
             _log.warning(
                 "a transaction of %d operations failed; each is now committed separately: %r", len(operations), error
             )
@@ -164,6 +164,16 @@ def cause_of(error: DBAPIError, url: URL) -> HopyardError:
     ):
         return Exhausted(f"{name}: the database cannot grow, no space left on its disk ({text}); make room there")
     return Unavailable(f"{name}: the database cannot be written just now: {text}")
+
+
+def _refusal_of(error: Exception) -> InvalidInput | None:
+    """Return the error for values that a table does not accept, such as NaN or an integer of more than 64 bits; None: another cause."""
+    if isinstance(error, IntegrityError | DataError):
+        return InvalidInput(f"the database does not accept a value: {error.orig!s:.200}")
+    cause = error.orig if isinstance(error, StatementError) else error
+    if isinstance(cause, OverflowError):
+        return InvalidInput(f"the database does not accept a number: {cause}")
+    return None
 
 
 def _is_full(file: Path) -> bool:

@@ -10,6 +10,9 @@ from hopyard.space import Configuration, ConstraintsError, Space, below, show, s
 _LONGEST: Final = 100_000
 """Maximum number of consecutive grid points that violate the constraints. Checking so many takes a second or two."""
 
+_MOST_POINTS: Final = 2**62
+"""Maximum number of grid points: messages and journals hold their number."""
+
 
 class GridGenerator(Generator):
     """Proposes every grid point once, in odometer order: the last name of the space changes fastest, the first slowest.
@@ -41,6 +44,11 @@ class GridGenerator(Generator):
         super().__init__(space, seed, **parameters)
         if not isinstance(shuffle, bool):
             raise GeneratorParameterError(f"grid needs shuffle as true or false, found {show(shuffle)}")
+        if space.grid_size > _MOST_POINTS:
+            raise GeneratorParameterError(
+                f"grid can have at most 2^62 points, found 2^{space.grid_size.bit_length() - 1} or more; "
+                "divide the space less, or use the generator random"
+            )
         self._points = _checked(points, space.grid_size)
         self._size = space.grid_size if self._points is None else len(self._points)
         self._next = 0

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
@@ -17,7 +18,7 @@ from hopyard._common.plugins import PluginError
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy import ENDLESS, PolicyCapabilities, capabilities_of
 from hopyard.policy.vocabulary import ExperimentId, ExperimentState, JobState, StreamId
-from hopyard.spec import ExperimentSpec, canonical_json, load_spec, placed
+from hopyard.spec import ExperimentSpec, canonical_json
 from hopyard.spec.models import REMOTE
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import Core
@@ -30,6 +31,7 @@ from hopyard_engine.policy_host.factory import need_fit, new_policy, review, uns
 from hopyard_scheduler.experiments.job_requests import JobRequest, check, known
 from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
 from hopyard_scheduler.experiments.scaling_profiles import measured
+from hopyard_scheduler.experiments.spec_thread import SpecThread
 from hopyard_scheduler.experiments.update_request import UpdateRequest, need_pattern, update_of
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.request_ids import check_request_id
@@ -82,6 +84,7 @@ class ExperimentCommands:
         self._catalog = catalog
         self._plans = plans
         self._stub = stub
+        self._specs = SpecThread()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._bundles: Counter[str] = Counter()  # Number of experiments that are being created with each code bundle.
         self._claimed: set[str] = set()  # Ids of experiments that are being created or imported, and of imported ones.
@@ -110,7 +113,7 @@ class ExperimentCommands:
             try:
                 return await self._create(text, source, bundle, request, interpreter)
             except InvalidInput as error:
-                raise placed(error, text, source or "experiment") from error
+                raise await self._specs.locate(error, text, source or "experiment") from error
 
     @asynccontextmanager
     async def _using(self, bundle: str) -> AsyncIterator[None]:
@@ -144,7 +147,7 @@ class ExperimentCommands:
         return self._locks.setdefault(f"load {stream}", asyncio.Lock())
 
     async def _create(self, text: str, source: str, bundle: str, request: str, interpreter: str) -> tuple[str, str]:
-        spec = load_spec(text, source or "experiment")
+        spec = await self._specs.load(text, source or "experiment")
         settings = settings_of(spec)
         # Report errors in the data set first.
         data = self._catalog.place(spec.data) if spec.data is not None else None
@@ -158,7 +161,7 @@ class ExperimentCommands:
         settings = with_capabilities(settings, capabilities)
         if spec.snapshot.ship_every is not None:
             settings = replace(settings, ship_every=spec.snapshot.ship_every)
-        payload = _payload(spec, bundle, interpreter, request)
+        payload = await self._specs.payload(partial(_payload, spec, bundle, interpreter, request))
         if capabilities.shares or capabilities.scales:
             settings = _known_by(settings, capabilities, program_of(payload), await hash_of_code(self._stub, bundle))
         known, name = await self._named(_slug(spec.name), payload)

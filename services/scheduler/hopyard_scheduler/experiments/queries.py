@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.converters import EXPERIMENT_STATES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, WatcherState
+from hopyard_scheduler.experiments.watchers import Watcher
 from hopyard_scheduler.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class ExperimentQueries:
             stream, self._runtime.core.cluster, self._runtime.clock(), self._runtime.absent(stream.id)
         )
 
-    async def watch(self, name: str) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
+    async def watch(self, name: str, watcher: Watcher) -> AsyncGenerator[experiment_pb2.WatchExperimentResponse]:
         """Yield the present state of an experiment and its jobs, then the changed states and new reports until the experiment ends.
 
         A slow reader gets the newest state of a changed experiment or job instead of each intermediate state.
@@ -152,6 +153,7 @@ class ExperimentQueries:
 
         Args:
             name: The id of the experiment.
+            watcher: A new watcher, which collects the changes until they are yielded.
 
         Raises:
             NotFound: The experiment does not exist.
@@ -163,7 +165,7 @@ class ExperimentQueries:
                 yield experiment_pb2.WatchExperimentResponse(job=job)
             return
         stream, experiment = known
-        watcher = self._runtime.watchers.add(name)
+        self._runtime.watchers.add(name, watcher)
         told = WatcherState(
             self._runtime.core, stream, experiment, self._runtime.clock, lambda: self._runtime.absent(stream.id)
         )

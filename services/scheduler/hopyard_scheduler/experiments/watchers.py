@@ -1,14 +1,23 @@
-"""Watchers of experiments. A slow watcher gets the newest state of each job instead of all intermediate states."""
+"""Watchers of experiments. A slow watcher gets the newest state of each job instead of all intermediate states.
+
+Reports are not combined: they wait in a queue. The watch of a client for which too many of them wait is ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import TypeVar
 
+from hopyard.errors import Exhausted
 from hopyard_engine.core.effects import ReportAccepted
 
 MAX_REPORTS = 50_000
-"""Maximum number of reports that wait for a slow watcher; the oldest are dropped. AppStat has all of them."""
+"""Maximum number of reports that wait for a slow watcher. AppStat has all reports."""
+
+T = TypeVar("T")
 
 
 class Watcher:
@@ -17,14 +26,26 @@ class Watcher:
     Attributes:
         jobs: Ids of changed jobs. The dict serves as an ordered set.
         changed: True if the experiment itself has changed.
-        reports: Accepted reports in order. Beyond `MAX_REPORTS`, the oldest are dropped.
+        reports: Accepted reports in order.
+        slow: Set when more than `MAX_REPORTS` reports would wait. The queue is then empty and stays empty: the watch must end.
     """
 
     def __init__(self) -> None:
         self.jobs: dict[str, None] = {}
         self.changed = True
-        self.reports: deque[ReportAccepted] = deque(maxlen=MAX_REPORTS)
+        self.reports: deque[ReportAccepted] = deque()
+        self.slow = asyncio.Event()
         self._woken = asyncio.Event()
+
+    def add(self, report: ReportAccepted) -> None:
+        """Queue a report and note that its job and the experiment have changed."""
+        if len(self.reports) >= MAX_REPORTS:
+            self.slow.set()
+            self.reports.clear()
+        if not self.slow.is_set():
+            self.reports.append(report)
+        self.jobs[report.job] = None
+        self.changed = True
 
     def wake(self) -> None:
         """End the present or next call of `wait`."""
@@ -57,9 +78,7 @@ class Watchers:
                 touched.add(watcher)
         for report in reports:
             for watcher in self._watchers.get(report.experiment, ()):
-                watcher.reports.append(report)
-                watcher.jobs[report.job] = None
-                watcher.changed = True
+                watcher.add(report)
                 touched.add(watcher)
         for name in experiments:
             for watcher in self._watchers.get(name, ()):
@@ -68,12 +87,10 @@ class Watchers:
         for watcher in touched:
             watcher.wake()
 
-    def add(self, experiment: str) -> Watcher:
-        """Register and return a watcher of an experiment. Its first `wait` returns at once, so that it sends the present state."""
-        watcher = Watcher()
+    def add(self, experiment: str, watcher: Watcher) -> None:
+        """Register a new watcher of an experiment. Its first `wait` returns at once, so that it sends the present state."""
         self._watchers.setdefault(experiment, set()).add(watcher)
         watcher.wake()
-        return watcher
 
     def remove(self, experiment: str, watcher: Watcher) -> None:
         """Remove a watcher of an experiment. No effect if it is not registered."""
@@ -81,3 +98,38 @@ class Watchers:
         watchers.discard(watcher)
         if not watchers:
             self._watchers.pop(experiment, None)
+
+
+async def send_while_read(
+    changes: AsyncGenerator[T], write: Callable[[T], Awaitable[None]], slow: asyncio.Event
+) -> None:
+    """Write the changes of a watch to its client until they end.
+
+    Args:
+        changes: The changes.
+        write: Sends a change. It waits while the client does not read.
+        slow: Set when too many changes wait for the client.
+
+    Raises:
+        Exhausted: `slow` was set, also if `write` still waits.
+    """
+
+    async def send() -> None:
+        async with aclosing(changes):
+            async for change in changes:
+                await write(change)
+
+    sending = asyncio.create_task(send(), name="watch")
+    waiting = asyncio.create_task(slow.wait(), name="slow watcher")
+    try:
+        await asyncio.wait({sending, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if not sending.done():
+            raise Exhausted(
+                f"the watch is ended because its client reads too slowly: more than {MAX_REPORTS} reports wait; watch again, and read "
+                "the reports from AppStat"
+            )
+        await sending
+    finally:
+        sending.cancel()
+        waiting.cancel()
+        await asyncio.gather(sending, waiting, return_exceptions=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
 
 from hopyard._net.rpc.values import hyperparameters_from_proto
@@ -16,6 +15,7 @@ from hopyard_scheduler.experiments.commands import ExperimentCommands
 from hopyard_scheduler.experiments.deletion import ExperimentDeletion
 from hopyard_scheduler.experiments.job_requests import JobRequest
 from hopyard_scheduler.experiments.update_request import UpdateRequest
+from hopyard_scheduler.experiments.watchers import Watcher, send_while_read
 from hopyard_scheduler.pagination import page
 from hopyard_scheduler.storage.garbage_collection import DEFAULT_SECONDS, GarbageCollector
 
@@ -83,19 +83,20 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         shown, token = page(found, request.page_size, request.page_token)
         return pb.ListExperimentsResponse(experiments=shown, next_page_token=token)
 
-    async def WatchExperiment(
+    async def WatchExperiment(  # type: ignore[override]  # the stubs only allow generators
         self,
         request: pb.WatchExperimentRequest,
         context: grpc.aio.ServicerContext[pb.WatchExperimentRequest, pb.WatchExperimentResponse],
-    ) -> AsyncIterator[pb.WatchExperimentResponse]:
+    ) -> None:
         """Stream the present state of an experiment and its jobs, then the changed states and new reports until the experiment ends.
 
         A slow reader gets the newest state of a changed experiment or job instead of each intermediate state.
 
-        NotFound: the experiment does not exist.
+        NotFound: the experiment does not exist. Exhausted: the client reads so slowly that too many reports wait.
         """
-        async for change in self._commands.queries.watch(request.experiment):
-            yield change
+        watcher = Watcher()
+        changes = self._commands.queries.watch(request.experiment, watcher)
+        await send_while_read(changes, context.write, watcher.slow)
 
     async def PauseExperiment(
         self,

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from hopyard._net.rpc.status_codes import ERROR_KEY, code_of, message_of, name_of
-from hopyard.errors import HopyardError
+from hopyard.errors import HopyardError, InvalidInput
 
 _log = logging.getLogger(__name__)
 
@@ -22,9 +22,10 @@ _Handler = Callable[[Any, Any], Any]
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
     """Ends a call with a gRPC status if its handler raised an exception.
 
-    A `HopyardError` becomes its status, any other exception becomes INTERNAL and is logged with its traceback. All four kinds of
-    calls are handled. Handlers are coroutine functions, or async generator functions for streamed responses. A generator is closed
-    when its call ends, so that its `finally` blocks run then.
+    A `HopyardError` becomes its status, any other exception becomes INTERNAL and is logged with its traceback. A request whose bytes
+    are not a message of its type becomes INVALID_ARGUMENT, and is logged in one line. All four kinds of calls are handled. Handlers
+    are coroutine functions, or async generator functions for streamed responses. A generator is closed when its call ends, so that
+    its `finally` blocks run then.
     """
 
     async def intercept_service(
@@ -50,13 +51,79 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         )
         for behaviour, make in kinds:
             if behaviour is not None:
-                wrapped = _streaming(behaviour, method) if handler.response_streaming else _single(behaviour, method)
+                checked = _with_decoded_requests(behaviour, method, streaming=bool(handler.request_streaming))
+                generates = inspect.isasyncgenfunction(behaviour)
+                responding = _streaming(checked, method, generates=generates)
                 return make(
-                    wrapped,
-                    request_deserializer=handler.request_deserializer,
+                    responding if handler.response_streaming else _single(checked, method),
+                    request_deserializer=_tolerant(handler.request_deserializer),
                     response_serializer=handler.response_serializer,
                 )
         raise AssertionError(f"handler of {method} handles nothing")
+
+
+class _Undecodable:
+    """Stands for a request that could not be decoded.
+
+    Args:
+        error: Why.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def refusal(self, method: str) -> InvalidInput:
+        """Log that a request of `method` could not be decoded, and return the error for its client."""
+        error = InvalidInput(f"{method}: the request cannot be decoded: {self._error!s:.200}")
+        _log.warning("%s", error)
+        return error
+
+
+class _DecodedRequests:
+    """The requests of a stream; iteration raises InvalidInput for a request that could not be decoded.
+
+    Args:
+        requests: The requests, with `_Undecodable` in place of some.
+        method: Name of the method.
+    """
+
+    def __init__(self, requests: AsyncIterator[Any], method: str) -> None:
+        self._requests = requests
+        self._method = method
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        request = await anext(self._requests)
+        if isinstance(request, _Undecodable):
+            raise request.refusal(self._method)
+        return request
+
+
+def _tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """Return a deserializer that returns `_Undecodable` instead of raising an error, which gRPC would report as UNKNOWN."""
+    if deserialize is None:
+        return None
+
+    def decoded(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except Exception as error:  # noqa: BLE001
+            return _Undecodable(error)
+
+    return decoded
+
+
+def _with_decoded_requests(behaviour: _Handler, method: str, *, streaming: bool) -> _Handler:
+    """Return a handler that receives only decoded requests, and raises InvalidInput for others."""
+
+    def handle(request: Any, context: Any) -> Any:
+        if isinstance(request, _Undecodable):
+            raise request.refusal(method)
+        return behaviour(_DecodedRequests(aiter(request), method) if streaming else request, context)
+
+    return handle
 
 
 def _single(behaviour: _Handler, method: str) -> _Handler:
@@ -71,11 +138,11 @@ def _single(behaviour: _Handler, method: str) -> _Handler:
     return handle
 
 
-def _streaming(behaviour: _Handler, method: str) -> _Handler:
+def _streaming(behaviour: _Handler, method: str, *, generates: bool) -> _Handler:
     # A coroutine that writes instead of a generator: gRPC does not close a generator when its call ends.
     async def handle(request: Any, context: Any) -> None:
         try:
-            if inspect.isasyncgenfunction(behaviour):
+            if generates:
                 responses: AsyncIterator[Any]
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:

@@ -1,0 +1,334 @@
+"""Does any request break a service? Random and hostile messages are sent to every method of a live cluster.
+
+    python benchmarks/fuzz_rpc.py [--calls 5000] [--seed 0] [--json] [--only METHOD]
+
+An embedded cluster runs jobs meanwhile. Each call goes to a random method of a random service, found by walking the descriptors of the
+protos, and sends random fields with values that exist in the cluster, hostile values, mutated messages, or bytes that are no message.
+Streams get several messages. Methods that only a scheduler may call, and that would end the cluster's own scheduler if they succeeded
+(`BeginEpoch`, `AppendJournal`, ...), go to a second AppStat.
+
+A finding is INTERNAL, UNKNOWN or DATA_LOSS as the code of a call, a process that has ended, a traceback in a log, or a cluster that
+no longer answers at the end. The memory of each process is reported before and after. The exit code is 1 if there are findings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import pkgutil
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import psutil
+from figures.cluster import NOOP, embedded, ended, noop_spec
+from fuzzing.rpc_messages import MessageSource
+from google.protobuf.descriptor import MethodDescriptor
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+import hopyard.v1
+from hopyard.client import AsyncClient
+
+BAD: Final = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS)
+SPARE: Final = {"BeginEpoch", "AppendJournal", "ImportJournal", "DeleteBlobs", "ReleaseBlobs", "SweepBlobs"}
+"""Methods of AppStat that go to the second AppStat, because only the scheduler may call them."""
+
+OWN_ERROR: Final = "Internal error from Core"
+"""Details with which the client's gRPC ends a call itself, if the server ended it while a request was written."""
+
+CALL_SECONDS: Final = 3.0
+PARALLEL: Final = 4
+
+
+@dataclass
+class Report:
+    """The result of a run.
+
+    Attributes:
+        calls: Number of calls.
+        codes: Number of calls by status code.
+        findings: What was wrong: method and message, each with its number of occurrences.
+        dead: Processes that have ended.
+        tracebacks: Number of tracebacks by the name of the log.
+        memory_begin: Resident bytes of each process before.
+        memory_end: Resident bytes of each process after.
+    """
+
+    calls: int = 0
+    codes: Counter[str] = field(default_factory=Counter)
+    findings: Counter[str] = field(default_factory=Counter)
+    dead: list[str] = field(default_factory=list)
+    tracebacks: dict[str, int] = field(default_factory=dict)
+    memory_begin: dict[str, int] = field(default_factory=dict)
+    memory_end: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was wrong."""
+        return not (self.findings or self.dead or self.tracebacks)
+
+
+def methods() -> list[MethodDescriptor]:
+    """Return the methods of all services of Hopyard, sorted by full name."""
+    found: dict[str, MethodDescriptor] = {}
+    for module in pkgutil.iter_modules(hopyard.v1.__path__, "hopyard.v1."):
+        if module.name.endswith("_pb2"):
+            services = importlib.import_module(module.name).DESCRIPTOR.services_by_name
+            found |= {method.full_name: method for service in services.values() for method in service.methods}
+    return [found[name] for name in sorted(found)]
+
+
+class Fuzzer:
+    """Sends hostile calls to services.
+
+    Args:
+        addresses: Address of each service by its full name; the key "spare" is the second AppStat.
+        source: Draws the messages.
+        seed: Determines the order of the methods.
+        report: Receives the result.
+        metadata: Metadata of each call.
+    """
+
+    def __init__(
+        self,
+        addresses: dict[str, str],
+        source: MessageSource,
+        seed: int,
+        report: Report,
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self._source = source
+        self._random = random.Random(seed)
+        self._report = report
+        self._metadata = tuple(metadata)
+        self._channels = {
+            name: grpc.aio.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1),))
+            for name, address in addresses.items()
+        }
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for opened in self._channels.values():
+            await opened.close()
+
+    async def run(self, calls: int, chosen: Sequence[MethodDescriptor]) -> None:
+        """Make `calls` calls of the chosen methods, several at the same time."""
+        left = iter(range(calls))
+
+        async def worker() -> None:
+            for _ in left:
+                await self._call(self._random.choice(chosen))
+
+        await asyncio.gather(*(worker() for _ in range(PARALLEL)))
+
+    async def _call(self, method: MethodDescriptor) -> None:
+        service = method.containing_service.full_name
+        opened = self._channels.get("spare" if method.name in SPARE else service)
+        if opened is None:
+            return
+        count = self._random.choice((0, 1, 1, 2, 5)) if method.client_streaming else 1
+        messages = [self._source.draw(method.input_type) for _ in range(count)]
+        code, text = await self._outcome(opened, f"/{service}/{method.name}", method, messages)
+        self._report.calls += 1
+        self._report.codes[code.name] += 1
+        if code in BAD and text != OWN_ERROR:
+            self._report.findings[f"{method.full_name}: {code.name}: {text:.200}"] += 1
+
+    async def _outcome(
+        self, opened: grpc.aio.Channel, name: str, method: MethodDescriptor, messages: Sequence[bytes]
+    ) -> tuple[grpc.StatusCode, str]:
+        """Make one call with serialized messages, and return its status code and message."""
+        options: dict[str, Any] = {"timeout": CALL_SECONDS, "metadata": self._metadata}
+        patience = self._random.choice((0.05, 0.3))
+
+        async def requests() -> AsyncIterator[bytes]:
+            for message in messages:
+                yield message
+            if self._random.random() < 0.3:
+                await asyncio.sleep(patience)
+
+        kind = ("stream" if method.client_streaming else "unary") + ("_stream" if method.server_streaming else "_unary")
+        given = requests() if method.client_streaming else messages[0]
+        call = getattr(opened, kind)(name)(given, **options)
+        try:
+            if method.server_streaming:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(patience):
+                        async for _ in call:
+                            pass
+            else:
+                await call
+        except grpc.aio.AioRpcError as error:
+            return error.code(), error.details() or ""
+        except asyncio.InvalidStateError:
+            pass
+        except asyncio.CancelledError:  # gRPC raises it, too, for a call that the client itself has ended.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+        finally:
+            call.cancel()
+        return grpc.StatusCode.OK, ""
+
+
+async def application_address(agent: psutil.Process, known: str) -> str:
+    """Return the address at which an agent serves training processes; empty if it is not found."""
+    for one in agent.net_connections("tcp"):
+        address = f"127.0.0.1:{one.laddr.port}"
+        if one.status != psutil.CONN_LISTEN or address == known:
+            continue
+        async with grpc.aio.insecure_channel(address) as opened:
+            request = health_pb2.HealthCheckRequest(service="hopyard.v1.ApplicationService")
+            with suppress(grpc.aio.AioRpcError):
+                await health_pb2_grpc.HealthStub(opened).Check(request, timeout=2)
+                return address
+    return ""
+
+
+async def known_texts(client: AsyncClient) -> dict[str, list[str]]:
+    """Return texts that exist in the cluster, by the name of the fields that take them."""
+    experiments = await client.experiments()
+    jobs = sorted({job.id for one in experiments for job in await client.jobs(one)})
+    ids = [one.id for one in experiments]
+    nodes = [one.id for one in await client.nodes()]
+    bundles = [one.bundle for one in experiments if one.bundle]
+    return {
+        "experiment": ids,
+        "experiments": ids,
+        "stream": ids,
+        "job": jobs,
+        "jobs": jobs,
+        "node": [*nodes, "stranger"],
+        "slot": [f"{node}/0" for node in nodes],
+        "sha256": bundles,
+        "bundle": bundles,
+        "owner": [*ids, "bundles"],
+        "": [*ids, *jobs, *nodes],
+    }
+
+
+def services_of(folder: Path) -> dict[str, psutil.Process]:
+    """Return the services that run below this process with data in `folder`, by name."""
+    names = {"nodeagent": "agent", "embedded": "scheduler, appstat, hpgen", "appstat": "second appstat"}
+    found = {}
+    for process in psutil.Process().children():
+        line = " ".join(process.cmdline())
+        if str(folder) in line:
+            found[next((name for part, name in names.items() if part in line), line)] = process
+    return found
+
+
+def resident(processes: dict[str, psutil.Process]) -> dict[str, int]:
+    """Return the resident bytes of those of the processes that run."""
+    found = {}
+    for name, process in processes.items():
+        with suppress(psutil.Error):
+            found[name] = process.memory_info().rss
+    return found
+
+
+async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
+    """Start a cluster with jobs in `folder`, send `calls` calls, and return the report."""
+    report = Report()
+    chosen = [method for method in methods() if only in method.full_name]
+    async with AsyncExitStack() as stack:
+        _, client = await stack.enter_async_context(embedded(folder / "data", 2))
+        spare = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "hopyard_appstat", "--data", str(folder / "spare")),
+            stderr=stack.enter_context((folder / "spare.log").open("wb")),
+        )
+        try:
+            await ended(client, await client.create(noop_spec(4, 20), NOOP))
+            await client.create(noop_spec(1000, 200_000, name="long"), NOOP)
+            addresses = {"spare": await asyncio.to_thread(wait_for_text, folder / "spare" / "appstat.address")}
+            files = {"AppStatService": "appstat", "SearchPlanService": "appstat", "CatalogService": "appstat"}
+            files |= {"HyperparameterGeneratorService": "hpgen", "NodeAgentService": "agent/agent"}
+            for method in methods():
+                service = method.containing_service
+                path = folder / "data" / f"{files.get(service.name, 'scheduler')}.address"
+                if service.name != "ApplicationService":
+                    addresses[service.full_name] = path.read_text().strip()
+            processes = services_of(folder)
+            agent = processes["agent"]
+            own = addresses["hopyard.v1.NodeAgentService"]
+            addresses["hopyard.v1.ApplicationService"] = await application_address(agent, own)
+            addresses = {name: address for name, address in addresses.items() if address}
+            report.memory_begin = resident(processes)
+            fuzzer = Fuzzer(addresses, MessageSource(seed, await known_texts(client)), seed, report)
+            try:
+                await fuzzer.run(calls, chosen)
+            finally:
+                await fuzzer.close()
+            report.memory_end = resident(processes)
+            report.dead = [name for name, process in processes.items() if not process.is_running()]
+            for name, address in addresses.items():
+                async with grpc.aio.insecure_channel(address) as opened:
+                    try:
+                        await health_pb2_grpc.HealthStub(opened).Check(health_pb2.HealthCheckRequest(), timeout=20)
+                    except grpc.aio.AioRpcError as error:
+                        report.dead.append(f"{name}: {error.code().name}")
+        finally:
+            with suppress(ProcessLookupError):
+                spare.terminate()
+            await spare.wait()
+    report.tracebacks = tracebacks(folder)
+    return report
+
+
+def tracebacks(folder: Path) -> dict[str, int]:
+    """Return the number of tracebacks in each log of a service below `folder` that has some."""
+    logs = [path for path in sorted(folder.rglob("*.log")) if "jobs" not in path.parts]
+    counts = {log: log.read_text(errors="replace").count("Traceback (most recent call last)") for log in logs}
+    return {str(log.relative_to(folder)): count for log, count in counts.items() if count}
+
+
+def wait_for_text(file: Path) -> str:
+    """Wait up to 60 seconds until a file exists and has text, and return the text."""
+    for _ in range(600):
+        if file.exists() and (text := file.read_text().strip()):
+            return text
+        time.sleep(0.1)
+    raise TimeoutError(f"{file} does not appear")
+
+
+def main() -> int:
+    """Run the command, and return its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=5000, help="number of calls")
+    parser.add_argument("--seed", type=int, default=0, help="seed of methods and messages")
+    parser.add_argument("--only", default="", help="only methods whose full name contains this text")
+    parser.add_argument("--keep", type=Path, help="folder for the data and logs of the cluster, which is kept")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hopyard-fuzz-") as scratch:
+        folder = Path(given.keep or scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        report = asyncio.run(hunt(folder, given.calls, given.seed, given.only))
+    if given.json:
+        print(json.dumps(asdict(report)))
+        return 0 if report.ok else 1
+    print(f"{report.calls} calls: {', '.join(f'{name} {count}' for name, count in report.codes.most_common())}")
+    for name, size in report.memory_begin.items():
+        print(f"memory of {name}: {size >> 20} MiB before, {report.memory_end.get(name, 0) >> 20} MiB after")
+    for text, count in report.findings.most_common():
+        print(f"FINDING {count} x {text}")
+    for text in report.dead:
+        print(f"DEAD {text}")
+    for log, count in report.tracebacks.items():
+        print(f"{count} TRACEBACKS in {log}")
+    return 0 if report.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Tests of watchers whose clients read slowly or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+import pytest
+
+from hopyard._net.server import Server
+from hopyard.errors import Exhausted
+from hopyard.policy.vocabulary import ExperimentId, Report
+from hopyard.v1 import experiment_pb2 as pb
+from hopyard.v1 import experiment_pb2_grpc
+from hopyard_engine.core.effects import ReportAccepted
+from hopyard_scheduler.experiments import watchers
+from hopyard_scheduler.experiments.watchers import Watcher, Watchers, send_while_read
+from hopyard_scheduler.servicers.experiments import ExperimentServicer
+from tests.timing import HANG_SECONDS
+
+
+def accepted(position: int) -> ReportAccepted:
+    report = Report(position, {"m": 1.0}, 1.0)
+    return ReportAccepted(ExperimentId("x"), "1", 1, report)
+
+
+@pytest.mark.quick
+async def test_a_watcher_is_slow_when_its_queue_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchers, "MAX_REPORTS", 3)
+    register, slow, reading = Watchers(), Watcher(), Watcher()
+    register.add("x", slow)
+    register.add("x", reading)
+    for position in range(1, 10):
+        register.publish(set(), set(), [accepted(position)])
+        assert slow.slow.is_set() == (position > 3)
+        assert [one.report.position for one in reading.reports] == [position]
+        reading.reports.clear()
+    assert not slow.reports
+    assert not reading.slow.is_set()
+
+
+async def changes(closed: asyncio.Event) -> AsyncGenerator[int]:
+    try:
+        yield 1
+        yield 2
+    finally:
+        closed.set()
+
+
+@pytest.mark.quick
+async def test_a_write_that_waits_does_not_keep_a_slow_watch() -> None:
+    slow, closed, writing = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def write(change: int) -> None:
+        writing.set()
+        await asyncio.Event().wait()
+
+    sending = asyncio.create_task(send_while_read(changes(closed), write, slow))
+    await writing.wait()
+    slow.set()
+    with pytest.raises(Exhausted, match="reads too slowly"):
+        await sending
+    assert closed.is_set()
+
+
+@pytest.mark.quick
+async def test_a_watch_that_is_read_ends_with_its_changes_or_their_error() -> None:
+    written: list[int] = []
+
+    async def write(change: int) -> None:
+        written.append(change)
+
+    async def broken() -> AsyncGenerator[int]:
+        yield 3
+        raise ValueError("broken")
+
+    await send_while_read(changes(asyncio.Event()), write, asyncio.Event())
+    with pytest.raises(ValueError, match="broken"):
+        await send_while_read(broken(), write, asyncio.Event())
+    assert written == [1, 2, 3]
+
+
+class BusyExperiment:
+    """Stands for the commands of a scheduler whose experiment reports all the time."""
+
+    def __init__(self) -> None:
+        self.queries = self
+        self.ended = asyncio.Event()
+
+    async def watch(self, name: str, watcher: Watcher) -> AsyncGenerator[pb.WatchExperimentResponse]:
+        """Yield large changes without end, and add a report to the watcher for each moment that passes."""
+        adding = asyncio.create_task(self._report(watcher), name="reports")
+        try:
+            while True:
+                yield pb.WatchExperimentResponse(job=pb.Job(id="1" * 10_000))
+        finally:
+            adding.cancel()
+            self.ended.set()
+
+    async def _report(self, watcher: Watcher) -> None:
+        while True:
+            watcher.add(accepted(1))
+            await asyncio.sleep(0.01)
+
+
+async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchers, "MAX_REPORTS", 20)
+    server, commands = Server("scheduler"), BusyExperiment()
+    servicer = ExperimentServicer(cast("Any", commands), *cast("Any", (None, None, None)))
+    server.add(experiment_pb2_grpc.add_ExperimentServiceServicer_to_server, servicer, "hopyard.v1.ExperimentService")
+    async with asyncio.timeout(HANG_SECONDS), grpc.aio.insecure_channel(await server.start()) as opened:
+        call = experiment_pb2_grpc.ExperimentServiceStub(opened).WatchExperiment(pb.WatchExperimentRequest())
+        await call.initial_metadata()
+        await commands.ended.wait()  # The client has read nothing, and the server holds no watch any more.
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            async for _ in call:
+                pass
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await server.stop(0)

@@ -35,7 +35,7 @@ import psutil
 from figures.cluster import NOOP, embedded, ended, noop_spec
 from fuzzing.rpc_messages import MessageSource
 from google.protobuf.descriptor import MethodDescriptor
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 import hopyard.v1
 from hopyard.client import AsyncClient

@@ -111,10 +111,11 @@ class MessageSource:
                 key = self._scalar(entry.fields_by_name["key"])
                 value = entry.fields_by_name["value"]
                 if value.type == _F.TYPE_MESSAGE:
+                    assert value.message_type is not None
                     held[key].CopyFrom(self.message(value.message_type, depth + 1))
                 else:
                     held[key] = self._scalar(value)
-        elif field.label == _F.LABEL_REPEATED:
+        elif int(getattr(field, "label", 0)) == _F.LABEL_REPEATED:
             for _ in range(self._count()):
                 if entry is not None:
                     held.add().CopyFrom(self.message(entry, depth + 1))
@@ -136,6 +137,7 @@ class MessageSource:
             case _F.TYPE_BOOL:
                 return self._random.random() < 0.5
             case _F.TYPE_ENUM:
+                assert field.enum_type is not None
                 return choose([value.number for value in field.enum_type.values] + [99, -1])
             case _F.TYPE_BYTES:
                 return self._random.randbytes(choose((0, 1, 100, 70_000)))

@@ -7,11 +7,12 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 from hopyard import errors
 from hopyard._net.rpc import channel
@@ -61,7 +62,7 @@ async def test_a_compression_bomb_is_refused_without_being_decompressed() -> Non
         attacked() as server,
         grpc.aio.insecure_channel(server.address, [("grpc.max_send_message_length", -1)]) as opened,
     ):
-        call = opened.unary_unary(CHECK)
+        call: Any = opened.unary_unary(CHECK)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call(bytes(BOMB_BYTES), compression=grpc.Compression.Gzip, timeout=HANG_SECONDS)
         assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED

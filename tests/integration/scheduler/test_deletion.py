@@ -18,6 +18,7 @@ from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, Unava
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_scheduler.experiments.deletion import ExperimentDeletion
+from hopyard_scheduler.runtime.journal import Journal
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_garbage_collection import Pieces, pieces, put, until
 from tests.integration.scheduler.test_garbage_collection import client as cluster_client
@@ -278,3 +279,37 @@ async def test_the_command_shows_its_plan_and_asks(tmp_path: Path) -> None:
     assert list((data / "agent" / "snapshots").glob("[!.]*")) == []
     code, _, err = await rm(data, made.id, "--yes")
     assert (code, f"there is no experiment '{made.id}'" in err) == (1, True), err
+
+
+async def test_a_client_that_gives_up_does_not_interrupt_a_deletion(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pieces.start_agent()
+    first, second = await finished(client, tmp_path / "one", jobs=1), await finished(client, tmp_path / "two", jobs=1)
+    append, appending, go = Journal.append, asyncio.Event(), asyncio.Event()
+
+    async def held(self: Journal, entries: Any, rows: Any, at: float, deleted: Any = ()) -> None:
+        await append(self, entries, rows, at, deleted)
+        if deleted:  # It is written, and the journal does not know it yet.
+            appending.set()
+            await go.wait()
+
+    delete, cancelled = ExperimentDeletion.delete, asyncio.Event()
+
+    async def watched(self: ExperimentDeletion, *args: Any, **options: Any) -> Any:
+        try:
+            return await delete(self, *args, **options)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    monkeypatch.setattr(ExperimentDeletion, "delete", watched)
+    monkeypatch.setattr(Journal, "append", held)
+    deleting = asyncio.create_task(client.delete([first]))
+    await appending.wait()
+    deleting.cancel()
+    await asyncio.gather(deleting, return_exceptions=True)
+    await cancelled.wait()
+    go.set()
+    assert await client.delete([second])  # The scheduler's cluster stream is where its journal is.
+    assert await client.experiments() == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -53,6 +54,13 @@ def test_sizes() -> None:
 def test_a_token_that_is_none_is_refused(token: str) -> None:
     with pytest.raises(InvalidInput, match="page_token"):
         PageRequest.of(1, token, "streams").after(str)
+
+
+@pytest.mark.parametrize("key", ["[" * 20_000, f"[{'9' * 5000}]", f"[{2**63}]"])
+def test_a_forged_token_is_refused(key: str) -> None:
+    token = base64.urlsafe_b64encode(f'[["streams"],{key}]'.encode()).decode()
+    with pytest.raises(InvalidInput, match="page_token"):
+        PageRequest.of(1, token, "streams").after(int)
 
 
 def test_a_token_of_another_question_is_refused() -> None:

@@ -21,7 +21,7 @@ def test_pages_follow_each_other() -> None:
     assert (first, second, third, end) == ([0, 1, 2], [3, 4, 5], [6], "")
 
 
-@pytest.mark.parametrize(("size", "token"), [(-1, ""), (1001, ""), (1, "x")])
+@pytest.mark.parametrize(("size", "token"), [(-1, ""), (1001, ""), (1, "x"), (1, "9" * 5000), (1, "٣")])
 def test_pages_refuse_what_is_no_page(size: int, token: str) -> None:
     with pytest.raises(InvalidInput, match="page_"):
         page([1], size, token)

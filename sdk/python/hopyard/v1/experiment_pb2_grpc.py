@@ -151,7 +151,8 @@ class ExperimentServiceServicer(object):
 
     def WatchExperiment(self, request, context):
         """Sends the present state of the experiment, then every change, until the experiment ends or the caller cancels.
-        Bounded: a slow reader gets the newest state of each job instead of all intermediate ones.
+        Bounded: a slow reader gets the newest state of each job instead of all intermediate ones. RESOURCE_EXHAUSTED: too
+        many reports wait for the reader; AppStat has them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,6 +53,8 @@ class StoreReader:
         position = max(1, first)
         while position <= last:
             records = await self._read(queries.journal_part, stream, position, last)
+            if not records:
+                return  # The stream was deleted meanwhile.
             yield records
             position = records[-1]["position"] + 1
 

@@ -22,6 +22,7 @@ from hopyard.policy.vocabulary import ExperimentId, ExperimentState, StreamId
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.events import DeletionCompleted, StreamDeleted
 from hopyard_scheduler.converters import EXPERIMENT_STATES
+from hopyard_scheduler.experiments.watchers import Watcher
 from hopyard_scheduler.request_ids import check_request_id
 from hopyard_scheduler.runtime.journal import persist
 
@@ -91,6 +92,7 @@ class ExperimentDeletion:
         self._garbage = garbage
         self._quota = quota
         self._background = background
+        self._under_way: set[asyncio.Task[list[experiment_pb2.DeletedExperiments]]] = set()
         self._one = asyncio.Lock()
 
     async def delete(
@@ -130,7 +132,11 @@ class ExperimentDeletion:
             if dry_run:
                 return repeated + await self._measure(streams)
             await self._stop_paused(streams)
-            return repeated + await self._delete(streams, request)
+            # A client that gives up must not interrupt it between the core, the journal and the positions of its streams.
+            deleting = asyncio.create_task(self._delete(streams, request), name="deletion")
+            self._under_way.add(deleting)
+            deleting.add_done_callback(self._under_way.discard)
+            return repeated + await asyncio.shield(deleting)
 
     def resume(self) -> None:
         """Start to delete the blobs of deleted streams for which no `DeletionCompleted` is recorded; call it once at the start."""
@@ -194,7 +200,7 @@ class ExperimentDeletion:
             await self._commands.operate(name, "stop")
             try:
                 async with asyncio.timeout(_STOP_SECONDS):
-                    async for _ in self._commands.queries.watch(name):
+                    async for _ in self._commands.queries.watch(name, Watcher()):
                         pass  # It ends with the experiment.
             except TimeoutError as error:
                 raise Conflict(

@@ -167,6 +167,8 @@ class Runtime:
         Args:
             events: One event for each stream. The caller prevents that a stream is loaded into the core meanwhile.
 
+        The caller must not cancel it: the core and the journal would then disagree on what is deleted.
+
         Returns:
             False if one of the streams is live, or has other experiments than its event says. Then nothing is deleted.
         """

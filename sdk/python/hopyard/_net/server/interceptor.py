@@ -161,7 +161,9 @@ async def _abort(error: Exception, method: str, context: Any) -> NoReturn:
     if isinstance(error, HopyardError):
         trailing = ((ERROR_KEY, name_of(error)),)
         await context.abort(code_of(error), message_of(error), trailing_metadata=trailing)
-    if context.cancelled():
+    if context.cancelled() or isinstance(
+        error, grpc.aio.InternalError
+    ):  # gRPC raises the latter for a write to a client that is gone.
         _log.debug("%s: the client has left: %s", method, error)
     else:
         _log.error("%s: unexpected %s", method, type(error).__name__, exc_info=error)

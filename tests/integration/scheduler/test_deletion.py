@@ -286,11 +286,11 @@ async def test_a_client_that_gives_up_does_not_interrupt_a_deletion(
 ) -> None:
     await pieces.start_agent()
     first, second = await finished(client, tmp_path / "one", jobs=1), await finished(client, tmp_path / "two", jobs=1)
-    append, appending, go = Journal.append, asyncio.Event(), asyncio.Event()
+    append, appending, go = Journal._append, asyncio.Event(), asyncio.Event()
 
-    async def held(self: Journal, entries: Any, rows: Any, at: float, deleted: Any = ()) -> None:
-        await append(self, entries, rows, at, deleted)
-        if deleted:  # It is written, and the journal does not know it yet.
+    async def held(self: Journal, request: appstat_pb2.AppendJournalRequest, *args: Any) -> None:
+        await append(self, request, *args)
+        if request.deleted:  # It is written, and the journal's end is not noted yet.
             appending.set()
             await go.wait()
 
@@ -304,7 +304,7 @@ async def test_a_client_that_gives_up_does_not_interrupt_a_deletion(
             raise
 
     monkeypatch.setattr(ExperimentDeletion, "delete", watched)
-    monkeypatch.setattr(Journal, "append", held)
+    monkeypatch.setattr(Journal, "_append", held)
     deleting = asyncio.create_task(client.delete([first]))
     await appending.wait()
     deleting.cancel()

@@ -38,6 +38,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 import hopyard.v1
+from hopyard._net.server.socket_folder import SocketFolder
 from hopyard.client import AsyncClient
 
 BAD: Final = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS)
@@ -182,20 +183,6 @@ class Fuzzer:
         return grpc.StatusCode.OK, ""
 
 
-async def application_address(agent: psutil.Process, known: str) -> str:
-    """Return the address at which an agent serves training processes; empty if it is not found."""
-    for one in agent.net_connections("tcp"):
-        address = f"127.0.0.1:{one.laddr.port}"
-        if one.status != psutil.CONN_LISTEN or address == known:
-            continue
-        async with grpc.aio.insecure_channel(address) as opened:
-            request = health_pb2.HealthCheckRequest(service="hopyard.v1.ApplicationService")
-            with suppress(grpc.aio.AioRpcError):
-                await health_pb2_grpc.HealthStub(opened).Check(request, timeout=2)
-                return address
-    return ""
-
-
 async def known_texts(client: AsyncClient) -> dict[str, list[str]]:
     """Return texts that exist in the cluster, by the name of the fields that take them."""
     experiments = await client.experiments()
@@ -260,10 +247,8 @@ async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
                 if service.name != "ApplicationService":
                     addresses[service.full_name] = path.read_text().strip()
             processes = services_of(folder)
-            agent = processes["agent"]
-            own = addresses["hopyard.v1.NodeAgentService"]
-            addresses["hopyard.v1.ApplicationService"] = await application_address(agent, own)
-            addresses = {name: address for name, address in addresses.items() if address}
+            sockets = SocketFolder(folder / "data" / "agent").path
+            addresses["hopyard.v1.ApplicationService"] = f"unix:{sockets}/application.sock"
             report.memory_begin = resident(processes)
             fuzzer = Fuzzer(addresses, MessageSource(seed, await known_texts(client)), seed, report)
             try:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from hopyard._common.private_files import make_private_folder
 from hopyard.errors import Conflict
 
 SOCKETS: Final = "run"
@@ -24,8 +24,6 @@ _MOST_BYTES: Final = 100
 
 _LONGEST_NAME: Final = "/application.sock"
 """The longest name of a socket in a socket folder."""
-
-_PRIVATE: Final = 0o700
 
 
 class SocketFolder:
@@ -66,7 +64,8 @@ class SocketFolder:
         """Create the folder if it does not exist, and verify that no other user may enter or replace it.
 
         Raises:
-            Conflict: The folder, or `hopyard-UID`, is a link, belongs to another user, or cannot be created.
+            InvalidInput: The folder, or `hopyard-UID`, belongs to another user, or another user could replace it.
+            Conflict: One of them is a link, or cannot be created.
         """
         for folder in (self._shared, self.path):
             if folder is not None:
@@ -80,25 +79,16 @@ class SocketFolder:
 
 
 def make_private(folder: Path) -> Path:
-    """Create a folder that only this user may enter, if it does not exist, and return it. Missing parents are created, too.
-
-    If other users may enter an existing folder of this user, their permission is removed.
+    """Create a folder that only this user may enter, if it does not exist, and return it.
 
     Raises:
-        Conflict: It is a link or a file, belongs to another user, or cannot be created.
+        InvalidInput: It belongs to another user, or another user could replace it.
+        Conflict: It is a link, or cannot be created.
     """
+    if folder.is_symlink():
+        raise Conflict(f"{folder}: the folder for sockets must be a folder, found a link; delete it")
     try:
-        folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise Conflict(f"{folder}: the folder for sockets must be a folder, found a link or file; delete it")
-        if found.st_uid != os.geteuid():
-            raise Conflict(
-                f"{folder}: the folder for sockets belongs to user id {found.st_uid}, not to {os.geteuid()}, so that user could "
-                "replace the sockets; name another data directory with --data, or another temporary directory with TMPDIR"
-            )
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            folder.chmod(_PRIVATE)
+        make_private_folder(folder)
     except OSError as error:
         raise Conflict(f"{folder}: the folder for sockets cannot be created: {error.strerror or error}") from error
     return folder

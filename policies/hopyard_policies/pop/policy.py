@@ -148,11 +148,18 @@ class PopPolicy(BoundaryPolicy):
                 cluster.label_job(name, label)
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Return the idle jobs in the order in which they get slots: promising ones with slots, new ones, then suspended ones."""
+        """Return the idle jobs in the order in which they get slots: promising ones with slots, displaced ones, new ones, others."""
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         ranks = {name: rank for rank, name in enumerate(self._promising)}
         return sorted(
-            idle, key=lambda job: (job.id not in ranks, ranks.get(job.id, 0), job.attempt > 0, *self._turn(job))
+            idle,
+            key=lambda job: (
+                job.id not in ranks,
+                ranks.get(job.id, 0),
+                not job.displaced,
+                job.attempt > 0,
+                *self._turn(job),
+            ),
         )
 
     def _turn(self, job: JobView) -> tuple[float, float]:

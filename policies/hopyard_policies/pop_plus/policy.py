@@ -130,10 +130,10 @@ class PopPlusPolicy(BoundaryPolicy):
         """Return the idle jobs in the order in which they get slots: those with the highest worth first.
 
         The worth is the probability of reaching the target that a second of slot time gains. Of jobs with equal worth, those that
-        never started come first, then the oldest.
+        displaced ones (`JobView.displaced`) come first, then those that never started, then the oldest.
         """
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
-        return sorted(idle, key=lambda job: (-self._worth(job), job.attempt > 0, job.ordinal))
+        return sorted(idle, key=lambda job: (-self._worth(job), not job.displaced, job.attempt > 0, job.ordinal))
 
     def _stays(self, cluster: Cluster, job: JobView) -> bool:
         waiting = [self._worth(other) for other in self._waiting(cluster)]

@@ -162,6 +162,7 @@ def simulate(
         jobs=most,
         target=target,
         max_seconds=max_time,
+        displaced_first=True,
         seed=seed,
         plan=NAME if made.shares else "",
         lasting=made.shares,

@@ -159,11 +159,13 @@ def test_drops_are_trained_again() -> None:
 def test_a_node_fails_and_comes_back() -> None:
     faults = Faults(node_failures=0.05, downtime=5.0)
     result = run(faults=faults, costs=Costs(detection=1.0), seed=0)
-    # The second node fails while job 2 trains, and is back after 5 s; without snapshots job 2 starts from scratch.
+    # The second node fails while job 2 trains, and is back after 5 s. Job 2 starts again before job 4, which is new, when the first
+    # node is free. Without snapshots it starts from scratch.
     (_, _, failed), (job, back, done), *_ = intervals(result)["node2/0"]
-    assert job == "2"
+    assert job == "4"
     assert back - failed == pytest.approx(5.0)
     assert done - back == pytest.approx(6.0)
+    assert [(job, start) for job, start, _ in intervals(result)["node1/0"][:3]] == [("1", 0.0), ("3", 3.0), ("2", 6.0)]
     assert result.jobs_at_R[-1][1] == 4
     saving = run(faults=faults, costs=Costs(detection=1.0), seed=0, parameters={"snapshot_every": 1})
     lost = [one for one in saving.runs or () if one.job == "2"]

@@ -29,6 +29,8 @@ class JobView:
         ordinal: The number of the job in order of creation, starting with 1.
         experiment: The id of its experiment, which is one of `Cluster.experiments`.
         max_position: The position at which the job is complete.
+        displaced: Whether the job lost its slots without a decision of the policy (by a pause, a preemption, or with a node) and
+            has not started since. Displaced jobs come first among the idle jobs of equal priority.
     """
 
     id: str
@@ -45,6 +47,7 @@ class JobView:
     ordinal: int = 0
     experiment: str = ""
     max_position: int = 0
+    displaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

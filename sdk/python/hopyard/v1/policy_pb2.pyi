@@ -1149,6 +1149,7 @@ class PolicyJob(google.protobuf.message.Message):
     EXPERIMENT_FIELD_NUMBER: builtins.int
     MAX_POSITION_FIELD_NUMBER: builtins.int
     QUEUED_FIELD_NUMBER: builtins.int
+    DISPLACED_FIELD_NUMBER: builtins.int
     id: builtins.str
     state: hopyard.v1.common_pb2.JobState.ValueType
     position: builtins.int
@@ -1174,6 +1175,10 @@ class PolicyJob(google.protobuf.message.Message):
     queued: builtins.int
     """Its place in the queue of idle jobs. Higher priorities come first, then lower values of `queued`. 0: it is not in
     the queue and cannot be started now.
+    """
+    displaced: builtins.bool
+    """True: it lost its slots without a decision of the policy (by a pause, a preemption, or with a node) and has not started
+    since. Its `queued` is lower than those of jobs that are not displaced.
     """
     @property
     def hyperparameters(self) -> hopyard.v1.common_pb2.Hyperparameters:
@@ -1208,9 +1213,10 @@ class PolicyJob(google.protobuf.message.Message):
         experiment: builtins.str = ...,
         max_position: builtins.int = ...,
         queued: builtins.int = ...,
+        displaced: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_priority", b"_priority", "hyperparameters", b"hyperparameters", "priority", b"priority"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_priority", b"_priority", "attempt", b"attempt", "experiment", b"experiment", "fork_position", b"fork_position", "high_water", b"high_water", "hyperparameters", b"hyperparameters", "id", b"id", "max_position", b"max_position", "ordinal", b"ordinal", "parent", b"parent", "parked", b"parked", "position", b"position", "priority", b"priority", "queued", b"queued", "slots", b"slots", "snapshots", b"snapshots", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_priority", b"_priority", "attempt", b"attempt", "displaced", b"displaced", "experiment", b"experiment", "fork_position", b"fork_position", "high_water", b"high_water", "hyperparameters", b"hyperparameters", "id", b"id", "max_position", b"max_position", "ordinal", b"ordinal", "parent", b"parent", "parked", b"parked", "position", b"position", "priority", b"priority", "queued", b"queued", "slots", b"slots", "snapshots", b"snapshots", "state", b"state"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_priority", b"_priority"]) -> typing.Literal["priority"] | None: ...
 
 Global___PolicyJob: typing_extensions.TypeAlias = PolicyJob

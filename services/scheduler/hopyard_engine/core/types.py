@@ -113,6 +113,8 @@ class Settings:
         metric_every: Number of successive reports (>= 1) of which at least one contains the metric. If no job has reported the metric
             and one has reported so often, the experiment is paused.
         keeps_failed: Whether failed jobs keep their snapshots as completed ones do, so that a person can retry them from there.
+        displaced_first: Whether jobs that lost their slots without a decision of the policy come first in the idle queue
+            (`Job.displaced`). False in experiments that were created before this setting existed.
         idle: Seconds (> 0) for which the experiment waits for requests of clients when all its work is done, before it ends; None: it
             ends immediately.
     """
@@ -160,6 +162,7 @@ class Settings:
     idle: float | None = None
     rebuilds: bool = False
     metric_every: int = 1
+    displaced_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ def job_view(job: Job) -> JobView:
         ordinal=job.ordinal,
         experiment=job.experiment.id,
         max_position=job.max_position,
+        displaced=job.displaced,
     )
 
 

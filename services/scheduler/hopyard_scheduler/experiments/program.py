@@ -231,6 +231,7 @@ def settings_of(spec: ExperimentSpec) -> Settings:
         cpus=spec.resources.per_job.cpus,
         gpus=spec.resources.per_job.gpus,
         keeps_failed=True,
+        displaced_first=True,
         space=spec.space.to_dict(),
         constraints=tuple(spec.constraints),
     )

@@ -28,7 +28,7 @@ class _KnownJob(NamedTuple):
     Attributes:
         view: The job as policies see it.
         snapshots: The positions of its snapshots.
-        queued: Its arrival number in the queue of idle jobs, from 1; 0: it is not in the queue.
+        queued: Its place among the idle jobs of equal priority, see `IdleQueue.place`; 0: it is not in the queue.
         prefix: The part of its learning curve that it has from the job from which it continues.
         points: The number of points of its own part of the learning curve that were sent.
     """
@@ -288,6 +288,7 @@ def _job(known: _KnownJob) -> pb.PolicyJob:
         experiment=view.experiment,
         max_position=view.max_position,
         queued=known.queued,
+        displaced=view.displaced,
     )
 
 

@@ -130,6 +130,7 @@ class MirroredState:
             ordinal=message.ordinal,
             experiment=message.experiment,
             max_position=message.max_position,
+            displaced=message.displaced,
         )
         self._count(job, 1)
         self.snapshots[job.id] = tuple(message.snapshots)

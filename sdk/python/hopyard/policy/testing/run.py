@@ -88,10 +88,11 @@ class VirtualRuns:
     def _wake(self) -> None:
         self._attention, self._at_rest = True, False
 
-    def _idle(self, job: VirtualJob, position: int) -> None:
+    def _idle(self, job: VirtualJob, position: int, *, displaced: bool = False) -> None:
         self._queued += 1
         job.queued = self._queued
-        job.change(position=position, state=JobState.SUSPENDED if job.saves else JobState.PENDING)
+        state = JobState.SUSPENDED if job.saves else JobState.PENDING
+        job.change(position=position, state=state, displaced=displaced)
         self._wake()
 
     # ------------------------------------------------------------------------------------------------------------- runs
@@ -109,7 +110,8 @@ class VirtualRuns:
         run = job.run = VirtualRun(command, attempt, self.now, start, until, allowed, start, start)
         run.saves = set(command.snapshot_at)
         position = start if run.trains else job.view.position
-        job.change(state=JobState.STARTING, attempt=attempt, position=position, high_water=high_water)
+        state = JobState.STARTING
+        job.change(state=state, attempt=attempt, position=position, high_water=high_water, displaced=False)
         for slot in command.slots:
             self.slots[slot].job, self.slots[slot].reserved = job.id, False
         self._after(self._world.delays.start, self._started, job, run)
@@ -221,13 +223,13 @@ class VirtualRuns:
                 elif not run.training:
                     self._train(job, run)
 
-    def _end(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason) -> None:
+    def _end(self, job: VirtualJob, run: VirtualRun, reason: RunEndReason, *, displaces: bool = False) -> None:
         """End the run of a job with a reason: after its start or present iteration, or at once if it waits for a decision.
 
-        If the run is ending already, only TERMINATED replaces the earlier reason.
+        If the run is ending already, only TERMINATED replaces the earlier reason. With `displaces` this is no decision of the policy.
         """
         if run.ending is None or reason is RunEndReason.TERMINATED:
-            run.ending = reason
+            run.ending, run.displaced = reason, displaces
             job.change(state=JobState.SUSPENDING)
         if run.started and not run.training:
             self._leave(job, run, run.ending)
@@ -279,7 +281,8 @@ class VirtualRuns:
         elif job.failures > self._world.max_failures or job.losses > self._world.max_losses:
             job.change(state=JobState.FAILED)
         else:
-            self._idle(job, job.source())
+            removed = reason in (RunEndReason.SUSPENDED, RunEndReason.PREEMPTED, RunEndReason.LOST)
+            self._idle(job, job.source(), displaced=run.displaced and removed)
 
     def _save(self, job: VirtualJob, run: VirtualRun) -> None:
         run.saved = run.position
@@ -337,4 +340,4 @@ class VirtualRuns:
         for job in sorted(victims, key=lambda j: (j.view.priority or 0.0, -j.view.ordinal)):
             if surplus > 0 and job.run is not None:
                 surplus -= len(job.run.command.slots)
-                self._end(job, job.run, RunEndReason.PREEMPTED)
+                self._end(job, job.run, RunEndReason.PREEMPTED, displaces=True)

@@ -15,6 +15,7 @@ from hopyard.policy.testing.world import (
     Curve,
     Delays,
     Generator,
+    VirtualJob,
     VirtualRun,
     VirtualSlot,
     VirtualWorld,
@@ -229,6 +230,7 @@ class VirtualCluster(Commands):
         for job in self.virtual_jobs.values():
             job.saves = {p: s for p, s in job.saves.items() if s[0] <= self.now or s[1] != slot}
             if job.run is not None and slot in job.run.command.slots:
+                job.run.displaced = job.run.displaced or job.run.ending is None
                 self._ended(job, job.run, RunEndReason.LOST, f"slot {slot} is lost")
             elif job.view.state.idle and job.view.position != job.source():
                 job.change(position=job.source(), state=JobState.SUSPENDED if job.saves else JobState.PENDING)
@@ -272,7 +274,7 @@ class VirtualCluster(Commands):
         self._paused = True
         for job in self.virtual_jobs.values():
             if job.run is not None:
-                self._end(job, job.run, RunEndReason.SUSPENDED)
+                self._end(job, job.run, RunEndReason.SUSPENDED, displaces=True)
         self._calls.append((ExperimentChange("paused"), None))
         self._rebalance()
 
@@ -348,7 +350,7 @@ class VirtualCluster(Commands):
 
     def _moment(self) -> UpCallMoment:
         jobs = self.virtual_jobs.values()
-        waiting = sorted((j for j in jobs if j.view.state.idle), key=lambda j: (-(j.view.priority or 0.0), j.queued))
+        waiting = sorted((j for j in jobs if j.view.state.idle), key=_rank)
         held = [m for _, m in sorted(self.slots.items()) if m.granted]
         number = len(self.history) + 1
         return UpCallMoment(
@@ -424,3 +426,8 @@ class VirtualCluster(Commands):
         if isinstance(command, CreateJob | ForkJob) and command.job != str(self._ordinals + 1):
             return f"a new job must be {self._ordinals + 1}"  # An earlier creation in the same answer was refused.
         return ""
+
+
+def _rank(job: VirtualJob) -> tuple[float, bool, int]:
+    """Return the key by which idle jobs wait, smallest first: by priority, displaced ones first, then by arrival."""
+    return -(job.view.priority or 0.0), not job.view.displaced, job.queued

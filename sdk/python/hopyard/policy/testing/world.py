@@ -144,6 +144,7 @@ class VirtualRun:
         finished: Whether the process has nothing left to train.
         leaving: Whether it saves and ends now.
         ending: How it will end at its next boundary; None: it continues.
+        displaced: Whether its job loses its slots without a decision of the policy.
         amends: The tickets of its unanswered `AmendRun` commands.
     """
 
@@ -163,6 +164,7 @@ class VirtualRun:
     finished: bool = False
     leaving: bool = False
     ending: RunEndReason | None = None
+    displaced: bool = False
     amends: set[str] = field(default_factory=set)
 
     @property

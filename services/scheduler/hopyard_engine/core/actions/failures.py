@@ -22,11 +22,14 @@ MISSES = 6
 def back_off(stream: Stream, job: Job, at: float) -> None:
     """Delay the next start of an idle job if two or more of its runs were lost or failed since its last new report; else do nothing.
 
+    After the delay the job waits behind others, also if it was displaced (`Job.displaced`), because its own runs may cause the losses.
+
     The delay grows exponentially with their number. `at` is the time of the event in seconds since the Unix epoch.
     """
     if job.setbacks > 1 and job.state.idle:
         wait = min(FIRST_WAIT * 2 ** min(job.setbacks - 2, 16), LONGEST_WAIT)
         stream.withdraw(job)
+        job.displaced = False
         stream.set_timer(BackoffTimer(job.id), at + wait)
 
 

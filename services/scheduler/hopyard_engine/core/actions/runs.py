@@ -78,6 +78,7 @@ def start(stream: Stream, command: StartJob) -> None:
     )
     run.position = start
     job.run = stream.live[job.id] = run
+    job.displaced = False
     if training:
         job.position = start
         if source is not None and source[0] != job.id and job.origin != source and not _continues(stream, job, source):
@@ -246,7 +247,9 @@ _ENDINGS = {
 }
 
 
-def end_run(stream: Stream, run: Run, reason: RunEndReason, why: Reason | None = None) -> None:
+def end_run(
+    stream: Stream, run: Run, reason: RunEndReason, why: Reason | None = None, *, displaces: bool = False
+) -> None:
     """Order a run to end at its next boundary.
 
     If the run is already ending, this only changes the reason, and only to TERMINATED. A TERMINATED run is killed if it has not ended
@@ -257,10 +260,11 @@ def end_run(stream: Stream, run: Run, reason: RunEndReason, why: Reason | None =
         run: The run.
         reason: SUSPENDED and PREEMPTED save a snapshot, TERMINATED does not.
         why: With TERMINATED, the reason of the job's state after the end; None: its policy ended it.
+        displaces: Whether this is not a decision of the policy, so that the job must be displaced (`Job.displaced`).
     """
     if run.ending is RunEndReason.TERMINATED or (run.ending is not None and reason is not RunEndReason.TERMINATED):
         return
-    run.ending = reason
+    run.ending, run.displaced = reason, displaces
     if reason is RunEndReason.TERMINATED:
         run.why = why or Reason.of(ReasonCode.TERMINATED, position=run.position)
     job = stream.jobs[run.job]
@@ -273,6 +277,11 @@ def end_run(stream: Stream, run: Run, reason: RunEndReason, why: Reason | None =
     stream.send(run, 0, Decide(_ENDINGS[reason], run.position))
     if reason is RunEndReason.TERMINATED:
         stream.set_timer(kill_timer(run), stream.now + stream.settings.kill_after)
+
+
+def displace(run: Run) -> None:
+    """Record that a run loses its slots with a node. Its job must be displaced, unless the policy has decided the end of the run."""
+    run.displaced = run.displaced or run.ending in (None, RunEndReason.UNTIL)
 
 
 def kill_timer(run: Run) -> KillTimer:

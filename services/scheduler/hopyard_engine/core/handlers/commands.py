@@ -377,7 +377,7 @@ def hold(stream: Stream, name: str, held: bool) -> None:
     elif held and job.state.idle:
         stream.move(job, JobState.HELD, Reason(ReasonCode.PAUSED_BY_PERSON))
     elif held and job.run is not None and job.run.ended is None:
-        runs.end_run(stream, job.run, RunEndReason.SUSPENDED)
+        runs.end_run(stream, job.run, RunEndReason.SUSPENDED, displaces=True)
     stream.changed(job)
     if without_run:
         ask_anew(stream)

@@ -98,7 +98,7 @@ def pause(stream: Stream, experiment: Experiment, at: float, reason: Reason, *, 
     experiment_state.enter(stream, experiment, ExperimentState.PAUSING, reason)
     experiment_state.stop_clock(stream, experiment, at)
     for run in experiment_state.runs_of(stream, experiment):
-        runs.end_run(stream, run, RunEndReason.SUSPENDED)
+        runs.end_run(stream, run, RunEndReason.SUSPENDED, displaces=True)
     stream.call(ExperimentChange("paused", experiment.id))
 
 

@@ -57,7 +57,7 @@ def recalled(stream: Stream, event: SlotRecalled) -> None:
         return
     stream.draining.add(slot.id)
     if slot.run is not None and slot.run.ended is None and slot.run.preemptible:
-        runs.end_run(stream, slot.run, RunEndReason.PREEMPTED)
+        runs.end_run(stream, slot.run, RunEndReason.PREEMPTED, displaces=True)
 
 
 def node_lost(stream: Stream, event: NodeLost) -> None:
@@ -78,6 +78,7 @@ def node_lost(stream: Stream, event: NodeLost) -> None:
             if rank.node == event.node and not rank.gone:
                 cause = Reason.of(ReasonCode.NODE_LOST, node=event.node)
                 lost = Ended(RunEndReason.LOST, run.position, cause=cause)
+                runs.displace(run)
                 run_messages.rank_ended(stream, job, run, rank, lost, event.at)
     failures.rewind_all(stream, lost_snapshots)
     if stream.data is not None:
@@ -149,6 +150,7 @@ def node_back(stream: Stream, event: NodeBack) -> None:
         if run is not None and run.attempt == key.attempt and not run.ranks[key.rank].gone:
             cause = Reason.of(ReasonCode.NODE_WITHOUT_RUN, node=event.node)
             lost = Ended(RunEndReason.LOST, run.position, cause=cause)
+            runs.displace(run)
             run_messages.rank_ended(stream, stream.jobs[run.job], run, run.ranks[key.rank], lost, event.at)
     for snapshot in (*event.ship, *stream.snapshots.left(event.node)):
         stream.snapshots.order(snapshot, event.node)
@@ -181,6 +183,7 @@ def imported(stream: Stream, event: Imported) -> None:
         for rank in run.ranks:
             if not rank.gone:
                 lost = Ended(RunEndReason.LOST, run.position, cause=Reason(ReasonCode.OTHER_CLUSTER))
+                runs.displace(run)
                 run_messages.rank_ended(stream, stream.jobs[run.job], run, rank, lost, event.at)
     failures.rewind_all(stream, lost_snapshots)
     if stream.data is not None:
@@ -204,6 +207,7 @@ def node_draining(stream: Stream, event: NodeDraining) -> None:
         if run is not None and run.attempt == key.attempt:
             cause = Reason.of(ReasonCode.NODE_LEAVING if event.leaving else ReasonCode.NODE_DRAINED, node=event.node)
             never = Ended(RunEndReason.SUSPENDED, run.position, cause=cause)
+            runs.displace(run)
             for rank in run.ranks:
                 if not rank.gone:
                     run_messages.rank_ended(stream, stream.jobs[run.job], run, rank, never, event.at)
@@ -211,7 +215,7 @@ def node_draining(stream: Stream, event: NodeDraining) -> None:
         if slot.node == event.node:
             stream.draining.add(slot.id)
             if slot.run is not None and slot.run.ended is None:
-                runs.end_run(stream, slot.run, RunEndReason.SUSPENDED)
+                runs.end_run(stream, slot.run, RunEndReason.SUSPENDED, displaces=True)
     if event.expired:
         for run in stream.live.values():
             for index, rank in enumerate(run.ranks):

@@ -53,7 +53,7 @@ def preempt(stream: Stream) -> None:
     for run in victims:
         if surplus <= 0:
             return
-        runs.end_run(stream, run, RunEndReason.PREEMPTED)
+        runs.end_run(stream, run, RunEndReason.PREEMPTED, displaces=True)
         surplus -= _counted(stream, run)
 
 

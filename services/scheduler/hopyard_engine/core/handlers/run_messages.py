@@ -412,6 +412,8 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
             job.position >= job.max_position and not job.terms.evaluates
         ):  # It was lost after its last snapshot was saved.
             state, why = JobState.COMPLETED, Reason(ReasonCode.TRAINED_TO_END)
+    removed = run.displaced and reason in (RunEndReason.SUSPENDED, RunEndReason.PREEMPTED, RunEndReason.LOST)
+    job.displaced = removed and state.idle and job.terms.displaced_first
     stream.move(job, state, why)
     if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
         failures.back_off(stream, job, at)

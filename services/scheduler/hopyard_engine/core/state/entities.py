@@ -62,6 +62,7 @@ class Run:
         position: Position of its last report; `start` before the first report.
         finished: Whether the program has nothing more to train.
         ending: Requested end; None: no end is requested.
+        displaced: Whether its job loses its slots without a decision of the policy: by a pause, a preemption, or with a node.
         why: Reason of the job's state when the run has ended as TERMINATED; None: its end as TERMINATED is not requested.
         ended: End as reported by rank 0, or created by the engine when another rank is lost or fails; None while it has not ended.
         amends: Unanswered amendments by ticket, each as (new `until`, additional positions to save). A None `until` is unchanged.
@@ -87,6 +88,7 @@ class Run:
     position: int = 0
     finished: bool = False
     ending: RunEndReason | None = None
+    displaced: bool = False
     why: Reason | None = None
     ended: Ended | None = None
     amends: dict[str, tuple[int | None, tuple[int, ...]]] = field(default_factory=dict)
@@ -145,6 +147,8 @@ class Job:
         predictions: Tickets of unanswered prediction requests for its curve.
         asked: Positions at which the policy requested a snapshot, to fork from it later.
         kept: The requested positions that the policy has not released; None: all of them.
+        displaced: Whether it lost its slots without a decision of the policy, and waits for others since then. It is set only if
+            `Settings.displaced_first`. Then it comes first in the idle queue.
         held: Whether a person paused it: it is HELD, or becomes HELD when its run has ended.
         lends: Whether its snapshots are kept for other experiments of the group. It is set when its experiment ends while others have
             the same search plan.
@@ -180,6 +184,7 @@ class Job:
     predictions: dict[str, None] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     kept: set[int] | None = None
+    displaced: bool = False
     held: bool = False
     lends: bool = False
     limit: int | None = None

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
+from typing import Final
+
+_BEHIND: Final = 2**40
+"""Added to the places of jobs that are not displaced, so that they are behind those that are."""
 
 
 class IdleQueue:
-    """A priority queue of the ids of idle jobs: highest priority first, then by arrival. Iteration is in this order."""
+    """A priority queue of the ids of idle jobs. Iteration is in its order.
+
+    Jobs with higher priority come first, then displaced ones (`Job.displaced`), then those that arrived earlier.
+    """
 
     def __init__(self) -> None:
         self._keys: dict[str, tuple[float, int, str]] = {}
         self._order: list[tuple[float, int, str]] = []
-        self._sequence = 0
+        self._arrivals = 0
 
     def __iter__(self) -> Iterator[str]:
         return (name for _, _, name in self._order)
@@ -24,20 +31,23 @@ class IdleQueue:
         return len(self._order)
 
     def place(self, job: str) -> int:
-        """Return the arrival number of a job, from 1, or 0 if the job is not in the queue.
-
-        All arrivals in this queue so far are counted. The number is not the job's rank in the queue, which also depends on priorities.
-        """
+        """Return a number above 0 that orders jobs of equal priority, the smallest first, or 0 if the job is not in the queue."""
         key = self._keys.get(job)
         return key[1] if key is not None else 0
 
-    def add(self, job: str, priority: float | None) -> None:
-        """Add a job with the next arrival number. The job must not be in the queue. A `priority` of None is the same as 0."""
-        self._sequence += 1
-        self._insert((-(priority or 0.0), self._sequence, job))
+    def add(self, job: str, priority: float | None, *, displaced: bool = False) -> None:
+        """Add a job behind the jobs of its priority that are displaced or not, as it is itself. The job must not be in the queue.
+
+        Args:
+            job: Id of the job.
+            priority: Its priority, higher first; None is the same as 0.
+            displaced: Whether it comes before the jobs of its priority that are not displaced.
+        """
+        self._arrivals += 1
+        self._insert((-(priority or 0.0), self._arrivals if displaced else self._arrivals + _BEHIND, job))
 
     def label(self, job: str, priority: float | None) -> None:
-        """Change the priority of a job in the queue. The job retains its arrival number.
+        """Change the priority of a job in the queue. The job retains its place among the jobs of equal priority.
 
         Args:
             job: Id of the job. If it is not in the queue, nothing changes.

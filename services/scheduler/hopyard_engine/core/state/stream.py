@@ -272,7 +272,7 @@ class Stream:
         return value if self.settings.mode == "max" else -value
 
     def idle_jobs(self) -> list[Job]:
-        """Return the idle jobs that may be started, in queue order: highest priority first, then by arrival."""
+        """Return the idle jobs that may be started, in the order of the queue (`IdleQueue`)."""
         return [self.jobs[job] for job in self.idle]
 
     def curve(self, job: Job) -> list[CurveEntry]:
@@ -405,7 +405,7 @@ class Stream:
             self.open[job.id] = job
         else:
             self.open.pop(job.id, None)
-            job.held = False
+            job.held = job.displaced = False
             self.unpin_fork(job)
             self.collect(job)
             self.upload_remaining(job)
@@ -470,7 +470,7 @@ class Stream:
         """Add an idle job to the idle queue, or to the paused jobs of its experiment if that is not RUNNING."""
         self.touched.touch(job.id)
         if job.experiment.running:
-            self.idle.add(job.id, job.priority)
+            self.idle.add(job.id, job.priority, displaced=job.displaced)
             self.wake()
         else:
             job.experiment.paused_jobs[job.id] = None

@@ -7,7 +7,9 @@ instructs a node to upload a snapshot to the store.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import re
 from dataclasses import asdict, fields
 from typing import Final
 
@@ -151,7 +153,23 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
     message = ended.message[:MAX_MESSAGE]
     cause = Reason.of(ReasonCode.RUN_MESSAGE, message=message) if message else None
     finished, unable = ended.finished, ended.unable and user_code
-    return Ended(reason, ended.position, snapshot, user_code, cause, ended.snapshot_missing, finished, unable)
+    same = fingerprint(message) if user_code and message else ""
+    return Ended(reason, ended.position, snapshot, user_code, cause, ended.snapshot_missing, finished, unable, same)
+
+
+def fingerprint(message: str) -> str:
+    """Return the fingerprint of the cause of a failure (`Ended.fingerprint`) from the message of its run.
+
+    It is computed from the error: the last line if the first one ends with a colon, which announces output of the program, else the
+    first one. Numbers, hashes and the folders of files are left out, because they differ between jobs with the same cause.
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or [""]
+    error = lines[-1] if lines[0].endswith(":") else lines[0]
+    return hashlib.sha256(_VARIABLE.sub("#", _FOLDERS.sub("/", error)).encode()).hexdigest()[:16]
+
+
+_FOLDERS: Final = re.compile(r"/(?:[^\s/'\":]+/)+")
+_VARIABLE: Final = re.compile(r"\b0x[0-9a-fA-F]+|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | Ended:
@@ -164,7 +182,8 @@ def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | E
         names = report.metrics
         if len(names) > MAX_METRICS or any(len(name) > MAX_NAME for name in names):
             cause = Reason.of(ReasonCode.REPORT_TOO_LARGE, metrics=MAX_METRICS, characters=MAX_NAME)
-            return Ended(RunEndReason.FAILED, report.position, user_code=True, cause=cause)
+            same = ReasonCode.REPORT_TOO_LARGE.value
+            return Ended(RunEndReason.FAILED, report.position, user_code=True, cause=cause, fingerprint=same)
     return Reports(tuple(report_from_proto(report) for report in message.reports))
 
 

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 30.0
 """Default of `patience`: seconds for which a call is retried while the cluster is not reachable."""
 
+_NEEDS_A_PERSON: Final = frozenset([ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE])
+"""Reasons for which the engine pauses an experiment until a person has examined it."""
+
 _PAGE: Final = 1000
 _WATCH_SECONDS: Final = 3600.0
 _LAST_WORDS_SECONDS: Final = 2.0
@@ -293,7 +296,8 @@ class ClientQueries:
 
         Raises:
             NotFound: There is no such experiment.
-            Conflict: The experiment is paused because no report contains its metric; `update` changes the metric.
+            Conflict: The experiment is paused because no report contains its metric, which `update` changes, or because its first jobs
+                failed from the same cause.
             TimedOut: The timeout has passed.
         """
         newest: Experiment | None = None
@@ -307,8 +311,7 @@ class ClientQueries:
                             newest = change
                             if newest.state in until or newest.state.ended:
                                 return newest
-                            missing = newest.reason_code is ReasonCode.METRIC_MISSING
-                            if missing and newest.state is ExperimentState.PAUSED:
+                            if newest.reason_code in _NEEDS_A_PERSON and newest.state is ExperimentState.PAUSED:
                                 raise Conflict(f"experiment {newest.id} is PAUSED: {newest.reason}")
         except TimeoutError as error:
             state = newest.state.value if newest is not None else "not known"

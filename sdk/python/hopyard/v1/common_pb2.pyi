@@ -648,6 +648,8 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The job trains again after the user's code failed, and has reported nothing new since."""
     REASON_CODE_METRIC_MISSING: _ReasonCode.ValueType  # 260
     """No job has reported the metric, and one has reported `metric.every` times, so the experiment is paused."""
+    REASON_CODE_JOBS_FAIL_ALIKE: _ReasonCode.ValueType  # 267
+    """The first jobs of the experiment all failed from the same cause before any job reported, so the experiment is paused."""
     REASON_CODE_METRIC_REPORTED: _ReasonCode.ValueType  # 261
     """The metric cannot change, because reports contain it."""
     REASON_CODE_METRIC_NOT_REPORTED: _ReasonCode.ValueType  # 262
@@ -1110,6 +1112,8 @@ REASON_CODE_ATTEMPT_AFTER_FAILURE: ReasonCode.ValueType  # 259
 """The job trains again after the user's code failed, and has reported nothing new since."""
 REASON_CODE_METRIC_MISSING: ReasonCode.ValueType  # 260
 """No job has reported the metric, and one has reported `metric.every` times, so the experiment is paused."""
+REASON_CODE_JOBS_FAIL_ALIKE: ReasonCode.ValueType  # 267
+"""The first jobs of the experiment all failed from the same cause before any job reported, so the experiment is paused."""
 REASON_CODE_METRIC_REPORTED: ReasonCode.ValueType  # 261
 """The metric cannot change, because reports contain it."""
 REASON_CODE_METRIC_NOT_REPORTED: ReasonCode.ValueType  # 262

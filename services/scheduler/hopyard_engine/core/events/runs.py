@@ -81,6 +81,8 @@ class Ended:
         snapshot_missing: Whether the process could not load its snapshot, because neither a node nor the store had it.
         finished: Whether the program ended by itself and has nothing more to train.
         unable: Whether the program failed repeatedly in a way that would make every job fail on that node.
+        fingerprint: Identifies the cause of a failure in user code: equal ones mean the same cause. It has no other meaning. Empty: the
+            cause is unknown.
     """
 
     reason: RunEndReason
@@ -91,6 +93,7 @@ class Ended:
     snapshot_missing: bool = False
     finished: bool = False
     unable: bool = False
+    fingerprint: str = ""
 
     @property
     def detail(self) -> Reason:

@@ -21,6 +21,7 @@ from hopyard_engine.core.actions import (
     experiment_state,
     failures,
     objective,
+    permanent_failures,
     runs,
     target,
 )
@@ -69,6 +70,8 @@ def operate(stream: Stream, event: Operated) -> None:
             reason = Reason(ReasonCode.PAUSED_BY_PERSON)
             pause(stream, experiment, event.at, reason, ends_if_done=event.ends_if_done)
         case "resume" if experiment.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
+            if experiment.reason is not None and experiment.reason.code is ReasonCode.JOBS_FAIL_ALIKE:
+                permanent_failures.forget_failures(stream, experiment)
             experiment_state.enter(stream, experiment, ExperimentState.RUNNING, None)
             stream.conversation.listen()
             experiment_state.start_clock(stream, experiment, event.at)

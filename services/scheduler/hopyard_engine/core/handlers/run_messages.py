@@ -156,6 +156,7 @@ def _report(stream: Stream, job: Job, run: Run, report: Report, at: float) -> No
         stream.call(ApplicationStat(job.id, report, run.inputs.get(run.ranks[0].slot, ""), run.mode))
         stream.send(run, 0, Decide(DecisionKind.CONTINUE, report.position))
         return
+    job.experiment.first_failures = None
     training = run.mode is RunMode.TRAIN
     if run.mode is RunMode.EVALUATE:
         job.curve.evaluated(report.position, run.model)
@@ -348,7 +349,14 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
         reason = RunEndReason.FAILED if failed else RunEndReason.LOST
         said = body.cause or Reason.of(ReasonCode.PROCESS_ENDED, end=body.reason.value)
         cause = Reason.of(ReasonCode.RANK_ENDED, rank=run.ranks.index(rank), cause=said)
-        run.ended = Ended(reason, run.position, user_code=body.user_code, cause=cause, unable=body.unable)
+        run.ended = Ended(
+            reason,
+            run.position,
+            user_code=body.user_code,
+            cause=cause,
+            unable=body.unable,
+            fingerprint=body.fingerprint,
+        )
         change_run(run, RunState.LEAVING, cause)
     for index, other in enumerate(run.ranks):
         if not other.gone:
@@ -420,6 +428,11 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     stream.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.cause, run.mode))
     if lost_cause is not None and job.experiment.state is not ExperimentState.ENDING:
         experiment_end.begin_end(stream, job.experiment, ExperimentState.FAILED, lost_cause, at)
+    elif (
+        reason is RunEndReason.FAILED
+        and (common := permanent_failures.common_cause(stream, job, run, ended)) is not None
+    ):
+        lifecycle.pause(stream, job.experiment, at, common)
     stream.shed()
 
 

@@ -67,6 +67,9 @@ class Experiment:
         ends_if_done: Whether it ends while it is PAUSED if all its jobs have ended and no more can be created
             (`Operated.ends_if_done` of the last pause).
         paused_for: The metric for whose absence it was paused last; empty: it was not paused for that.
+        first_failures: For each fingerprint of a cause (`Ended.fingerprint`), how often each job, by id, has failed from it in user
+            code since the experiment began or was resumed after a pause for such failures; None: a job has reported.
+        failed_alike: Fingerprints of the causes for which it was paused.
         wound_up: Whether it is ENDING and its remaining jobs were ended or completed after its last run.
         out_of_time: Whether it ends or has ended because `max_seconds` passed. Then its jobs can continue if it gets more time.
         changed: Whether its settings were changed after its creation.
@@ -99,6 +102,8 @@ class Experiment:
     measured: bool = False
     ends_if_done: bool = False
     paused_for: str = ""
+    first_failures: dict[str, dict[str, int]] | None = field(default_factory=dict)
+    failed_alike: set[str] = field(default_factory=set)
     wound_up: bool = False
     out_of_time: bool = False
     changed: bool = False

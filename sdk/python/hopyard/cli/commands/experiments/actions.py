@@ -239,7 +239,7 @@ def wait(
 
     def tell_waiting(found: ExperimentValue) -> None:
         nobody = f", and no cluster runs in {idle}" if idle is not None else ""
-        if found.reason_code is ReasonCode.METRIC_MISSING:
+        if found.reason_code in (ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE):
             nobody = f" ({found.reason}){nobody}"
         command = f"hopyard resume {found.id}"
         if idle is None and found.reason_code is ReasonCode.ONLY_PAUSED_JOBS:

@@ -106,8 +106,8 @@ class ResultReport:
             jobs: Its jobs.
 
         Returns:
-            0: it ended without an error. 1: it failed, its policy failed, or no report contains its metric. Else it was suspended:
-            `Interrupts.exit_code`.
+            0: it ended without an error. 1: it failed, its policy failed, no report contains its metric, or its first jobs failed from
+            the same cause. Else it was suspended: `Interrupts.exit_code`.
         """
         if present.state.ended:
             return await self._verdict(client, present, jobs)
@@ -119,6 +119,13 @@ class ResultReport:
             say(f"error: {present.reason}")
             change = f"hopyard set {present.id} --metric {present.reason_args['name']}{self._where}"
             say(f"change the metric: {change}; then: {self.resume_command(present)}")
+            return EXIT_FAILED
+        if present.reason_code is ReasonCode.JOBS_FAIL_ALIKE:
+            say(f"error: {present.reason}")
+            say(f"its output: hopyard logs {present.id} --job {present.reason_args['job']}{self._where}")
+            say(
+                f"its jobs keep their code: run changed code anew; after any other remedy: {self.resume_command(present)}"
+            )
             return EXIT_FAILED
         if trouble := await metric_error(client, present, jobs):
             say(f"warning: {trouble}")

@@ -67,6 +67,12 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "change it with hopyard set {experiment} --metric {name}, or resume to continue without it",
         "No job has reported the metric, and one has reported `metric.every` times, so the experiment is paused.",
     ),
+    Code.JOBS_FAIL_ALIKE: Sentence(
+        "{runs:run|runs} of {jobs:job|jobs} failed from the same cause, and no job has reported: {cause:reason}; "
+        "see hopyard logs {experiment} --job {job}; after a change of the code start it anew with hopyard run, "
+        "after any other remedy continue it with hopyard resume {experiment}",
+        "The first jobs of the experiment all failed from the same cause before any job reported, so the experiment is paused.",
+    ),
     Code.POLICY_ERROR: Sentence(
         "policy error: {cause:reason}",
         "The policy failed, and the experiment is paused.",

@@ -115,7 +115,7 @@ def up(tmp_path: Path, home: Path) -> Iterator[Up]:
 def test_jobs_of_a_cluster_get_secrets_only_by_name_and_nothing_stores_them(up: Up, home: Path, tmp_path: Path) -> None:
     up.wait_for("the cluster is up")
     inherits = {"inherit_environment": ["WANDB_API_KEY"]}
-    with Client(server=f"127.0.0.1:{up.ports['scheduler']}", patience=HANG_SECONDS) as client:
+    with Client(server=up.server, patience=HANG_SECONDS) as client:
         for kind in PROGRAMS:
             for changes, more in (({}, {}), (inherits, {"WANDB_API_KEY": SECRET})):
                 file = experiment(tmp_path / f"{kind}-{len(changes)}", kind, **changes)

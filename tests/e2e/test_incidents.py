@@ -115,7 +115,7 @@ def test_a_lost_node_and_a_lost_connection_are_named(tmp_path: Path) -> None:
     up = Up(tmp_path / "data", SOFTMAX_PACE="0.5", SOFTMAX_ENOUGH=str(tmp_path / "enough"))
     try:
         up.wait_for("the cluster is up")
-        server = f"127.0.0.1:{up.ports['scheduler']}"
+        server = up.server
         file = softmax_file(tmp_path / "e", policy={"name": "default"}, stop={"jobs": 2, "max_iterations": 1000})
         agent = next(pid for name, pid in sorted(up.pids.items()) if name.startswith("agent"))
         with Run(str(file), "--server", server) as run:

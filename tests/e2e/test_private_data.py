@@ -140,7 +140,7 @@ def test_a_data_directory_of_another_user_is_refused(tmp_path: Path, command: st
     link.symlink_to(data)
     file = script(tmp_path / "script", tmp_path / "weights.txt")
     for path in (data, link):
-        words = [file] if command == "run" else ["--port", 0]
+        words = [file] if command == "run" else []
         ended = hopyard(tmp_path, 0o022, command, *words, "--data", path)
         assert ended.returncode == 2
         errors = [line for line in ended.stderr.splitlines() if not line.startswith("starting a cluster")]
@@ -154,7 +154,7 @@ def test_a_service_refuses_a_folder_that_others_can_replace(tmp_path: Path, serv
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    options = ["--scheduler", "127.0.0.1:1"] if service == "agent" else ["--port", 0]
+    options = ["--scheduler", "127.0.0.1:1"] if service == "agent" else []
     ended = hopyard(tmp_path, 0o022, service, *options, "--data", shared / "data")
     assert ended.returncode == 2
     assert f"{shared}: every user can rename the folders in it (mode 0777)" in ended.stderr

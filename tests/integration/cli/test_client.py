@@ -6,13 +6,14 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hopyard.cli.commands.inspect.files import _beside_best
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState
-from hopyard.errors import AlreadyExists, DataLoss, NotFound, TimedOut, Unavailable
+from hopyard.errors import AlreadyExists, DataLoss, Exhausted, NotFound, TimedOut, Unavailable
 from hopyard.spec import SpecError
 from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.fake import FakeCluster
@@ -58,6 +59,25 @@ async def test_a_snapshot_that_is_not_the_best_says_so(
     assert other.value == at_best.value
     assert _beside_best(other) == " (accuracy 0.9549 there; the best, 0.99 at 5, has no snapshot)"
     assert _beside_best(at_best) == ""
+
+
+async def test_a_watch_that_was_ended_because_it_was_slow_is_opened_again(
+    fake: FakeCluster, client: AsyncClient, experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = await client.create(experiment_file)
+    search, calls = fake.search, list[str]()
+
+    def refused_once(name: str) -> Any:
+        calls.append(name)
+        if len(calls) == 1:
+            raise Exhausted("the watch is ended because its client reads too slowly")
+        return search(name)
+
+    monkeypatch.setattr(fake, "search", refused_once)
+    changes = [change async for change in client.watch(created)]
+    assert calls[:2] == [created.id] * 2
+    assert isinstance(changes[-1], Experiment)
+    assert changes[-1].state.ended
 
 
 async def test_watch_brings_the_present_state_then_every_change_and_ends(

@@ -66,6 +66,8 @@ def _read(path: Path, position: int) -> tuple[int, bytes]:
         if cut is not None and cut.begin <= position < cut.end:
             line = cut.line.encode()
             return cut.end - len(line), line
+        if position >= size(path):  # Also a position that no file can have, to which seeking is an error.
+            return position, b""
         length = CHUNK_BYTES if cut is None or position >= cut.end else min(CHUNK_BYTES, cut.begin - position)
         try:
             with path.open("rb") as file:

@@ -15,14 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hopyard._runtime.bundle import BundleError, code_files, pack
-from hopyard._runtime.untrusted_archive import (
-    MAX_WINDOW_BYTES,
-    DamagedArchive,
-    DecompressedStream,
-    FedDecompressor,
-    RefusedArchive,
-    members,
-)
+from hopyard._runtime.untrusted.tar_members import DamagedArchive, RefusedArchive, members
+from hopyard._runtime.untrusted.zstd_frames import MAX_WINDOW_BYTES, DecompressedStream, FedDecompressor
 
 MIB = 2**20
 BLOCK = 128 * 1024

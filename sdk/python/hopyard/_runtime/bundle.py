@@ -28,14 +28,8 @@ from typing import BinaryIO, Final
 import zstandard
 
 from hopyard._common.bounded_yaml import top_level_keys
-from hopyard._runtime.untrusted_archive import (
-    FREE_BYTES,
-    MAX_RATIO,
-    DamagedArchive,
-    DecompressedStream,
-    RefusedArchive,
-    members,
-)
+from hopyard._runtime.untrusted.tar_members import DamagedArchive, RefusedArchive, members
+from hopyard._runtime.untrusted.zstd_frames import FREE_BYTES, MAX_RATIO, DecompressedStream
 
 IGNORE_FILE: Final = ".hopyardignore"
 

@@ -24,7 +24,7 @@ from typing import BinaryIO, Final
 
 from hopyard._common.private_files import FOLDER_MODE, private_opener
 from hopyard._runtime.hashing import StreamingHash
-from hopyard._runtime.untrusted_archive import DamagedArchive, RefusedArchive, TarMember, members
+from hopyard._runtime.untrusted.tar_members import DamagedArchive, RefusedArchive, TarMember, members
 
 _BLOCK: Final = 1024 * 1024
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")

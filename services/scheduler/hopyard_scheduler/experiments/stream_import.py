@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from hopyard._runtime.untrusted_archive import FedDecompressor, RefusedArchive
+from hopyard._runtime.untrusted.tar_members import RefusedArchive
+from hopyard._runtime.untrusted.zstd_frames import FedDecompressor
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.policy.vocabulary import ExperimentState, StreamId
 from hopyard.v1 import appstat_pb2
@@ -74,8 +75,8 @@ class LineReader:
             most: Maximum number of lines. Fewer are returned if they have more than about 4 MiB.
 
         Raises:
-            InvalidInput: The data is damaged or not compressed with Zstandard, exceeds a limit of `hopyard._runtime.untrusted_archive`
-                or `MAX_JOURNAL_BYTES`, or a line is longer than about `MAX_LINE_BYTES`.
+            InvalidInput: The data is damaged or not compressed with Zstandard, exceeds `MAX_JOURNAL_BYTES` or another limit of
+                `FedDecompressor`, or a line is longer than about `MAX_LINE_BYTES`.
         """
         found: list[bytes] = []
         size = 0

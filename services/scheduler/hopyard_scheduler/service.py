@@ -229,9 +229,11 @@ class SchedulerService:
             The address on which the service listens, unix:/PATH or HOST:PORT.
 
         Raises:
-            HopyardError: The journal of the cluster cannot be replayed, another scheduler has begun a newer epoch, or the
-                service cannot listen on its address.
+            HopyardError: The journal of the cluster cannot be replayed, another scheduler has begun a newer epoch or uses the data
+                folder, or the service cannot listen on its address.
         """
+        # A second scheduler on the same data folder must not begin an epoch, which would end the first one.
+        self._server.lock()
         await self._policies.start()
         epoch = await self._runtime.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
         found = await recover(self._runtime.core, self._runtime.journal, self._appstat_stub)

@@ -159,11 +159,23 @@ class Server:
             ) from error
         return addresses.join(addresses.reachable(self._host), port)
 
+    def lock(self) -> None:
+        """Acquire the lock of this server's socket in the data folder, unless it is acquired; `start` does so, too.
+
+        Call it before `start` if a second service of this name must change nothing. Without effect for TCP, and without a data folder.
+
+        Raises:
+            Conflict: A service of this name uses the socket.
+            InvalidInput: The folder of the sockets belongs to another user, or another user could replace it.
+        """
+        if self._lock is None and self._host is None and self._data is not None:
+            lock = FolderLock(make_private(self._data.absolute() / SOCKETS), self._name)
+            lock.take()
+            self._lock = lock
+
     def _bind_socket(self, server: grpc.aio.Server) -> str:
-        if self._data is not None:
-            # gRPC silently replaces a socket that another process listens on, so the lock comes first.
-            self._lock = FolderLock(make_private(self._data.absolute() / SOCKETS), self._name)
-            self._lock.take()
+        # gRPC silently replaces a socket that another process listens on, so the lock comes first.
+        self.lock()
         self._sockets = SocketFolder(self._data)
         while True:
             self._sockets.make()
@@ -183,6 +195,7 @@ class Server:
         """Release the lock of the socket, and delete the temporary folder, if any."""
         if self._lock is not None:
             self._lock.give_back()
+            self._lock = None
         if self._sockets is not None:
             self._sockets.remove()
 
@@ -210,6 +223,7 @@ class Server:
         self.stopping.set()
         await self._health.enter_graceful_shutdown()
         if self._server is None:
+            self._free_socket()
             return
         if self._publish and self._data is not None:
             addresses.remove_address(self._data, self._name, self._address)

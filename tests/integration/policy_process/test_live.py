@@ -87,7 +87,7 @@ async def test_a_policy_that_dials_in_drives_experiments_and_their_replays(
         capfd.readouterr()
         # No process serves the policy any more, and a replay reports what it needs.
         monkeypatch.setattr(replay_server, "LIMITS", Limits(answer=HANG_SECONDS, absence=scaled(0.5)))
-        with pytest.raises(Unavailable, match="hopyard policy serve module:Class --name far --server 127"):
+        with pytest.raises(Unavailable, match="hopyard policy serve module:Class --name far --server unix:"):
             await replay(first.id, None, cluster.address, None, False)
         monkeypatch.setattr(replay_server, "LIMITS", Limits(answer=HANG_SECONDS, absence=HANG_SECONDS))
         capfd.readouterr()

@@ -104,7 +104,7 @@ async def test_a_metric_of_a_log_program_needs_a_pattern(client: AsyncClient, tm
     file = tmp_path / "experiment.yaml"
     file.write_text(
         "name: log\nlog: {command: [sh, print.sh], metrics: {acc: 'acc (\\S+)', loss: 'loss (\\S+)'}}\n"
-        "metric: {name: acc, mode: max}\nspace: {x: {uniform: [0.0, 1.0]}}\nstop: {jobs: 1, max_iterations: 1}\n"
+        "metric: {name: acc, mode: max}\nspace: {x: {uniform: [0.0, 1.0]}}\nstop: {jobs: 1, max_iterations: 1, max_failures: 0}\n"
     )
     created = await client.create(file)
     await client.wait(created, HANG_SECONDS)

@@ -56,8 +56,8 @@ DEFAULT_IGNORES: Final = (
     "hopyard-data/",
 )
 
-_DATA_MARKS: Final = ("cluster.lock", "appstat.sqlite")
-"""File names that identify a folder as a cluster's data directory."""
+_DATA_MARKS: Final = ("cluster.lock", "appstat.sqlite", "agent.lock", "scheduler.lock", "hpgen.lock")
+"""File names that identify a folder as the data directory of a cluster, an agent, or a service, or as its folder of sockets."""
 
 DRAWN_MARK: Final = "drawn by Hopyard"
 """Text near the beginning of each picture that Hopyard draws; such files are not packed, so that they do not change the bundle."""

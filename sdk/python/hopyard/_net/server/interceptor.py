@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NoReturn
 
@@ -87,15 +87,19 @@ class _DecodedRequests:
         method: Name of the method.
     """
 
-    def __init__(self, requests: AsyncIterator[Any], method: str) -> None:
+    def __init__(self, requests: AsyncIterable[Any], method: str) -> None:
+        # The iterator of gRPC is created by the first use: one that is never used is reported when it is deleted.
         self._requests = requests
+        self._iterator: AsyncIterator[Any] | None = None
         self._method = method
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        request = await anext(self._requests)
+        if self._iterator is None:
+            self._iterator = aiter(self._requests)
+        request = await anext(self._iterator)
         if isinstance(request, _Undecodable):
             raise request.refusal(self._method)
         return request
@@ -121,7 +125,7 @@ def _with_decoded_requests(behaviour: _Handler, method: str, *, streaming: bool)
     def handle(request: Any, context: Any) -> Any:
         if isinstance(request, _Undecodable):
             raise request.refusal(method)
-        return behaviour(_DecodedRequests(aiter(request), method) if streaming else request, context)
+        return behaviour(_DecodedRequests(request, method) if streaming else request, context)
 
     return handle
 

@@ -225,6 +225,8 @@ def _extract(source: _Verifying, places: Mapping[str, Path]) -> dict[str, Any]:
             member.name = below or "."
             if not below:
                 place.mkdir(FOLDER_MODE, parents=True)
+                # CRIU verifies the mode of the working directory of each process.
+                place.chmod(member.mode)
                 continue
             tar.extract(member, place, numeric_owner=True)
     if not manifest:

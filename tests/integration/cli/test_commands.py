@@ -150,7 +150,7 @@ def test_looking_at_a_running_cluster(
     with _Serving(data):
         where = ["--data", str(data)]
         assert run(["run", str(experiment_file), *where, "--gpus", "0"]) == 0
-        assert "note: --gpus 0 has no effect: the cluster at 127.0.0.1:" in capsys.readouterr().err
+        assert "note: --gpus 0 has no effect: the cluster at unix:" in capsys.readouterr().err
         for arguments, expected in (
             (["experiments"], "small"),
             (["jobs"], "✓ completed"),

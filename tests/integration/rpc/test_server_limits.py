@@ -118,7 +118,7 @@ async def test_long_headers_are_refused() -> None:
 
 async def test_further_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hopyard._net.rpc.options.MAX_CONNECTIONS", 2)
-    server = Server("kit")
+    server = Server("kit", host="127.0.0.1", insecure=True)
     host, _, port = (await server.start()).rpartition(":")
     opened = [socket.create_connection((host, int(port))) for _ in range(4)]
     for one in opened:
@@ -143,7 +143,7 @@ async def test_further_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_connection_without_a_handshake_is_closed() -> None:
-    server = Server("kit")
+    server = Server("kit", host="127.0.0.1", insecure=True)
     host, _, port = (await server.start()).rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     async with asyncio.timeout(HANG_SECONDS):

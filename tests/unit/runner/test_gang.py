@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -64,10 +65,10 @@ class Noticed:
 class Trio:
     """A gang of three ranks: one leader and two followers."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self.pool = ThreadPoolExecutor(8)
         self.noticed = [Noticed() for _ in range(3)]
-        self.leader = Leader(3, "127.0.0.1", self.noticed[0], gather_seconds=SECONDS)
+        self.leader = Leader(3, "127.0.0.1", self.noticed[0], folder=folder, gather_seconds=SECONDS)
         place = self.leader.place
         self.followers = {rank: Follower(place, rank, self.noticed[rank], verdict_seconds=SECONDS) for rank in (1, 2)}
 
@@ -89,9 +90,12 @@ class Trio:
         self.pool.shutdown()
 
 
-@pytest.fixture
-def trio() -> Iterator[Trio]:
-    made = Trio()
+@pytest.fixture(params=["TCP", "Unix"])
+def trio(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trio]:
+    """A gang over TCP, and one over a Unix socket at a path that is longer than the kernel allows."""
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    made = Trio(None if request.param == "TCP" else folder)
     try:
         yield made
     finally:

@@ -122,6 +122,7 @@ class ResultReport:
             return EXIT_FAILED
         if present.reason_code is ReasonCode.JOBS_FAIL_ALIKE:
             say(f"error: {present.reason}")
+            self._tell_missing_file(present.reason)
             say(f"its output: hopyard logs {present.id} --job {present.reason_args['job']}{self._where}")
             say(
                 f"its jobs keep their code: run changed code anew; after any other remedy: {self.resume_command(present)}"
@@ -150,11 +151,16 @@ class ResultReport:
             return EXIT_DONE
         say(f"error: {error}")
         failed = next((job for job in jobs if job.state is JobState.FAILED), None)
-        if self._submission and failed and (note := missing_file_note(self._submission, failed.reason)):
-            say(f"note: {note}")
+        if failed is not None:
+            self._tell_missing_file(failed.reason)
         if jobs and all(job.state is JobState.FAILED for job in jobs):
             say(f"its output: hopyard logs {experiment.id} {jobs[0].id}{self._where}")
         return EXIT_FAILED
+
+    def _tell_missing_file(self, reason: str) -> None:
+        """Print a note if a failure is about a file that exists here and was not packed for the nodes."""
+        if self._submission and (note := missing_file_note(self._submission, reason)):
+            say(f"note: {note}")
 
     def resume_command(self, experiment: Experiment) -> str:
         """Return the command line that continues the experiment later."""

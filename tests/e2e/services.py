@@ -22,12 +22,16 @@ class Services:
         os.environ["PYTHONPATH"] = str(REPOSITORY)
 
     async def start(self, name: str, service: str, *arguments: str, **environment: str) -> str:
-        """Start a service (such as "scheduler") in the folder `name`; return its address once it serves."""
+        """Start a service (such as "scheduler") in the folder `name`; return its address once it serves.
+
+        An agent passes the variables `environment` to its jobs.
+        """
         folder = self.data / name
         folder.mkdir(parents=True, exist_ok=True)
         address = "agent" if service == "nodeagent" else service
+        passed = [f"--pass-env={variable}" for variable in environment] if service == "nodeagent" else []
         made = ServiceSpec(
-            name, f"hopyard_{service}", ("--data", str(folder), *arguments), folder, address, environment
+            name, f"hopyard_{service}", ("--data", str(folder), *arguments, *passed), folder, address, environment
         )
         process = self.running[name] = ServiceProcess(made, self.data / "logs")
         await process.start()

@@ -112,6 +112,7 @@ def test_the_leaders_steps_arrive_in_order_and_its_end_is_a_good_one(trio: Trio)
         assert [follower.next() for _ in range(3)] == [GangStep(0, None), GangStep(1, 3), Leave(RunEndReason.SUSPENDED)]
 
 
+@pytest.mark.parametrize("trio", ["TCP"], indirect=True)
 def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) -> None:
     place = trio.leader.place
     for secret, rank in (("wrong", 1), (place.secret, 0), (place.secret, 3), (place.secret, "1")):
@@ -125,6 +126,7 @@ def test_only_ranks_that_are_missing_and_know_the_secret_are_let_in(trio: Trio) 
     trio.join()
 
 
+@pytest.mark.parametrize("trio", ["TCP"], indirect=True)
 def test_strangers_who_say_nothing_are_heard_a_few_at_a_time(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "HELLO_SECONDS", SECONDS)
     place = trio.leader.place

@@ -32,7 +32,7 @@ def up(data: Path, agents: int) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen(_command("up", *options), stdout=output, stderr=output, env=_environment())
     try:
-        yield _address(process, log)
+        yield _address(process, log, data)
     finally:
         process.send_signal(signal.SIGINT)
         try:
@@ -66,13 +66,13 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": path, "COLUMNS": "300"}
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Wait until the cluster reports that it is up, and return the address in that message."""
+def _address(process: subprocess.Popen[bytes], log: Path, data: Path) -> str:
+    """Wait until the cluster reports that it is up, and return the scheduler's address."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         complete, _, _ = log.read_text(encoding="utf-8").rpartition("\n")
         for line in complete.splitlines():
             if line.startswith("the cluster is up"):
-                return line.partition("--server ")[2].split()[0]
+                return (data / "scheduler.address").read_text(encoding="utf-8").strip()
         time.sleep(0.05)
     raise ClusterError(f"hopyard up did not start: {log.read_text(encoding='utf-8')[-2000:]}")

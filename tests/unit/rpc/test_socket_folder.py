@@ -20,8 +20,8 @@ NOBODY = 65534
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A short temporary directory for this test."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A temporary directory for this test with a path so short that sockets fit into it."""
+    with tempfile.TemporaryDirectory(prefix="hopyard-", dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
 
@@ -87,6 +87,7 @@ def test_folders_of_other_users_are_refused(temporary: Path) -> None:
     for folder in (SocketFolder(temporary), SocketFolder(None)):
         folder.make()
         other = folder.path if folder.can_fall_back else folder.path.parent
+        assert temporary in other.parents
         os.chown(other, NOBODY, NOBODY)
         with pytest.raises(errors.InvalidInput, match=rf"{other}: the folder belongs to user .*\({NOBODY}\)"):
             folder.make()

@@ -36,9 +36,9 @@ class Pieces:
         self.data = data
         self.started: list[SchedulerService] = []
 
-    async def scheduler(self) -> SchedulerService:
-        """Start another scheduler on the same AppStat, at the same address."""
-        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, data=self.data / "scheduler")
+    async def scheduler(self, folder: str = "scheduler") -> SchedulerService:
+        """Start another scheduler on the same AppStat, at the same address as an earlier one with the same data folder."""
+        made = SchedulerService(appstat=self.appstat.address, hpgen=self.hpgen.address, data=self.data / folder)
         self.started.append(made)
         await made.start()
         return made
@@ -143,7 +143,7 @@ async def _when_idle(stub: r_grpc.ResourceManagerServiceAsyncStub, request: r.Re
 
 async def test_of_two_schedulers_on_one_appstat_the_newer_writes(pieces: Pieces, tmp_path: Path) -> None:
     first = await pieces.scheduler()
-    second = await pieces.scheduler()
+    second = await pieces.scheduler("another folder")
     async with AsyncClient(server=second.address) as client:
         created = await client.create(experiment(tmp_path / "e", jobs=1))
         await client.stop(created.id)

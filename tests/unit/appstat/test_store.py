@@ -183,7 +183,7 @@ async def test_an_operation_that_the_database_refuses_leaves_its_neighbours_alon
         )
     )
     assert results[0] is None
-    assert isinstance(results[1], OverflowError)
+    assert isinstance(results[1], InvalidInput)
     assert results[2] is None
     assert len(await journal(store, "e3")) == 1
     assert await store.known_blobs(("0" * 64,)) == set()

@@ -201,8 +201,10 @@ class EffectExecutor:
             session.send(resource_manager_pb2.AgentSessionResponse(shipment_ack=message))
 
     def _welcome(self, welcome: Welcome) -> None:
-        session = self.sessions.of(welcome.node)
-        if session is None:
+        session, known = self.sessions.of(welcome.node), self._core.cluster.nodes.get(welcome.node)
+        if session is None or known is None or session.incarnation != known.incarnation:
+            # A restarted agent has opened this session. It gets its own welcome after the core has handled its announcement;
+            # before, the core would repeat the commands to runs of the earlier incarnation.
             return
         message = resource_manager_pb2.AgentWelcome(
             epoch=self._journal.epoch,

@@ -10,6 +10,7 @@ import typer
 
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import tcp_port
+from hopyard._net.server.command_options import Host, Insecure, port_option
 from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES
 from hopyard_appstat.database.connections import Synchronous
 from hopyard_appstat.service import AppStatService
@@ -23,20 +24,8 @@ def command(
             help="Folder for the database, the blobs and the file appstat.address, which contains the service's address.",
         ),
     ],
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a TCP port to listen on, at which other computers reach this one; default: a Unix socket in --data, "
-            "which only you can use.",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="TCP port, with --host; 0 selects a free one; default: 4652.", show_default=False
-        ),
-    ] = None,
+    host: Host = None,
+    port: Annotated[int | None, port_option("4652")] = None,
     database: Annotated[
         str | None,
         typer.Option(
@@ -56,9 +45,7 @@ def command(
     max_blob_bytes: Annotated[int, typer.Option(min=1, help="Maximum size of a blob in bytes.")] = (
         DEFAULT_MAX_BLOB_BYTES
     ),
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
-    ] = False,
+    insecure: Insecure = False,
     log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:

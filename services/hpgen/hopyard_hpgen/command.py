@@ -11,25 +11,14 @@ import typer
 from hopyard._common.environment import check_patterns, restrict_environment
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import tcp_port
+from hopyard._net.server.command_options import Host, Insecure, port_option
 from hopyard_hpgen.host import DEFAULT_SECONDS
 from hopyard_hpgen.service import HpgenService
 
 
 def command(
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a TCP port to listen on, at which other computers reach this one; default: a Unix socket in --data, "
-            "which only you can use.",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="TCP port, with --host; 0 selects a free one; default: 4653.", show_default=False
-        ),
-    ] = None,
+    host: Host = None,
+    port: Annotated[int | None, port_option("4653")] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder for the file hpgen.address, which contains the service's address.")
     ] = None,
@@ -45,9 +34,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
-    ] = False,
+    insecure: Insecure = False,
     log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:

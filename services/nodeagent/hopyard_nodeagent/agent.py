@@ -125,7 +125,7 @@ class NodeAgent:
             "agent", host=settings.host, port=settings.port, data=self._folders.data, insecure=settings.insecure
         )
         # Training processes run on this computer, whatever host the agent listens on.
-        self._application_server = Server("application", data=self._folders.data, publish=False)
+        self._application_server = Server("application", data=self._folders.data, write_address=False)
         self._outlet = BulkSender(
             settings.host or SocketFolder(self._folders.data).path / "snapshots.sock", idle_seconds=idle
         )

@@ -13,6 +13,7 @@ import typer
 from hopyard._common.environment import check_patterns
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import check_host, tcp_port
+from hopyard._net.server.command_options import Host, Insecure, port_option
 from hopyard._net.server.main_loop import EXIT_DONE, EXIT_INTERRUPTED
 from hopyard._runtime.cpus import available_cpus
 from hopyard._runtime.gpus import GpuOptions, SlotLayout, lay_out_slots
@@ -68,21 +69,9 @@ def command(
             show_default=False,
         ),
     ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a TCP port to listen on, by which other computers reach this one; default: a Unix socket in --data, "
-            "which only you can use.",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="TCP port, with --host; default: a free one.", show_default=False),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
-    ] = False,
+    host: Host = None,
+    port: Annotated[int | None, port_option("a free one")] = None,
+    insecure: Insecure = False,
     idle_runner_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds for which an idle training process is kept for reuse.")
     ] = 300.0,

@@ -11,6 +11,7 @@ import typer
 from hopyard._common.environment import check_patterns, restrict_environment
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import tcp_port
+from hopyard._net.server.command_options import Host, Insecure, port_option
 from hopyard.errors import InvalidInput
 from hopyard_scheduler.runtime.runtime import DEFAULT_POLICY_SECONDS
 from hopyard_scheduler.service import (
@@ -31,20 +32,8 @@ def command(
         Path | None,
         typer.Option(help="Folder for scheduler.address, from which other services read the address of the scheduler."),
     ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a TCP port to listen on, at which other computers reach this one; default: a Unix socket in --data, "
-            "which only you can use.",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="TCP port, with --host; 0 selects a free one; default: 4650.", show_default=False
-        ),
-    ] = None,
+    host: Host = None,
+    port: Annotated[int | None, port_option("4650")] = None,
     lease: Annotated[
         float, typer.Option(help="Seconds without a message after which a node counts as lost.")
     ] = DEFAULT_LEASE_SECONDS,
@@ -86,9 +75,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
-    ] = False,
+    insecure: Insecure = False,
     log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:

@@ -4,8 +4,8 @@ isort:skip_file
 The protocol of training processes in any language. Served by the node agent on a Unix socket. docs/protocol.md
 describes how to implement it; `hopyard conformance app -- COMMAND` tests an implementation.
 
-The process reads HOPYARD_AGENT (unix:/PATH, a target of gRPC channels) and HOPYARD_TOKEN from its environment, and sends the token as metadata
-"authorization: Bearer TOKEN" with every call.
+The process reads HOPYARD_AGENT (unix:/PATH, a target of gRPC channels) and HOPYARD_TOKEN from its environment, and
+sends the token as metadata "authorization: Bearer TOKEN" with every call.
 """
 
 import abc

@@ -159,7 +159,7 @@ class FetchSnapshotRequest(google.protobuf.message.Message):
     unpacked: builtins.bool
     """True if the caller also accepts an unpacked snapshot."""
     aside: builtins.bool
-    """True if the caller can open a connection to another port of the node for the contents."""
+    """True if the caller can connect to another port or socket of the node for the contents."""
     def __init__(
         self,
         *,

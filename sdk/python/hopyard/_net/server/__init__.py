@@ -1,6 +1,6 @@
 """The server side of services: a gRPC server with health checks, reflection, error mapping, and an ordered start and stop."""
 
-from hopyard._net.server.addresses import address_file, is_loopback, read_address
+from hopyard._net.server.addresses import address_file, read_address
 from hopyard._net.server.background import Background
 from hopyard._net.server.folder_lock import FolderLock
 from hopyard._net.server.logs import LogFormat, set_up_logging
@@ -14,7 +14,6 @@ __all__ = [
     "LogFormat",
     "Server",
     "address_file",
-    "is_loopback",
     "read_address",
     "run_service",
     "set_up_logging",

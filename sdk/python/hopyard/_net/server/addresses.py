@@ -9,19 +9,6 @@ from hopyard._common.private_files import make_private_folder, write_private
 from hopyard.errors import Conflict, InvalidInput, NotFound
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether `host` is "localhost" or a loopback IP address, to which only processes on this host can connect.
-
-    False for any other host name.
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False  # A host name may resolve to any address.
-
-
 def join(host: str, port: int) -> str:
     """Return HOST:PORT, with brackets around an IPv6 address."""
     bare = host.strip("[]")

@@ -42,7 +42,7 @@ class Server:
         data: Data folder for the address file `<name>.address` and the Unix socket; None: no file, and a socket in a temporary
             folder.
         insecure: Allow TCP connections without encryption.
-        publish: Whether to write the address file; False: only the socket is in the data folder.
+        write_address: Whether to write the address file; False: only the socket is in the data folder.
         request_bytes: Maximum size of a request message in bytes.
         interceptors: Further interceptors, called inside the one that maps errors.
 
@@ -59,7 +59,7 @@ class Server:
         port: int = 0,
         data: Path | None = None,
         insecure: bool = False,
-        publish: bool = True,
+        write_address: bool = True,
         request_bytes: int = REQUEST_BYTES,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
@@ -68,7 +68,7 @@ class Server:
         self._host = host
         self._port = port
         self._data = data
-        self._publish = publish and data is not None
+        self._writes_address = write_address and data is not None
         self._sockets: SocketFolder | None = None
         self._lock: FolderLock | None = None
         self._request_bytes = request_bytes
@@ -134,7 +134,7 @@ class Server:
         self._server = server
         self._address = address
         in_process.publish(self._address, self._near)
-        if self._publish and self._data is not None:
+        if self._writes_address and self._data is not None:
             addresses.write_address(self._data, self._name, self._address)
         _log.info("%s listens on %s", self._name, self._address)
         if self._host is not None:
@@ -225,7 +225,7 @@ class Server:
         if self._server is None:
             self._free_socket()
             return
-        if self._publish and self._data is not None:
+        if self._writes_address and self._data is not None:
             addresses.remove_address(self._data, self._name, self._address)
         in_process.withdraw(self._address, self._near)
         await asyncio.gather(self._server.stop(grace), self._near.finished(grace))

@@ -204,7 +204,6 @@ class ClusterServices:
         store_quota: str | None = None,
         pass_env: Sequence[str] = (),
     ) -> None:
-        self.given = data
         self.data = data.absolute()
         self.supervisors: list[Supervisor] = []
         self._agents = agents
@@ -369,7 +368,7 @@ def run_cluster(
         with Interrupts() as interrupts:
             try:
                 await interrupts.unless(interrupts.first, cluster.start(host, port, insecure=insecure))
-                _show(cluster)
+                _show(cluster, data)
                 await interrupts.unless(interrupts.first, cluster.keep())
             except Interrupted:
                 say(f"stopping ({interrupts.to_quit} ends everything at once)")
@@ -384,7 +383,7 @@ def run_cluster(
     return asyncio.run(main())
 
 
-def _show(cluster: ClusterServices) -> None:
+def _show(cluster: ClusterServices, data: Path) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -394,9 +393,5 @@ def _show(cluster: ClusterServices) -> None:
         table.add_row(*row)
     show(table, stderr=True)
     scheduler = next(one.process.address for one in cluster.supervisors if one.name == "scheduler")
-    where = (
-        f"--server {scheduler}"
-        if scheduler and not is_socket(scheduler)
-        else f"--data {shlex.quote(str(cluster.given))}"
-    )
+    where = f"--server {scheduler}" if scheduler and not is_socket(scheduler) else f"--data {shlex.quote(str(data))}"
     say(f"the cluster is up: hopyard run FILE {where}   (Ctrl-C stops it)")

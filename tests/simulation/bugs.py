@@ -199,7 +199,8 @@ def _not_asked_after_a_wait() -> list[Patch]:
 
 def _lives_forgotten() -> list[Patch]:
     def assume_up(self: ClusterState, name: str) -> None:
-        self.nodes.setdefault(name, ClusterNode(name)).up = True
+        node = self.nodes.setdefault(name, ClusterNode(name))
+        node.incarnation, node.up = "", True
 
     return [(ClusterState, "assume_up", assume_up)]
 
@@ -284,7 +285,7 @@ BUGS: dict[str, Bug] = {
     "snapshot waited for that cannot be stored": Bug(_unstorable_snapshot_waited_for, first=217),
     "local snapshots left on their node": Bug(_local_snapshots_left_on_their_node, first=29),
     "policy not asked when a wait is over": Bug(_not_asked_after_a_wait, ("barrier",), first=89),
-    "lives of agents forgotten": Bug(_lives_forgotten, first=10),
+    "lives of agents forgotten": Bug(_lives_forgotten, first=36),
     "bytes deleted that another experiment needs": Bug(_bytes_of_another_experiment_deleted),
     "snapshot quota ignored": Bug(_quota_ignored),
     "quota drops what a job would fall back to": Bug(_quota_drops_what_a_job_falls_back_to),

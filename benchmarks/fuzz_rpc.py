@@ -2,10 +2,11 @@
 
     python benchmarks/fuzz_rpc.py [--calls 5000] [--seed 0] [--json] [--only METHOD]
 
-An embedded cluster runs jobs meanwhile. Each call goes to a random method of a random service, found by walking the descriptors of the
-protos, and sends random fields with values that exist in the cluster, hostile values, mutated messages, or bytes that are no message.
-Streams get several messages. Methods that only a scheduler may call, and that would end the cluster's own scheduler if they succeeded
-(`BeginEpoch`, `AppendJournal`, ...), go to a second AppStat.
+An embedded cluster runs jobs meanwhile. The calls go to all methods in turn, found by walking the descriptors of the protos,
+health checks and reflection included. They send random fields with values that exist in the cluster, hostile values, mutated
+messages, or bytes that are no message. Three of four calls carry a valid token of a kind that may call the method; the others carry
+none, a wrong one, or one of another kind. Streams get several messages. Methods that only a scheduler may call, and that would end
+the cluster's own scheduler if they succeeded (`BeginEpoch`, `AppendJournal`, ...), go to a second AppStat.
 
 A finding is INTERNAL, UNKNOWN or DATA_LOSS as the code of a call, a process that has ended, a traceback in a log, or a cluster that
 no longer answers at the end. The memory of each process is reported before and after. The exit code is 1 if there are findings.
@@ -35,9 +36,15 @@ import psutil
 from figures.cluster import NOOP, embedded, ended, noop_spec
 from fuzzing.rpc_messages import MessageSource
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
 import hopyard.v1
+from hopyard._net.auth import CallerKind, SecretsFolder, new_token
+from hopyard._net.auth.permissions import PERMISSIONS
+from hopyard._net.auth.tickets import issue_ticket, node_key
+from hopyard._net.rpc.channel import Metadata, token_metadata
 from hopyard._net.server.socket_folder import SocketFolder
 from hopyard.client import AsyncClient
 
@@ -58,20 +65,24 @@ class Report:
 
     Attributes:
         calls: Number of calls.
+        fewest: The method with the fewest calls, and their number.
         codes: Number of calls by status code.
         findings: What was wrong: method and message, each with its number of occurrences.
         dead: Processes that have ended.
         tracebacks: Number of tracebacks by the name of the log.
         memory_begin: Resident bytes of each process before.
+        memory_warm: Resident bytes of each process after the first tenth of the calls, when modules are imported and caches are filled.
         memory_end: Resident bytes of each process after.
     """
 
     calls: int = 0
+    fewest: tuple[str, int] = ("", 0)
     codes: Counter[str] = field(default_factory=Counter)
     findings: Counter[str] = field(default_factory=Counter)
     dead: list[str] = field(default_factory=list)
     tracebacks: dict[str, int] = field(default_factory=dict)
     memory_begin: dict[str, int] = field(default_factory=dict)
+    memory_warm: dict[str, int] = field(default_factory=dict)
     memory_end: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -81,13 +92,77 @@ class Report:
 
 
 def methods() -> list[MethodDescriptor]:
-    """Return the methods of all services of Hopyard, sorted by full name."""
+    """Return the methods of all services of Hopyard, of health checks and of reflection, sorted by full name."""
     found: dict[str, MethodDescriptor] = {}
-    for module in pkgutil.iter_modules(hopyard.v1.__path__, "hopyard.v1."):
-        if module.name.endswith("_pb2"):
-            services = importlib.import_module(module.name).DESCRIPTOR.services_by_name
+    modules = [module.name for module in pkgutil.iter_modules(hopyard.v1.__path__, "hopyard.v1.")]
+    for name in (*modules, "grpc_health.v1.health_pb2", "grpc_reflection.v1alpha.reflection_pb2"):
+        if name.endswith("_pb2"):
+            services = importlib.import_module(name).DESCRIPTOR.services_by_name
             found |= {method.full_name: method for service in services.values() for method in service.methods}
     return [found[name] for name in sorted(found)]
+
+
+class Callers:
+    """Returns the headers of callers of each kind.
+
+    Args:
+        data: Data folder of the cluster.
+        spare: Data folder of the second AppStat.
+        node: Name of the node whose agent has its folder in the cluster's data folder.
+        seed: Determines which calls carry a wrong token.
+    """
+
+    def __init__(self, data: Path, spare: Path, node: str, seed: int) -> None:
+        self._folders = {False: SecretsFolder(data / "secrets"), True: SecretsFolder(spare / "secrets")}
+        self._key = node_key(self._folders[False].ticket_key(), node)
+        self._random = random.Random(seed)
+
+    def headers(self, method: MethodDescriptor, message: bytes, *, spare: bool) -> Metadata:
+        """Return the headers of one call of a method whose first message is `message`."""
+        kinds = PERMISSIONS.get(f"/{method.containing_service.full_name}/{method.name}", frozenset())
+        if not kinds or self._random.random() < 0.25:
+            wrong = self._random.choice(("", "hop_user_00000000_" + "a" * 43, "~", *CallerKind))
+            return token_metadata(
+                self._token(CallerKind(wrong), method, message, spare) if wrong in list(CallerKind) else wrong
+            )
+        return token_metadata(self._token(self._random.choice(sorted(kinds)), method, message, spare))
+
+    def _token(self, kind: CallerKind, method: MethodDescriptor, message: bytes, spare: bool) -> str:
+        match kind:
+            case CallerKind.USER | CallerKind.NODE | CallerKind.SERVICE:
+                return self._folders[spare].token(kind)
+            case CallerKind.TICKET:
+                return issue_ticket(self._key, method.name, _object_of(method, message), time.time())
+            case CallerKind.RUN:
+                return _run_token()
+            case CallerKind.POLICY:
+                return new_token(kind).text  # No policy runs in a process of its own here.
+
+
+def _object_of(method: MethodDescriptor, message: bytes) -> str:
+    """Return the object for which a ticket must be issued so that a call of NodeAgentService is accepted."""
+    try:
+        request: Any = GetMessageClass(method.input_type).FromString(message)
+    except DecodeError:
+        return ""
+    match method.name:
+        case "FetchSnapshot":
+            return str(request.sha256)
+        case "StreamLogs":
+            return f"{request.experiment}/{request.job}"
+        case "JoinGang":
+            return f"{request.run.experiment}/{request.run.job}"
+        case _:
+            return ""
+
+
+def _run_token() -> str:
+    """Return the token of a training process below this process; empty: none runs."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if token := process.environ().get("HOPYARD_TOKEN"):
+                return token
+    return ""
 
 
 class Fuzzer:
@@ -98,7 +173,7 @@ class Fuzzer:
         source: Draws the messages.
         seed: Determines the order of the methods.
         report: Receives the result.
-        metadata: Metadata of each call.
+        callers: Returns the headers of each call; None: calls have no token.
     """
 
     def __init__(
@@ -107,12 +182,12 @@ class Fuzzer:
         source: MessageSource,
         seed: int,
         report: Report,
-        metadata: Sequence[tuple[str, str]] = (),
+        callers: Callers | None = None,
     ) -> None:
         self._source = source
         self._random = random.Random(seed)
         self._report = report
-        self._metadata = tuple(metadata)
+        self._callers = callers
         self._channels = {
             name: grpc.aio.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1),))
             for name, address in addresses.items()
@@ -126,31 +201,46 @@ class Fuzzer:
     async def run(self, calls: int, chosen: Sequence[MethodDescriptor]) -> None:
         """Make `calls` calls of the chosen methods, several at the same time."""
         left = iter(range(calls))
+        order = list(chosen)
+        self._random.shuffle(order)
+        made = Counter({method.full_name: 0 for method in chosen})
 
         async def worker() -> None:
-            for _ in left:
-                await self._call(self._random.choice(chosen))
+            for number in left:
+                method = order[number % len(order)]
+                made[method.full_name] += 1
+                await self._call(method)
 
         await asyncio.gather(*(worker() for _ in range(PARALLEL)))
+        self._report.fewest = made.most_common()[-1]  # Of the last run, which has the most calls.
 
     async def _call(self, method: MethodDescriptor) -> None:
         service = method.containing_service.full_name
-        opened = self._channels.get("spare" if method.name in SPARE else service)
+        spare = method.name in SPARE
+        opened = self._channels.get("spare" if spare else service)
         if opened is None:
             return
         count = self._random.choice((0, 1, 1, 2, 5)) if method.client_streaming else 1
         messages = [self._source.draw(method.input_type) for _ in range(count)]
-        code, text = await self._outcome(opened, f"/{service}/{method.name}", method, messages)
+        headers = (
+            self._callers.headers(method, (messages or [b""])[0], spare=spare) if self._callers is not None else ()
+        )
+        code, text = await self._outcome(opened, f"/{service}/{method.name}", method, messages, headers)
         self._report.calls += 1
         self._report.codes[code.name] += 1
         if code in BAD and text != OWN_ERROR:
             self._report.findings[f"{method.full_name}: {code.name}: {text:.200}"] += 1
 
     async def _outcome(
-        self, opened: grpc.aio.Channel, name: str, method: MethodDescriptor, messages: Sequence[bytes]
+        self,
+        opened: grpc.aio.Channel,
+        name: str,
+        method: MethodDescriptor,
+        messages: Sequence[bytes],
+        headers: Metadata,
     ) -> tuple[grpc.StatusCode, str]:
         """Make one call with serialized messages, and return its status code and message."""
-        options: dict[str, Any] = {"timeout": CALL_SECONDS, "metadata": self._metadata}
+        options: dict[str, Any] = {"timeout": CALL_SECONDS, "metadata": headers}
         patience = self._random.choice((0.05, 0.3))
 
         async def requests() -> AsyncIterator[bytes]:
@@ -250,9 +340,13 @@ async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
             sockets = SocketFolder(folder / "data" / "agent").path
             addresses["hopyard.v1.ApplicationService"] = f"unix:{sockets}/application.sock"
             report.memory_begin = resident(processes)
-            fuzzer = Fuzzer(addresses, MessageSource(seed, await known_texts(client)), seed, report)
+            nodes = await client.nodes()
+            callers = Callers(folder / "data", folder / "spare", nodes[0].id, seed)
+            fuzzer = Fuzzer(addresses, MessageSource(seed, await known_texts(client)), seed, report, callers)
             try:
-                await fuzzer.run(calls, chosen)
+                await fuzzer.run(calls // 10, chosen)
+                report.memory_warm = resident(processes)
+                await fuzzer.run(calls - calls // 10, chosen)
             finally:
                 await fuzzer.close()
             report.memory_end = resident(processes)
@@ -303,9 +397,13 @@ def main() -> int:
     if given.json:
         print(json.dumps(asdict(report)))
         return 0 if report.ok else 1
+    print(f"at least {report.fewest[1]} calls of each method, the fewest of {report.fewest[0]}")
     print(f"{report.calls} calls: {', '.join(f'{name} {count}' for name, count in report.codes.most_common())}")
     for name, size in report.memory_begin.items():
-        print(f"memory of {name}: {size >> 20} MiB before, {report.memory_end.get(name, 0) >> 20} MiB after")
+        warm, end = report.memory_warm.get(name, 0), report.memory_end.get(name, 0)
+        print(
+            f"memory of {name}: {size >> 20} MiB before, {warm >> 20} MiB after a tenth of the calls, {end >> 20} MiB at the end"
+        )
     for text, count in report.findings.most_common():
         print(f"FINDING {count} x {text}")
     for text in report.dead:

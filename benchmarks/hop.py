@@ -31,6 +31,7 @@ from typing import Any, Final, TypeAlias
 from figures.cluster import ended, up
 from figures.frame import host
 
+from hopyard._net.auth import CallerKind, find_token
 from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, Statistic
@@ -135,7 +136,8 @@ async def measure(folder: Path, size: str, kind: str, units: int, jobs: int) -> 
 async def _told(client: AsyncClient, experiment: Experiment) -> dict[Hop, Times]:
     """Return when the scheduler received the messages that a unit was saved (`taken`) and that its run had ended (`told`)."""
     found: dict[Hop, Times] = defaultdict(dict)
-    async with channel((await client.cluster()).appstat_address) as opened:
+    address = (await client.cluster()).appstat_address
+    async with channel(address, token=find_token(CallerKind.SERVICE, address)) as opened:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
         async for response in stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=experiment.id)):
             for record in response.records:

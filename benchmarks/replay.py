@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from hopyard._net.auth import CallerKind, find_token
 from hopyard._net.rpc import channel
 from hopyard.policy import CONTINUE, TERMINATE, Cluster, Decision, IterationFinish, JobView, Policy
 from hopyard.policy.vocabulary import DecisionKind, JobState, Report, RunEndReason, RunKey, StreamId
@@ -219,7 +220,7 @@ async def measure_replay(folder: Path, events: int, policy: str, length: int) ->
     appstat = AppStatService(data=folder)
     address = await appstat.start()
     try:
-        async with channel(address) as link:
+        async with channel(address, token=find_token(CallerKind.SERVICE, address)) as link:
             stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
             journal = Journal(stub)
             await journal.begin("benchmark")
@@ -280,7 +281,7 @@ async def _start(folder: Path, world: World | None, finished: int) -> dict[str, 
     appstat, hpgen = AppStatService(data=folder), HpgenService()
     address, generators = await appstat.start(), await hpgen.start()
     try:
-        async with channel(address) as link:
+        async with channel(address, token=find_token(CallerKind.SERVICE, address)) as link:
             stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
             if world is not None:
                 journal = Journal(stub)

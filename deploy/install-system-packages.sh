@@ -12,6 +12,7 @@ cmake   # the C++ library (sdk/cpp), its tests and its example
 g++   # the same
 libgrpc++-dev   # the same
 libprotobuf-dev   # the same
+pkg-config   # the client in C++ of docs/clients.md and its test
 protobuf-compiler   # the same; the stubs of examples/ruby_client
 protobuf-compiler-grpc   # the same
 ruby   # the protocol of training programs in Ruby (examples/ruby_client) and its tests

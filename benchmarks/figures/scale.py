@@ -16,6 +16,7 @@ import replay
 
 from figures.cluster import NOOP, cpu_seconds, embedded, ended, noop_spec
 from figures.frame import Sample
+from hopyard._net.auth import CallerKind, find_token
 from hopyard._net.rpc import channel
 from hopyard.client.types import Experiment
 from hopyard.errors import NotFound
@@ -130,7 +131,7 @@ async def _finish(data: Path, experiment: Experiment, iterations: int) -> None:
     appstat = AppStatService(data=data)
     address = await appstat.start()
     try:
-        async with channel(address) as link:
+        async with channel(address, token=find_token(CallerKind.SERVICE, address)) as link:
             stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
             journal = Journal(stub)
             await journal.begin("benchmark")

@@ -4,6 +4,8 @@
 //   node client.js --server ADDRESS submit experiment.yaml       # prints the id, then each change until the end
 //   node client.js --server ADDRESS pause|resume|stop EXPERIMENT
 //   node client.js --server ADDRESS suspend|terminate|hold|let-go EXPERIMENT JOB
+//
+// It sends the user token of the cluster with each call: see `userToken`.
 'use strict';
 
 const crypto = require('node:crypto');
@@ -17,6 +19,23 @@ const EXPERIMENT_ACTS = { pause: 'PauseExperiment', resume: 'ResumeExperiment', 
 const JOB_ACTS = { suspend: 'SuspendJob', terminate: 'TerminateJob', hold: 'PauseJob', 'let-go': 'UnpauseJob' };
 const ENDS = ['COMPLETED', 'STOPPED', 'FAILED'];
 
+/**
+ * The user token of a cluster: from the folder `secrets` next to the scheduler's socket, or in the folder above; else from the
+ * variable HOPYARD_USER_TOKEN, or from the file that HOPYARD_USER_TOKEN_FILE names. `hopyard connection` shows which one it is.
+ */
+function userToken(server) {
+  const files = [];
+  if (server.startsWith('unix:')) {
+    const folder = path.dirname(server.slice('unix:'.length));
+    files.push(...[folder, path.dirname(folder)].map((place) => path.join(place, 'secrets', 'user.token')));
+  }
+  const { HOPYARD_USER_TOKEN: token, HOPYARD_USER_TOKEN_FILE: named } = process.env;
+  const file = files.find((one) => fs.existsSync(one)) ?? (token ? undefined : named);
+  if (file) return fs.readFileSync(file, 'utf8').trim();
+  if (token) return token.trim();
+  throw new Error(`there is no token for ${server}; set HOPYARD_USER_TOKEN_FILE to a copy of secrets/user.token of its data directory`);
+}
+
 function services(server, protos) {
   const definition = loader.loadSync(['hopyard/v1/experiment.proto', 'hopyard/v1/job_manager.proto'], {
     includeDirs: [protos],
@@ -27,7 +46,15 @@ function services(server, protos) {
     oneofs: true,
   });
   const { ExperimentService, JobManagerService } = grpc.loadPackageDefinition(definition).hopyard.v1;
-  const open = (Service) => new Service(server, grpc.credentials.createInsecure());
+  const token = userToken(server);
+  const authorize = (options, next) =>
+    new grpc.InterceptingCall(next(options), {
+      start(metadata, listener, begin) {
+        metadata.set('authorization', `Bearer ${token}`);
+        begin(metadata, listener);
+      },
+    });
+  const open = (Service) => new Service(server, grpc.credentials.createInsecure(), { interceptors: [authorize] });
   return { experiments: open(ExperimentService), jobs: open(JobManagerService) };
 }
 

@@ -2,6 +2,7 @@
 // The contract is protos/hopyard/v1/policy.proto; docs/remote-policies.md describes it.
 'use strict';
 
+const fs = require('node:fs');
 const path = require('node:path');
 const grpc = require('@grpc/grpc-js');
 const loader = require('@grpc/proto-loader');
@@ -14,6 +15,30 @@ const AGAIN = new Set([
   grpc.status.UNKNOWN,
   grpc.status.RESOURCE_EXHAUSTED,
 ]);
+
+const policyToken = process.env.HOPYARD_POLICY_TOKEN; // set if the scheduler started this process
+delete process.env.HOPYARD_POLICY_TOKEN; // not for child processes
+
+/**
+ * The token for the scheduler: of this policy process, if the scheduler started it; else the user token, from the folder `secrets` next
+ * to the scheduler's socket or in the folder above, from the variable HOPYARD_USER_TOKEN, or from the file that
+ * HOPYARD_USER_TOKEN_FILE names. null: no scheduler has listened on the socket yet.
+ */
+function findToken(server) {
+  if (policyToken) return policyToken;
+  const folders = [];
+  if (server.startsWith('unix:')) {
+    const folder = path.dirname(server.slice('unix:'.length));
+    folders.push(...[folder, path.dirname(folder)].map((place) => path.join(place, 'secrets')));
+  }
+  const { HOPYARD_USER_TOKEN: token, HOPYARD_USER_TOKEN_FILE: named } = process.env;
+  const near = folders.map((folder) => path.join(folder, 'user.token')).find((file) => fs.existsSync(file));
+  const file = near ?? (token ? undefined : named);
+  if (file) return fs.readFileSync(file, 'utf8').trim();
+  if (token) return token.trim();
+  if (folders.length > 0 && !folders.some((folder) => fs.existsSync(folder))) return null;
+  throw new Error(`there is no token for ${server}; set HOPYARD_USER_TOKEN_FILE to a copy of secrets/user.token of its data directory`);
+}
 
 /** The experiment as the state changes add up to: jobs, slots, experiments and curves are Maps by id. */
 class State {
@@ -164,8 +189,21 @@ function serve({ Policy, name, server, protos = path.join(__dirname, '..', '..',
   });
 
   function dial(instance) {
+    let token;
+    try {
+      token = findToken(server);
+    } catch (error) {
+      console.error(`error: ${error.message}`);
+      process.exit(1);
+    }
+    if (token === null) {
+      setTimeout(() => dial(instance), AGAIN_MS);
+      return;
+    }
     let waits = instance.experiment === '';
-    const stream = client.Drive();
+    const metadata = new grpc.Metadata();
+    metadata.set('authorization', `Bearer ${token}`);
+    const stream = client.Drive(metadata);
     const hello = { policy: name, experiment: instance.experiment, memory: instance.memory };
     stream.write({ hello: { ...hello, answered: instance.last === null ? 0 : instance.last.number } });
     stream.on('data', (response) => {
@@ -195,4 +233,4 @@ function serve({ Policy, name, server, protos = path.join(__dirname, '..', '..',
   dial(new Instance(Policy));
 }
 
-module.exports = { State, serve };
+module.exports = { State, findToken, serve };

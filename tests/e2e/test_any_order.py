@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hopyard._net.rpc import channel
 from hopyard._net.server.socket_folder import SocketFolder
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.processes import ServiceProcess, ServiceSpec
 from hopyard.client.types import ExperimentState
+from tests.access import channel_as
 from tests.e2e.harness import softmax_file
 from tests.timing import HANG_SECONDS
 
@@ -53,7 +53,7 @@ async def _answers_health_and_reflection(addresses: list[str]) -> None:
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
 
     for address in addresses:
-        async with channel(address) as open_channel:
+        async with channel_as("user", address) as open_channel:
             health = await health_pb2_grpc.HealthStub(open_channel).Check(health_pb2.HealthCheckRequest())
             assert health.status == health_pb2.HealthCheckResponse.SERVING
             ask = reflection_pb2.ServerReflectionRequest(list_services="")

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from hopyard._net.rpc import channel
 from hopyard.client import Client
 from hopyard.client.address import read_address
 from hopyard.client.types import ExperimentState, JobState
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
+from tests.access import channel_as
 from tests.e2e.failures import experiment
 from tests.timing import HANG_SECONDS
 
@@ -179,10 +179,10 @@ async def test_a_bundle_that_somebody_made_by_hand_is_refused_by_the_agent(
     """Show that the agent checks bundles itself, since any client can store one."""
     sha256 = hashlib.sha256(content).hexdigest()
     text = experiment(tmp_path / "code").read_text()
-    async with channel(server) as connection:
+    async with channel_as("user", server) as connection:
         front = experiment_pb2_grpc.ExperimentServiceStub(connection)
         where = await front.GetCluster(experiment_pb2.GetClusterRequest())
-        async with channel(where.appstat_address) as store:
+        async with channel_as("user", where.appstat_address) as store:
 
             async def requests() -> Any:
                 yield appstat_pb2.PutBlobRequest(sha256=sha256, owner="bundle", data=content)

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hopyard._net.rpc import channel
+import pytest
+
 from hopyard._net.rpc.address import socket_file
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, Job, JobState
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
+from tests.access import channel_as
 from tests.e2e.harness import softmax_file
 from tests.e2e.services import Services
 from tests.e2e.test_frozen_agent import events
@@ -69,7 +71,7 @@ class Wire:
 
 async def in_store(appstat: str, sha256: str) -> bool:
     """Return whether AppStat has a blob."""
-    async with channel(appstat) as opened:
+    async with channel_as("service", appstat) as opened:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
         return sha256 in (await stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[sha256]))).sha256
 
@@ -83,7 +85,9 @@ async def the_job(client: AsyncClient, experiment: str) -> Job:
             await asyncio.sleep(0.05)
 
 
-async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tmp_path: Path) -> None:
+async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = softmax_file(
         tmp_path / "e",
         stop={"jobs": 1, "max_iterations": 2000},
@@ -92,6 +96,8 @@ async def test_what_a_killed_agent_had_not_shipped_is_shipped_when_it_is_back(tm
     )
     async with Services(tmp_path / "data") as services:
         appstat = await services.start("appstat", "appstat")
+        # The agent reaches AppStat, which has another data folder than the scheduler, at a TCP port.
+        monkeypatch.setenv("HOPYARD_NODE_TOKEN_FILE", str(tmp_path / "data" / "appstat" / "secrets" / "node.token"))
         hpgen = await services.start("hpgen", "hpgen")
         server = await services.start("scheduler", "scheduler", "--appstat", appstat, "--hpgen", hpgen)
         options = ("--scheduler", server, "--node", "n", "--slots", "1")

@@ -13,7 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from hopyard.errors import InvalidInput
+from hopyard._net.auth import CallerKind, current_principal
+from hopyard._net.auth.permissions import IMPORT_OWNER
+from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard_appstat.blobs.backends import CHUNK_BYTES
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
@@ -123,9 +125,14 @@ class AppStatServicer(AppStatQueries):
 
         Without hashes in the request, all blobs of the owner are released. The response has number and bytes of the blobs that were
         deleted, and of those that stay because they have other owners. InvalidInput: there is no owner, or there are too many hashes.
+        PermissionDenied: the caller is a user, and the owner is not an import.
         """
         if not request.owner:
             raise InvalidInput("owner: is required; it names whose blobs are released")
+        if current_principal().kind is not CallerKind.SERVICE and not request.owner.startswith(IMPORT_OWNER):
+            raise PermissionDenied(
+                "owner: a user may release only the blobs of an import; `hopyard rm` deletes an experiment's"
+            )
         gone = await self._blobs.release(request.owner, _bounded(request.sha256))
         return pb.ReleaseBlobsResponse(
             deleted=gone.own, deleted_bytes=gone.own_bytes, kept=gone.shared, kept_bytes=gone.shared_bytes

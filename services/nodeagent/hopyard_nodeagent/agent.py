@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from typing import Final
 
+from hopyard._net.auth.tickets import TicketAuthenticator
 from hopyard._net.rpc.values import run_key_to_proto
 from hopyard._net.server import Background, Server
 from hopyard._net.server.socket_folder import SocketFolder
@@ -19,6 +21,7 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import application, servicer
 from hopyard_nodeagent.application import ApplicationServicer
 from hopyard_nodeagent.bundles import Bundles
+from hopyard_nodeagent.cluster_access import ClusterAccess
 from hopyard_nodeagent.data.digest_cache import Inspector
 from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.data.url_partitions import Remote
@@ -75,14 +78,17 @@ class NodeAgent:
         self._background = Background("agent")
         self._folders = AgentFolders(settings.data)
         idle = settings.transfer_idle_seconds
-        self._store = BlobClient(settings.appstat, settings.scheduler, idle_seconds=idle)
+        self._access = ClusterAccess(settings.scheduler, settings.data)
+        self._store = BlobClient(settings.appstat, self._access, idle_seconds=idle)
         needs = SnapshotReferences(self._folders.needs)
-        self._snapshots = Snapshots(self._folders.snapshots, self._store, needs, idle_seconds=idle)
+        self._snapshots = Snapshots(
+            self._folders.snapshots, self._store, needs, tickets=self._access, idle_seconds=idle
+        )
         self._slots = Slots(
             settings.slots, self._folders, attach_seconds=settings.attach_seconds, passed=settings.pass_env
         )
         bundles = Bundles(self._folders.bundles, self._store)
-        self._session = SchedulerSession(settings.scheduler, self, backoff=settings.backoff)
+        self._session = SchedulerSession(self._access, self, backoff=settings.backoff)
         self._partitions = NodePartitions(
             Inspector(self._folders.inspected),
             Remote(self._folders.partitions, settings.data_quota),
@@ -92,7 +98,14 @@ class NodeAgent:
         self._images = ProcessImages(settings.criu, self._folders.home, settings.image_memory)
         self._log_limiter = LogLimiter(self._folders.logs)
         self._executor = Executor(
-            self._slots, self._snapshots, bundles, self._folders, self._partitions, self._images, self._log_limiter
+            self._slots,
+            self._snapshots,
+            bundles,
+            self._folders,
+            self._partitions,
+            self._images,
+            self._log_limiter,
+            self._access,
         )
         self._executor.lease_seconds = settings.lease_seconds
         self._executor.join_seconds = settings.join_seconds
@@ -121,11 +134,19 @@ class NodeAgent:
         self._gpus = GpuMonitor(settings.slots, settings.gpu_seconds)
         self._above = 0
         self._roomless = False
+        self._tickets = TicketAuthenticator(time.time)
         self._server = Server(
-            "agent", host=settings.host, port=settings.port, data=self._folders.data, insecure=settings.insecure
+            "agent",
+            host=settings.host,
+            port=settings.port,
+            data=self._folders.data,
+            insecure=settings.insecure,
+            authenticator=self._tickets,
         )
         # Training processes run on this computer, whatever host the agent listens on.
-        self._application_server = Server("application", data=self._folders.data, write_address=False)
+        self._application_server = Server(
+            "application", data=self._folders.data, write_address=False, authenticator=self._slots.tokens
+        )
         self._outlet = BulkSender(
             settings.host or SocketFolder(self._folders.data).path / "snapshots.sock", idle_seconds=idle
         )
@@ -156,7 +177,9 @@ class NodeAgent:
 
         Raises:
             Conflict: The agent cannot listen at its host and port.
+            HopyardError: The scheduler is at a TCP port, and there is no token for it (`ClusterAccess.check_token`).
         """
+        self._access.check_token()
         self._slots.application_address = await self._application_server.start()
         address = await self._server.start()
         self._outlet.start()
@@ -243,6 +266,7 @@ class NodeAgent:
             await self._application_server.stop(grace=0)
             await self._store.close()
             await self._snapshots.close()
+            await self._access.close()
             self._folders.close()
 
     # Implementation of `SessionOwner`.
@@ -275,9 +299,11 @@ class NodeAgent:
         Its lease, if set, is the time without a message from the agent after which the processes of later runs consider the agent as
         lost.
 
+        From now on the agent accepts the tickets that this scheduler issues.
         Predictions that have not begun are dropped; the scheduler requests those again that it still needs.
         """
         self._predictions.new_session()
+        self._tickets.key = welcome.ticket_key
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import grpc.aio
 
+from hopyard._net.auth import current_principal
 from hopyard._runtime.application.state import load_folder, save_entry
 from hopyard._runtime.snapshot_file import SnapshotFileInfo
-from hopyard.errors import DataLoss, NotFound, PermissionDenied
+from hopyard.errors import DataLoss, NotFound
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2
 from hopyard_nodeagent.runs.slots import Slots
@@ -23,7 +24,6 @@ from hopyard_nodeagent.runs.training_process import Runner
 from hopyard_nodeagent.snapshots.transfers import packed_chunks, receive_named_by_hash
 
 SERVICE: Final = "hopyard.v1.ApplicationService"
-_SCHEME: Final = "Bearer "
 
 
 class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
@@ -43,7 +43,7 @@ class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
         request_iterator: AsyncIterator[wire.AttachRequest],
         context: grpc.aio.ServicerContext[wire.AttachRequest, wire.AttachResponse],
     ) -> None:
-        runner = await self._runner(context)
+        runner = await self._runner()
         await runner.attach(request_iterator, context.write)
 
     async def SaveState(  # noqa: D102
@@ -51,7 +51,7 @@ class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
         request_iterator: AsyncIterator[wire.SaveStateRequest],
         context: grpc.aio.ServicerContext[wire.SaveStateRequest, wire.SaveStateResponse],
     ) -> wire.SaveStateResponse:
-        runner = await self._runner(context)
+        runner = await self._runner()
         job = runner.start.run.job
         first = await anext(request_iterator, wire.SaveStateRequest())
 
@@ -73,7 +73,7 @@ class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
     async def LoadState(  # noqa: D102
         self, request: wire.LoadStateRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[wire.LoadStateResponse]:
-        start = (await self._runner(context)).start
+        start = (await self._runner()).start
         if not start.snapshot_file:
             raise NotFound(f"the run of job {start.run.job} starts from scratch: there is no state to load")
         snapshot, sha256 = Path(start.snapshot_file), start.start.snapshot.sha256
@@ -87,8 +87,5 @@ class ApplicationServicer(application_pb2_grpc.ApplicationServiceServicer):
         if found.hexdigest() != sha256:
             raise DataLoss(f"snapshot {sha256} is damaged: its bytes have the hash {found.hexdigest()}")
 
-    async def _runner(self, context: grpc.aio.ServicerContext[Any, Any]) -> Runner:
-        for key, value in context.invocation_metadata() or ():
-            if key == "authorization" and isinstance(value, str) and value.startswith(_SCHEME):
-                return await self._slots.runner_of(value.removeprefix(_SCHEME))
-        raise PermissionDenied("no token: metadata 'authorization: Bearer TOKEN' with the HOPYARD_TOKEN that was given")
+    async def _runner(self) -> Runner:
+        return await self._slots.runner_of(current_principal())

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import grpc.aio
 
+from hopyard._net.auth.tickets import require_scope
 from hopyard._net.rpc.values import run_key_from_proto
 from hopyard.errors import NotFound
 from hopyard.v1 import node_agent_pb2 as wire
@@ -53,11 +54,14 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
     async def GetStatus(  # noqa: D102
         self, request: wire.GetStatusRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> wire.GetStatusResponse:
+        require_scope("")
         return await self._status()
 
     async def StreamLogs(  # noqa: D102
         self, request: wire.StreamLogsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[wire.StreamLogsResponse]:
+        require_scope(f"{request.experiment}/{request.job}")
+
         def live() -> bool:
             return self._runs.live(request.experiment, request.job, request.rank) and not self._stopping()
 
@@ -71,11 +75,13 @@ class NodeAgentServicer(node_agent_pb2_grpc.NodeAgentServiceServicer):
     async def JoinGang(  # noqa: D102
         self, request: wire.JoinGangRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> wire.JoinGangResponse:
+        require_scope(f"{request.run.experiment}/{request.run.job}")
         return wire.JoinGangResponse(place=self._runs.place(run_key_from_proto(request.run)))
 
     async def FetchSnapshot(  # noqa: D102
         self, request: wire.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[wire.FetchSnapshotResponse]:
+        require_scope(request.sha256)
         with self._snapshots.use(request.sha256) as path:
             async for response in peers.responses(path, request, self._outlet):
                 yield response

@@ -15,16 +15,16 @@ from typing import Final, Protocol, TypeAlias
 
 import grpc.aio
 
-from hopyard._net.rpc import Backoff, channel
+from hopyard._net.rpc import Backoff
 from hopyard._net.rpc.values import run_key_from_proto
-from hopyard.errors import Conflict, HopyardError, StaleEpoch, Unavailable
+from hopyard.errors import Conflict, HopyardError, StaleEpoch, Unauthenticated, Unavailable
 from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard.v1 import resource_manager_pb2_grpc
+from hopyard_nodeagent.cluster_access import ClusterAccess
 from hopyard_nodeagent.runs.channel import EpochGuard
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.runs.run import NodeRun
-from hopyard_nodeagent.scheduler_address import scheduler_at
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class SchedulerSession:
     session, the scheduler lists the runs that it no longer knows.
 
     Args:
-        scheduler: Address of the scheduler, or its data folder on this computer.
+        access: Opens the channel to the scheduler.
         owner: The agent, which handles the messages that do not belong to a run.
         backoff: Waiting times between attempts to open a session.
         clock: Returns monotonic seconds, to detect that the scheduler is silent.
@@ -100,13 +100,14 @@ class SchedulerSession:
 
     def __init__(
         self,
-        scheduler: str,
+        access: ClusterAccess,
         owner: SessionOwner,
         *,
         backoff: Backoff,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._scheduler = scheduler
+        self._access = access
+        self._scheduler = access.scheduler
         self._owner = owner
         self._backoff = backoff
         self._clock = clock
@@ -176,6 +177,8 @@ class SchedulerSession:
                 why = str(error)
             except Conflict:
                 raise
+            except Unauthenticated as error:
+                why = f"{error}; {self._access.advice}"
             except HopyardError as error:
                 why = str(error)
             finally:
@@ -186,7 +189,7 @@ class SchedulerSession:
             await asyncio.sleep(wait)
 
     async def _session(self, runs: Runs) -> None:
-        async with channel(await scheduler_at(self._scheduler)) as connection:
+        async with await self._access.to_scheduler() as connection:
             call = resource_manager_pb2_grpc.ResourceManagerServiceStub(connection).AgentSession()
             try:
                 hello = self._owner.hello(self._epochs.newest)

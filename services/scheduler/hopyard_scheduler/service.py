@@ -8,8 +8,10 @@ import os
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from hopyard._net.auth import CallerKind, find_token
 from hopyard._net.rpc import channel
 from hopyard._net.server import Background, Server
 from hopyard.v1 import (
@@ -28,6 +30,7 @@ from hopyard_scheduler.agents.nodes import Nodes
 from hopyard_scheduler.agents.session_requests import SessionRequests
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.agents.slot_reservations import SlotReservations
+from hopyard_scheduler.agents.tickets import TicketIssuer
 from hopyard_scheduler.data.catalog import INTERVAL_SECONDS, Catalog
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import ExperimentCommands
@@ -112,14 +115,15 @@ class SchedulerService:
             "scheduler", host=host, port=port, data=data, insecure=insecure, request_bytes=REQUEST_BYTES
         )
         self._background = Background("scheduler")
-        self._appstat = channel(appstat)
-        self._hpgen = channel(hpgen)
+        self._appstat = channel(appstat, token=partial(find_token, CallerKind.SERVICE, appstat, data))
+        self._hpgen = channel(hpgen, token=partial(find_token, CallerKind.SERVICE, hpgen, data))
         self._appstat_stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(
             self._appstat
         )
         self._sessions = Sessions(lease_seconds, time.monotonic)
         self._sessions.left.append(self._agent_left)
         self._forget_seconds = forget_seconds
+        self._tickets = TicketIssuer(self._sessions, lambda: self._server.secrets, time.time)
         journal = Journal(self._appstat_stub)
         self._generators = Generators(
             hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen), self._background, time.time
@@ -135,12 +139,15 @@ class SchedulerService:
             self._generators,
             self._predictions,
             Solvers(self._background, time.time),
+            self._tickets,
             heartbeat_seconds,
             time.time,
         )
         self._registry = ConnectionRegistry()
         limits = Limits(policy_seconds, absence_seconds)
-        self._policies = PolicyProcesses(self._registry, lambda: self.address, self._appstat_stub, limits)
+        self._policies = PolicyProcesses(
+            self._registry, lambda: self.address, self._server.tokens, self._appstat_stub, limits
+        )
         self._runtime = Runtime(journal, self._carrier, self._policies)
         self._inspections = Inspections(self._sessions)
         self._catalog = Catalog(
@@ -200,6 +207,7 @@ class SchedulerService:
                 SessionRequests(
                     self._runtime, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections
                 ),
+                self._tickets,
             ),
             "hopyard.v1.ResourceManagerService",
         )
@@ -234,6 +242,9 @@ class SchedulerService:
         """
         # A second scheduler on the same data folder must not begin an epoch, which would end the first one.
         self._server.lock()
+        # The tokens of the data folder are those of AppStat and hpgen, which may start later.
+        self._server.make_secrets()
+        self._tickets.load_key()
         await self._policies.start()
         epoch = await self._runtime.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
         found = await recover(self._runtime.core, self._runtime.journal, self._appstat_stub)

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hopyard._net.rpc import channel, retry
+from hopyard._net.rpc import retry
 from hopyard._net.server import address_file, read_address
 from hopyard.errors import HopyardError, NotFound, Unavailable
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc, common_pb2
+from tests.access import channel_as
 from tests.timing import HANG_SECONDS
 
 
@@ -65,7 +66,7 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
     epochs: list[int] = []
     for wanted in (200, 800, 1500):
         with appstat(tmp_path) as process:
-            async with channel(await address_of(tmp_path, process)) as opened:
+            async with channel_as("service", await address_of(tmp_path, process)) as opened:
                 stub = appstat_pb2_grpc.AppStatServiceStub(opened)
                 epochs.append((await stub.BeginEpoch(pb.BeginEpochRequest(holder="test"))).epoch)
                 # A record that was committed but not acknowledged may follow the last acknowledged one; no acknowledged record
@@ -90,7 +91,7 @@ async def test_every_acknowledged_record_survives_kill_9(tmp_path: Path) -> None
     assert epochs == sorted(set(epochs))
 
     with appstat(tmp_path) as process:
-        async with channel(await address_of(tmp_path, process)) as opened:
+        async with channel_as("service", await address_of(tmp_path, process)) as opened:
             stub = appstat_pb2_grpc.AppStatServiceStub(opened)
             for stream in streams:
                 parts = [part async for part in stub.ReadJournal(pb.ReadJournalRequest(stream=stream))]

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from hopyard._net.rpc import channel
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._net.server import read_address
 from hopyard.errors import Aborted, Conflict, DataLoss, InvalidInput, NotFound, StaleEpoch, Unavailable
@@ -21,6 +20,7 @@ from hopyard.v1 import appstat_pb2_grpc, common_pb2
 from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_RUNNING, Experiment, Job
 from hopyard_appstat.database.writer import Writer
 from hopyard_appstat.service import AppStatService
+from tests.access import channel_as
 from tests.timing import HANG_SECONDS
 
 DATA = bytes(range(256)) * 10_000
@@ -37,7 +37,7 @@ async def service(tmp_path: Path) -> AsyncIterator[AppStatService]:
 
 @pytest.fixture
 async def stub(service: AppStatService) -> AsyncIterator[appstat_pb2_grpc.AppStatServiceAsyncStub]:
-    async with channel(service.address) as opened:
+    async with channel_as("service", service.address) as opened:
         yield appstat_pb2_grpc.AppStatServiceStub(opened)
 
 
@@ -244,14 +244,14 @@ async def test_a_data_folder_has_one_appstat_and_is_reopened(service: AppStatSer
     with pytest.raises(Conflict, match=rf"another appstat \(process {os.getpid()}\) uses this data folder"):
         await second.start()
     assert read_address(data, "appstat") == service.address
-    async with channel(service.address) as opened:
+    async with channel_as("service", service.address) as opened:
         stub = appstat_pb2_grpc.AppStatServiceStub(opened)
         epoch = await begin(stub)
         await stub.AppendJournal(pb.AppendJournalRequest(epoch=epoch, records=[record(1)]))
     await service.stop()
     assert not (data / "appstat.address").exists()
     again = AppStatService(data)
-    async with channel(await again.start()) as opened:
+    async with channel_as("service", await again.start()) as opened:
         stub = appstat_pb2_grpc.AppStatServiceStub(opened)
         assert await begin(stub) == epoch + 1
         streams = await stub.ListStreams(pb.ListStreamsRequest())

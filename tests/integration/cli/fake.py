@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
+from hopyard._net.auth import CallerKind, Principal
 from hopyard._net.rpc.values import hyperparameters_to_proto
 from hopyard._net.server import Background, Server, run_service
 from hopyard._runtime import snapshot_file
@@ -91,6 +92,18 @@ else:
         pass
 
 
+class _Tickets:
+    """Accepts the tickets of a fake cluster, METHOD OBJECT, and no token of a user. `seen` has everything that was sent."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def authenticate(self, token: str) -> Principal | None:
+        self.seen.append(token)
+        method, space, scope = token.partition(" ")
+        return Principal(CallerKind.TICKET, method, scope) if space else None
+
+
 class FakeCluster(_Services):
     """The services of a fake cluster with one node.
 
@@ -101,6 +114,8 @@ class FakeCluster(_Services):
         self, *, data: Path | None = None, pace: float = 0.002, hold: int = 0, name: str = "scheduler"
     ) -> None:
         self.server = Server(name, data=data)
+        self.tickets = _Tickets()
+        self.node_server = Server("agent", authenticator=self.tickets)
         self.background = Background("fake")
         self.searches: dict[str, Search] = {}
         self.requests: dict[str, str] = {}
@@ -115,14 +130,17 @@ class FakeCluster(_Services):
             ("JobManagerService", job_manager_pb2_grpc.add_JobManagerServiceServicer_to_server),
             ("ResourceManagerService", resource_manager_pb2_grpc.add_ResourceManagerServiceServicer_to_server),
             ("AppStatService", appstat_pb2_grpc.add_AppStatServiceServicer_to_server),
-            ("NodeAgentService", node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server),
         )
         for service, register in services:
             self.server.add(register, self, f"hopyard.v1.{service}")
+        add_node: Any = node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server
+        self.node_server.add(add_node, self, "hopyard.v1.NodeAgentService")
+        await self.node_server.start()
         return await self.server.start()
 
     async def stop(self) -> None:
         await self.server.stop(grace=0.2)
+        await self.node_server.stop(grace=0.2)
         await self.background.stop()
 
     def search(self, experiment: str) -> Search:
@@ -338,11 +356,14 @@ class FakeCluster(_Services):
         jobs = self.search(request.experiment).jobs.values()
         return job_manager_pb2.ListJobsResponse(jobs=[job for job in jobs if request.state in (0, job.state)])
 
+    async def IssueTicket(self, request: Any, context: Context) -> resource_manager_pb2.IssueTicketResponse:
+        return resource_manager_pb2.IssueTicketResponse(ticket=f"{request.method} {request.object}")
+
     async def ListNodes(self, request: Any, context: Context) -> resource_manager_pb2.ListNodesResponse:
         slot = resource_manager_pb2.Slot(id="local/0", node="local", cpus=1)
         node = resource_manager_pb2.Node(
             id="local",
-            address=self.server.address,
+            address=self.node_server.address,
             state=resource_manager_pb2.NODE_STATE_UP,
             slots=[slot],
             silent_seconds=0.5,

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from hopyard._net.auth import CallerKind, new_token
 from hopyard.cli.commands.inspect.files import _beside_best
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState
-from hopyard.errors import AlreadyExists, DataLoss, Exhausted, NotFound, TimedOut, Unavailable
+from hopyard.errors import AlreadyExists, DataLoss, Exhausted, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.spec import SpecError
 from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.fake import FakeCluster
@@ -149,6 +150,23 @@ async def test_logs(client: AsyncClient, experiment_file: Path, follow: bool) ->
     assert {chunk.node for chunk in chunks} == {"local"}
 
 
+async def test_a_node_never_gets_the_token_of_the_user(
+    fake: FakeCluster, client: AsyncClient, experiment_file: Path
+) -> None:
+    ended = await client.wait(await client.create(experiment_file), timeout=HANG_SECONDS)
+    assert [chunk async for chunk in client.logs(ended, "2")]
+    assert fake.tickets.seen
+    assert set(fake.tickets.seen) == {f"StreamLogs {ended.id}/2"}
+
+
+@pytest.mark.parametrize("token", ["", "secret", "hop_user_x", f"hop_node_00000000_{43 * 'a'}", "ä"])
+def test_what_is_no_user_token_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^token: found") as error:
+        AsyncClient("127.0.0.1:9", token=token)
+    assert not token or token not in str(error.value)
+    AsyncClient("127.0.0.1:9", token=f" {new_token(CallerKind.USER).text}\n")
+
+
 async def test_what_is_not_there(client: AsyncClient, experiment_file: Path) -> None:
     with pytest.raises(NotFound, match="no experiment 'nobody'"):
         await client.get("nobody")
@@ -185,7 +203,7 @@ async def test_a_cluster_that_is_away_for_a_moment_is_waited_for(experiment_file
 
 
 async def test_nobody_there(tmp_path: Path) -> None:
-    async with AsyncClient("127.0.0.1:9", patience=0.1) as client:
+    async with AsyncClient("127.0.0.1:9", token=new_token(CallerKind.USER).text, patience=0.1) as client:
         with pytest.raises(Unavailable, match=r"no answer from the cluster at 127.0.0.1:9"):
             await client.experiments()
     with pytest.raises(Unavailable, match="no cluster serves"):

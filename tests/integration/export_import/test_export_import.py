@@ -15,8 +15,9 @@ from hopyard.client.transfer.archive import ArchiveReader, ArchiveWriter
 from hopyard.client.transfer.blobs import put_chunks
 from hopyard.client.types import Experiment, ExperimentState, JobReport, JobState
 from hopyard.errors import AlreadyExists, Conflict, DataLoss, InvalidInput, NotFound
-from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2
 from hopyard_scheduler.runtime.journal import Journal
+from tests.access import channel_as
 from tests.integration.export_import.conftest import Cluster
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.timing import HANG_SECONDS
@@ -166,9 +167,10 @@ async def test_what_the_store_has_not_comes_from_its_node_or_is_told(cluster: Cl
     async with cluster("old") as client:
         made = await run_to_the_end(client, experiment(tmp_path / "code", jobs=1, length=3))
         snapshots = [s.sha256 for job in await client.jobs(made) for s in job.snapshots]
-        connection = await client._connection()
         request = appstat_pb2.DeleteBlobsRequest(owner=made.id, sha256=snapshots)
-        assert (await connection.with_appstat(lambda stub: stub.DeleteBlobs(request))).sha256 == snapshots
+        async with channel_as("service", (await client.cluster()).appstat_address) as opened:
+            store: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
+            assert (await store.DeleteBlobs(request)).sha256 == snapshots
         exported = await client.export_experiment(made, tmp_path / "it.hopyard")
         assert exported.snapshots == len(snapshots) > 0
         for snapshot in (tmp_path / "old" / "agent" / "snapshots").iterdir():
@@ -185,8 +187,9 @@ async def test_what_the_store_has_not_comes_from_its_node_or_is_told(cluster: Cl
 
 async def everything(client: AsyncClient) -> tuple[list[str], list[str]]:
     """Return the sorted ids of the experiments, and the hashes of all blobs."""
-    connection = await client._connection()
-    blobs = await connection.with_appstat(lambda stub: stub.ListBlobs(appstat_pb2.ListBlobsRequest()))
+    async with channel_as("service", (await client.cluster()).appstat_address) as opened:
+        store: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
+        blobs = await store.ListBlobs(appstat_pb2.ListBlobsRequest())
     return sorted(one.id for one in await client.experiments()), [blob.sha256 for blob in blobs.blobs]
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._net.rpc import channel
 from hopyard._net.server import read_address
 from hopyard.errors import NotFound
 from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
+from tests.access import channel_as
 from tests.timing import HANG_SECONDS
 
 RUN = "import typer; from hopyard_hpgen.command import command; typer.run(command)"
@@ -36,7 +36,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
 
 
 async def call(address: str) -> None:
-    async with channel(address) as line:
+    async with channel_as("service", address) as line:
         stub = hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(line)
         with pytest.raises(NotFound):
             await stub.CreateJob(hpgen_pb2.CreateJobRequest(experiment="e", job="a"))

@@ -10,13 +10,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
 
-from hopyard._net.rpc import Channel, channel
+from hopyard._net.rpc import Channel
 from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard.errors import Conflict, InvalidInput, NotFound, Unavailable
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import hpgen_pb2, hpgen_pb2_grpc
 from hopyard_hpgen.service import HpgenService
 from hopyard_hpgen.servicer import SERVICE
+from tests.access import channel_as
 
 if TYPE_CHECKING:  # Only the stub files define the asynchronous class; at run time one class serves both.
     from hopyard.v1.hpgen_pb2_grpc import HyperparameterGeneratorServiceAsyncStub as Stub
@@ -56,7 +57,7 @@ async def service(tmp_path: Path) -> AsyncIterator[HpgenService]:
 
 @pytest.fixture
 async def line(service: HpgenService) -> AsyncIterator[Channel]:
-    async with channel(service.address) as made:
+    async with channel_as("service", service.address) as made:
         yield made
 
 
@@ -93,7 +94,7 @@ async def test_it_goes_on_after_a_restart_as_if_nothing_had_happened(stub: Stub)
 
     calls = list[hpgen_pb2.GeneratorCall]()
     first = HpgenService()
-    async with channel(await first.start()) as line:
+    async with channel_as("service", await first.start()) as line:
         early: Stub = hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(line)
         await early.OpenGenerator(hpgen_pb2.OpenGeneratorRequest(experiment="e", spec_json=SPEC))
         for job in map(str, range(3)):
@@ -126,14 +127,15 @@ async def test_errors_keep_their_class_and_say_what_to_do(stub: Stub) -> None:
         await stub.OpenGenerator(hpgen_pb2.OpenGeneratorRequest(experiment="e", spec_json=SPEC, calls=[call]))
 
 
-async def test_health_and_reflection(line: Channel) -> None:
-    health = health_pb2_grpc.HealthStub(line)
-    answer = await health.Check(health_pb2.HealthCheckRequest(service=SERVICE))
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
-    reflection = reflection_pb2_grpc.ServerReflectionStub(line)
-    asked = reflection.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
-    answers = [answer async for answer in asked]
-    assert SERVICE in {service.name for service in answers[0].list_services_response.service}
+async def test_health_and_reflection(service: HpgenService) -> None:
+    async with channel_as("user", service.address) as opened:
+        health = health_pb2_grpc.HealthStub(opened)
+        answer = await health.Check(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        reflection = reflection_pb2_grpc.ServerReflectionStub(opened)
+        asked = reflection.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        answers = [answer async for answer in asked]
+        assert SERVICE in {service.name for service in answers[0].list_services_response.service}
 
 
 async def test_stopping_twice_is_safe(tmp_path: Path) -> None:

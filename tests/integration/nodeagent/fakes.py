@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
 
+from hopyard._net.auth.tickets import issue_ticket
+from hopyard._net.rpc.channel import Metadata, token_metadata
 from hopyard._net.rpc.values import run_key_from_proto, run_key_to_proto
 from hopyard.errors import Conflict, Exhausted, NotFound, Unavailable
 from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, common_pb2, resource_manager_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.timing import HANG_SECONDS
+
+TICKET_KEY = b"k" * 32
+"""The key of every node of a fake scheduler."""
+
+
+def ticket(method: str, scope: str) -> str:
+    """Return a ticket for a node of a fake scheduler."""
+    return issue_ticket(TICKET_KEY, method, scope, time.time())
+
+
+def headers(method: str, scope: str) -> Metadata:
+    """Return the headers of a call to a node of a fake scheduler, with a ticket."""
+    return token_metadata(ticket(method, scope))
 
 
 class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
@@ -44,6 +60,11 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
         self._sessions: dict[str, asyncio.Queue[wire.AgentSessionResponse | None]] = {}
         self._changed = asyncio.Condition()
 
+    async def IssueTicket(
+        self, request: wire.IssueTicketRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> wire.IssueTicketResponse:
+        return wire.IssueTicketResponse(ticket=ticket(request.method, request.object))
+
     async def AgentSession(
         self,
         request_iterator: AsyncIterator[wire.AgentSessionRequest],
@@ -67,6 +88,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
                 heartbeat_seconds=0.2,
                 unknown_runs=unknown,
                 bundles=hello.bundles,
+                ticket_key=TICKET_KEY,
             )
         )
         for key, commands in self._commands.items():

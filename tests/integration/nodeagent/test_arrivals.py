@@ -19,6 +19,7 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import servicer
 from hopyard_nodeagent.runs.training_process import Runner
 from hopyard_nodeagent.snapshots import peers
+from tests.access import AcceptEveryone
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.timing import HANG_SECONDS
 
@@ -97,7 +98,7 @@ async def hop(cluster: Cluster) -> AsyncIterator[Hop]:
     cluster.start(before, until=2, allowed=2, completes=True, ships_by_order=True)
     snapshot = (await cluster.scheduler.ended(before)).snapshot
     elsewhere = (cluster.folder / "a" / "snapshots" / snapshot.sha256).rename(cluster.folder / "elsewhere")
-    holder, server = Holder(elsewhere), Server("agent")  # type: ignore[abstract]
+    holder, server = Holder(elsewhere), Server("agent", authenticator=AcceptEveryone("ticket", "FetchSnapshot"))  # type: ignore[abstract]
     server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, holder, servicer.SERVICE)
     yield Hop(cluster, snapshot, holder, await server.start())
     await server.stop(grace=0)

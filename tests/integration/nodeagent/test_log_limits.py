@@ -10,6 +10,7 @@ from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from tests.integration.nodeagent.cluster import Cluster
+from tests.integration.nodeagent.fakes import headers
 from tests.integration.nodeagent.test_commands import begin
 
 KEY = RunKey(StreamId("e1"), "j1", 1, 0)
@@ -80,10 +81,12 @@ async def test_a_flood_of_100_mb_leaves_the_beginning_and_the_end(cluster: Clust
     log = cluster.folder / "a" / "logs" / "jobs" / "e1" / "j1.log"
     assert log.stat().st_size > FLOOD * 9 // 10
     assert log.stat().st_blocks * 512 <= LIMIT + 64 * 1024
-    async with channel(agent.address) as connection:
+    async with channel(agent.address, token=None) as connection:
         stub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
         request = node_agent_pb2.StreamLogsRequest(experiment="e1", job="j1")
-        text = b"".join([message.data async for message in stub.StreamLogs(request)]).decode()
+        text = b"".join(
+            [message.data async for message in stub.StreamLogs(request, metadata=headers("StreamLogs", "e1/j1"))]
+        ).decode()
     assert text.startswith("the first line\n")
     assert text.endswith("the last line\n")
     assert text.count("of output were cut out here: logs.per_job is 1.0 MiB]") == 1

@@ -18,16 +18,19 @@ from hopyard._runtime.snapshot_folder import hash_folder
 from hopyard.errors import DataLoss, Exhausted, TimedOut, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard_nodeagent import servicer
+from hopyard_nodeagent.cluster_access import ClusterAccess
 from hopyard_nodeagent.snapshots import peers
 from hopyard_nodeagent.snapshots.bulk_transfer import BulkSender
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.store import BlobClient
 from hopyard_nodeagent.snapshots.transfers import Fetched
+from tests.access import AcceptEveryone, AnyTicket
 from tests.integration.nodeagent.fakes import FakeStore
 from tests.timing import HANG_SECONDS
 
 DATA = b"a packed snapshot"
 SHA256 = hashlib.sha256(DATA).hexdigest()
+NO_SCHEDULER = ClusterAccess("", Path())
 IDLE = 0.1
 BACKOFF = Backoff(first=0.001, most=0.001)
 
@@ -86,7 +89,7 @@ class Servers:
         self.started: list[Server] = []
 
     async def peer(self, sends: int) -> tuple[SilentPeer, str]:
-        peer, server = SilentPeer(sends), Server("agent")  # type: ignore[abstract]
+        peer, server = SilentPeer(sends), Server("agent", authenticator=AcceptEveryone("ticket", "FetchSnapshot"))  # type: ignore[abstract]
         server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, peer, servicer.SERVICE)
         self.started.append(server)
         return peer, await server.start()
@@ -135,7 +138,9 @@ async def test_a_silent_peer_is_left_for_the_next_one(
     mute, mute_address = await servers.peer(sends=0)
     stuck, stuck_address = await servers.peer(sends=5)
     _, good_address = await servers.peer(sends=len(DATA))
-    snapshots = Snapshots(folder, BlobClient("127.0.0.1:9", ""), idle_seconds=HANG_SECONDS)
+    snapshots = Snapshots(
+        folder, BlobClient("127.0.0.1:9", NO_SCHEDULER), tickets=AnyTicket(), idle_seconds=HANG_SECONDS
+    )
     fetching = asyncio.create_task(snapshots.fetch(SHA256, [mute_address, stuck_address, good_address]))
     await mute.silent.wait()
     pass_by(HANG_SECONDS + 1)
@@ -198,11 +203,11 @@ async def test_a_folder_hops_as_a_folder_over_one_connection(
     """Show that a folder is sent over a separate connection, or by the call itself if that connection cannot be made."""
     outlet = kind("127.0.0.1", idle_seconds=HANG_SECONDS) if kind is not None else None
     holder = Holder(saved, outlet)  # type: ignore[abstract]
-    server = Server("agent")
+    server = Server("agent", authenticator=AcceptEveryone("ticket", "FetchSnapshot"))
     server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, holder, servicer.SERVICE)
     servers.started.append(server)
     address = await server.start()
-    snapshots = Snapshots(folder, BlobClient("127.0.0.1:9", ""))
+    snapshots = Snapshots(folder, BlobClient("127.0.0.1:9", NO_SCHEDULER), tickets=AnyTicket())
     if outlet is not None:
         outlet.start()
     for content in (b"one", b"two"):
@@ -226,7 +231,12 @@ async def test_the_path_of_another_computers_socket_is_not_opened(
 ) -> None:
     outlet = BulkSender(tmp_path / "s", idle_seconds=HANG_SECONDS)
     outlet.start()
-    server = Server("agent", host="127.0.0.1", insecure=True)
+    server = Server(
+        "agent",
+        host="127.0.0.1",
+        insecure=True,
+        authenticator=AcceptEveryone("ticket", "FetchSnapshot"),
+    )
     server.add(
         node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server,
         Holder(saved, outlet),  # type: ignore[abstract]
@@ -235,7 +245,7 @@ async def test_the_path_of_another_computers_socket_is_not_opened(
     servers.started.append(server)
     address = await server.start()
     opened: list[object] = []
-    found = peers.Peers(idle_seconds=0.2)
+    found = peers.Peers(AnyTicket(), idle_seconds=0.2)
     found._threads.submit = lambda *call: opened.append(call)  # type: ignore[method-assign,assignment]
     with pytest.raises(TimedOut):
         await found.fetch(address, hash_folder(saved).sha256, folder / "taken")
@@ -248,12 +258,12 @@ async def test_a_port_that_could_not_be_reached_is_tried_again_after_ten_minutes
     servers: Servers, folder: Path, saved: Path
 ) -> None:
     holder = Holder(saved, Elsewhere("127.0.0.1", idle_seconds=HANG_SECONDS))  # type: ignore[abstract]
-    server = Server("agent")
+    server = Server("agent", authenticator=AcceptEveryone("ticket", "FetchSnapshot"))
     server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, holder, servicer.SERVICE)
     servers.started.append(server)
     address = await server.start()
     sha256, now = hash_folder(saved).sha256, [1000.0]
-    found = peers.Peers(idle_seconds=HANG_SECONDS, clock=lambda: now[0])
+    found = peers.Peers(AnyTicket(), idle_seconds=HANG_SECONDS, clock=lambda: now[0])
     for number, later in enumerate((0.0, 599.0, 1.0)):
         now[0] += later
         await found.fetch(address, sha256, folder / str(number))
@@ -265,16 +275,16 @@ async def test_after_silent_peers_the_store_is_asked(servers: Servers, folder: P
     _, peer = await servers.peer(sends=5)
     blobs = FakeStore()  # type: ignore[abstract]
     blobs.add(DATA)
-    store = BlobClient(await servers.store(blobs), "")
-    await Snapshots(folder, store, idle_seconds=IDLE).fetch(SHA256, [peer])
+    store = BlobClient(await servers.store(blobs), NO_SCHEDULER)
+    await Snapshots(folder, store, tickets=AnyTicket(), idle_seconds=IDLE).fetch(SHA256, [peer])
     await store.close()
     assert (folder / SHA256).read_bytes() == DATA
 
 
 async def test_a_silent_store_neither_gives_nor_takes_for_ever(servers: Servers, folder: Path, tmp_path: Path) -> None:
     address = await servers.store(SilentStore())  # type: ignore[abstract]
-    store = BlobClient(address, "", idle_seconds=IDLE, storing_seconds=IDLE)
-    snapshots = Snapshots(folder, store, idle_seconds=IDLE)
+    store = BlobClient(address, NO_SCHEDULER, idle_seconds=IDLE, storing_seconds=IDLE)
+    snapshots = Snapshots(folder, store, tickets=AnyTicket(), idle_seconds=IDLE)
     with pytest.raises(Unavailable, match=r"store: the snapshot store was silent for too long"):
         await snapshots.fetch(SHA256, [])
     assert os.listdir(folder) == []
@@ -290,7 +300,7 @@ async def test_a_silent_store_neither_gives_nor_takes_for_ever(servers: Servers,
 @pytest.mark.parametrize("size", [10, 5_000_000])
 async def test_what_the_store_answers_early_is_heard(servers: Servers, tmp_path: Path, size: int) -> None:
     hasty = HastyStore()  # type: ignore[abstract]
-    store = BlobClient(await servers.store(hasty), "")
+    store = BlobClient(await servers.store(hasty), NO_SCHEDULER)
     file = tmp_path / "file"
     file.write_bytes(bytes(size))
     for _ in range(20):
@@ -303,7 +313,7 @@ async def test_what_the_store_answers_early_is_heard(servers: Servers, tmp_path:
 
 
 async def test_a_file_that_cannot_be_read_ends_its_transfer_with_the_reason(servers: Servers, tmp_path: Path) -> None:
-    store = BlobClient(await servers.store(FakeStore()), "")  # type: ignore[abstract]
+    store = BlobClient(await servers.store(FakeStore()), NO_SCHEDULER)  # type: ignore[abstract]
     with pytest.raises(FileNotFoundError):
         await store.put(tmp_path / "nothing", SHA256, "e")
     (tmp_path / "link").symlink_to("/")

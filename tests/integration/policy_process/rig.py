@@ -91,7 +91,7 @@ class Post:
 
     def started(self, *command: str) -> SpawnedPolicy:
         """Return a source that starts a process with `command`."""
-        launcher = CommandLauncher(command, self.registry, lambda: self.address)
+        launcher = CommandLauncher(command, self.registry, lambda: self.address, self._server.tokens)
         return SpawnedPolicy(launcher, None, "", self.folders)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.auth import TokenAuthenticator
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process.command import CommandLauncher
@@ -60,7 +61,7 @@ class Children:
     def leader(self, seconds: float) -> SpawnedPolicy:
         """Return a source of a process that starts a child which ignores SIGTERM, and ends after `seconds`."""
         command = (sys.executable, "-c", LEADER, CHILD, str(self.port), str(seconds))
-        connection = CommandLauncher(command, ConnectionRegistry(), lambda: "127.0.0.1:1")
+        connection = CommandLauncher(command, ConnectionRegistry(), lambda: "127.0.0.1:1", TokenAuthenticator())
         return SpawnedPolicy(connection, None, "", self.folders)
 
 

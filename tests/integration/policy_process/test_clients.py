@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._net.auth import CallerKind
+from hopyard._net.auth.credentials import secrets_of
+from hopyard._net.rpc.address import socket_file
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
 from tests.integration.policy_process.rig import ROOT, node_policy
@@ -55,3 +58,24 @@ async def test_the_example_does_what_it_says(
     wrong = await node("pause", name)
     assert (await wrong.communicate())[1].decode().startswith(f"error: experiment {name} is COMPLETED")
     assert wrong.returncode == 1
+
+
+@pytest.mark.timeout(300)
+async def test_it_sends_the_token_that_the_environment_names(node_policy: Path, address: str, tmp_path: Path) -> None:
+    async def paused(**variables: str) -> str:
+        command = ("node", str(CLIENT / "client.js"), "--server", f"unix:{tmp_path}/distant.sock", "pause", "nobody")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("HOPYARD_")}
+        environment = inherited | {"NODE_PATH": str(node_policy / "node_modules"), **variables}
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
+        error = (await process.communicate())[1].decode()
+        assert (process.returncode, error.count("\n")) == (1, 1)
+        return error
+
+    (tmp_path / "distant.sock").symlink_to(socket_file(address))
+    folder = secrets_of(address)
+    assert folder is not None
+    token, file = folder.token(CallerKind.USER), folder.token_file(CallerKind.USER)
+    assert "error: there is no experiment 'nobody'" in await paused(HOPYARD_USER_TOKEN=token)
+    assert "error: there is no experiment 'nobody'" in await paused(HOPYARD_USER_TOKEN_FILE=str(file))
+    assert "error: this call needs a valid token" in await paused(HOPYARD_USER_TOKEN="wrong")
+    assert "error: there is no token for unix:" in await paused()

@@ -18,6 +18,7 @@ from hopyard import errors
 from hopyard._net.rpc import channel
 from hopyard._net.rpc.options import CHANNEL_OPTIONS, KEEPALIVE_MS, REQUEST_BYTES, server_options
 from hopyard._net.server import Server
+from tests.access import AcceptEveryone
 from tests.timing import HANG_SECONDS
 
 MIB = 2**20
@@ -100,7 +101,7 @@ def test_clients_of_hopyard_ping_less_often_than_servers_allow() -> None:
 @pytest.mark.parametrize(("limit", "fits"), [(REQUEST_BYTES, True), (MIB, False)])
 async def test_the_size_of_requests_is_limited_for_each_server(limit: int, fits: bool) -> None:
     server = Server("kit", request_bytes=limit)
-    async with channel(await server.start()) as opened:
+    async with channel(await server.start(), token=None) as opened:
         call = opened.unary_unary(CHECK)
         with pytest.raises(errors.NotFound if fits else errors.Exhausted):
             await call(health_pb2.HealthCheckRequest(service="x" * (2 * MIB)).SerializeToString())
@@ -109,7 +110,7 @@ async def test_the_size_of_requests_is_limited_for_each_server(limit: int, fits:
 
 async def test_long_headers_are_refused() -> None:
     server = Server("kit")
-    async with channel(await server.start()) as opened:
+    async with channel(await server.start(), token=None) as opened:
         with pytest.raises(errors.Exhausted, match="metadata"):
             await opened.unary_unary(CHECK)(b"", metadata=(("x", "y" * 70_000),))
         assert await opened.unary_unary(CHECK)(b"", metadata=(("x", "y" * 8_000),))
@@ -118,7 +119,7 @@ async def test_long_headers_are_refused() -> None:
 
 async def test_further_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hopyard._net.rpc.options.MAX_CONNECTIONS", 2)
-    server = Server("kit", host="127.0.0.1", insecure=True)
+    server = Server("kit", host="127.0.0.1", insecure=True, authenticator=AcceptEveryone())
     host, _, port = (await server.start()).rpartition(":")
     opened = [socket.create_connection((host, int(port))) for _ in range(4)]
     for one in opened:
@@ -143,7 +144,7 @@ async def test_further_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_connection_without_a_handshake_is_closed() -> None:
-    server = Server("kit", host="127.0.0.1", insecure=True)
+    server = Server("kit", host="127.0.0.1", insecure=True, authenticator=AcceptEveryone())
     host, _, port = (await server.start()).rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     async with asyncio.timeout(HANG_SECONDS):

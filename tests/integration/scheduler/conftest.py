@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.v1 import (
     experiment_pb2_grpc,
@@ -24,6 +23,7 @@ from hopyard_hpgen.service import HpgenService
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.service import SchedulerService
+from tests.access import channel_as
 from tests.timing import HANG_SECONDS, scaled
 
 TRAINER = '''
@@ -101,7 +101,7 @@ async def address(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def _joined(scheduler: str) -> None:
-    async with channel(scheduler) as opened, asyncio.timeout(HANG_SECONDS):
+    async with channel_as("user", scheduler) as opened, asyncio.timeout(HANG_SECONDS):
         stub: resource_manager_pb2_grpc.ResourceManagerServiceAsyncStub
         stub = resource_manager_pb2_grpc.ResourceManagerServiceStub(opened)
         while not (await stub.ListNodes(resource_manager_pb2.ListNodesRequest())).nodes:  # noqa: ASYNC110 - another process
@@ -118,7 +118,7 @@ async def client(address: str) -> AsyncIterator[AsyncClient]:
 @pytest.fixture
 async def stubs(address: str) -> AsyncIterator[Stubs]:
     """Stubs of the services of the scheduler at `address`."""
-    async with channel(address) as opened:
+    async with channel_as("user", address) as opened:
         yield Stubs(
             experiment_pb2_grpc.ExperimentServiceStub(opened),
             job_manager_pb2_grpc.JobManagerServiceStub(opened),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from hopyard._net.auth import CallerKind, new_token
 from tests.timing import HANG_SECONDS
 
 RUN = "import typer; from hopyard_scheduler.command import command; typer.run(command)"
@@ -20,10 +22,11 @@ def scheduler(*more: str) -> list[str]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_it_ends_when_told_to_while_it_waits_for_appstat(number: signal.Signals, code: int) -> None:
-    with subprocess.Popen(scheduler(), stderr=subprocess.PIPE, text=True) as process:
+    with_token = {**os.environ, "HOPYARD_SERVICE_TOKEN": new_token(CallerKind.SERVICE).text}
+    with subprocess.Popen(scheduler(), stderr=subprocess.PIPE, text=True, env=with_token) as process:
         try:
             assert process.stderr is not None
-            assert "appstat is unavailable or slow" in process.stderr.readline()
+            assert any("appstat is unavailable or slow" in line for line in process.stderr)
             process.send_signal(number)
             _, log = process.communicate(timeout=HANG_SECONDS)
         finally:

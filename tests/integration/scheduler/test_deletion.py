@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import Experiment, ExperimentState
@@ -19,6 +18,7 @@ from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_scheduler.experiments.deletion import ExperimentDeletion
 from hopyard_scheduler.runtime.journal import Journal
+from tests.access import channel_as
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_garbage_collection import Pieces, pieces, put, until
 from tests.integration.scheduler.test_garbage_collection import client as cluster_client
@@ -39,7 +39,7 @@ async def finished(client: AsyncClient, file: Path, **options: object) -> Experi
 
 async def rows(pieces: Pieces, name: str) -> tuple[list[str], int]:
     """The streams of the journal, and the number of statistics of an experiment."""
-    async with channel(pieces.appstat.address) as link:
+    async with channel_as("user", pieces.appstat.address) as link:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
         streams = [one.stream for one in (await stub.ListStreams(appstat_pb2.ListStreamsRequest())).streams]
         page = await stub.QueryStatistics(appstat_pb2.QueryStatisticsRequest(experiment=name))
@@ -82,7 +82,7 @@ async def test_an_experiment_goes_with_everything_that_only_it_uses(
 
 async def bundle_of(pieces: Pieces, made: Experiment) -> str:
     assert pieces.scheduler is not None
-    async with channel(pieces.scheduler.address) as link:
+    async with channel_as("user", pieces.scheduler.address) as link:
         stub: experiment_pb2_grpc.ExperimentServiceAsyncStub = experiment_pb2_grpc.ExperimentServiceStub(link)
         answer = await stub.GetExperiment(experiment_pb2.GetExperimentRequest(experiment=made.id))
     return answer.experiment.bundle
@@ -150,7 +150,7 @@ async def test_snapshots_that_others_own_stay_for_them(pieces: Pieces, client: A
     made = await finished(client, tmp_path / "one", jobs=1)
     (job,) = await client.jobs(made)
     (snapshot,) = job.snapshots
-    async with channel(pieces.appstat.address) as link:
+    async with channel_as("user", pieces.appstat.address) as link:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
         await stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[snapshot.sha256], owner="later"))
     (deleted,) = await client.delete([made])
@@ -162,7 +162,7 @@ async def test_a_repeated_request_deletes_nothing_more(pieces: Pieces, client: A
     made = await client.create(experiment(tmp_path / "one"))
     await client.stop(made)
     assert pieces.scheduler is not None
-    async with channel(pieces.scheduler.address) as link:
+    async with channel_as("user", pieces.scheduler.address) as link:
         stub: experiment_pb2_grpc.ExperimentServiceAsyncStub = experiment_pb2_grpc.ExperimentServiceStub(link)
         request = experiment_pb2.DeleteExperimentsRequest(experiments=[made.id], request_id="once")
         first = await stub.DeleteExperiments(request)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._net.rpc import channel
 from hopyard._net.rpc.values import report_from_proto
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
@@ -29,6 +28,7 @@ from hopyard_nodeagent.snapshots import disk, uploads
 from hopyard_scheduler import converters
 from hopyard_scheduler.service import SchedulerService
 from hopyard_scheduler.storage import garbage_collection
+from tests.access import channel_as
 from tests.integration.scheduler.conftest import TRAINER, experiment, let_go
 from tests.timing import HANG_SECONDS, scaled
 
@@ -110,7 +110,7 @@ async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
 
 async def put(pieces: Pieces, data: bytes, owner: str) -> str:
     sha256 = hashlib.sha256(data).hexdigest()
-    async with channel(pieces.appstat.address) as link:
+    async with channel_as("service", pieces.appstat.address) as link:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
 
         async def requests() -> AsyncIterator[appstat_pb2.PutBlobRequest]:
@@ -400,7 +400,7 @@ async def test_a_killed_store_leaves_a_part_of_an_upload_which_gc_removes_from_t
 
     async with AsyncClient(server=address) as client:
         appstat = (await client.cluster()).appstat_address
-    async with channel(appstat) as link:
+    async with channel_as("service", appstat) as link:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(link)
         call = stub.PutBlob(half())
         await until(lambda: any(path.stat().st_size for path in (data / "incoming").glob("*")))

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import zstandard
 
-from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.transfer.blobs import BUNDLE_OWNER
 from hopyard.errors import InvalidInput
@@ -21,6 +20,7 @@ from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, hpgen_pb2
 from hopyard_hpgen import servicer as hpgen_servicer
 from hopyard_hpgen.host import GeneratorHost
 from hopyard_scheduler.experiments import spec_thread
+from tests.access import channel_as
 from tests.integration.scheduler.conftest import Stubs, experiment
 
 HEAD = "name: x\ncommand: ['true']\nmetric: {name: m, mode: max}\nstop: {jobs: 1, max_iterations: 1}\n"
@@ -59,7 +59,7 @@ async def test_a_bundle_with_a_link_is_refused_by_name(client: AsyncClient, stub
     data = zstandard.compress(buffer.getvalue())
     sha256 = hashlib.sha256(data).hexdigest()
     cluster = await client.cluster()
-    async with channel(cluster.appstat_address) as opened:
+    async with channel_as("service", cluster.appstat_address) as opened:
         appstat: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
         await appstat.PutBlob(iter([appstat_pb2.PutBlobRequest(sha256=sha256, owner=BUNDLE_OWNER, data=data)]))
     spec = HEAD + "space: {x: {uniform: [0, 1]}}\npolicy: stage_tree"
@@ -123,7 +123,7 @@ async def test_an_imported_bomb_is_refused(client: AsyncClient, stubs: Stubs, tm
     await client.create(experiment(tmp_path / "e", jobs=1, length=1))  # The scheduler serves others meanwhile.
     data = zstandard.compress(bytes(64 * 2**20))
     sha256 = hashlib.sha256(data).hexdigest()
-    async with channel((await client.cluster()).appstat_address) as opened:
+    async with channel_as("service", (await client.cluster()).appstat_address) as opened:
         appstat: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
         await appstat.PutBlob(iter([appstat_pb2.PutBlobRequest(sha256=sha256, owner="import", data=data)]))
     request = experiment_pb2.ImportExperimentRequest(journal=sha256, request_id="r")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from hopyard._net.auth.tickets import issue_ticket
 from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState, JobState
@@ -23,6 +25,7 @@ from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.external_requests import generator_client
 from hopyard_scheduler.service import SchedulerService
+from tests.access import channel_as
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.timing import HANG_SECONDS
 
@@ -60,7 +63,8 @@ async def pieces(tmp_path: Path) -> AsyncIterator[Pieces]:
 
 async def _trained_on(agent: NodeAgent) -> None:
     """Wait until the agent has ten unacknowledged reports, while the scheduler is stopped."""
-    async with channel(agent.address) as opened, asyncio.timeout(HANG_SECONDS):
+    ticket = issue_ticket(agent._tickets.key, "GetStatus", "", time.time())
+    async with channel(agent.address, token=ticket) as opened, asyncio.timeout(HANG_SECONDS):
         stub: node_agent_pb2_grpc.NodeAgentServiceAsyncStub = node_agent_pb2_grpc.NodeAgentServiceStub(opened)
         status = await stub.GetStatus(node_agent_pb2.GetStatusRequest())
         while status.connected or status.unacknowledged < 10:
@@ -109,13 +113,13 @@ async def test_a_reservation_outlives_the_scheduler_and_ends_with_its_release(pi
         async with AsyncClient(server=scheduler.address, patience=HANG_SECONDS) as client:
             created = await client.create(file)
             request = r.ReserveIdleMachineRequest(experiment=created.id, request_id="a")
-            async with channel(scheduler.address) as opened:
+            async with channel_as("user", scheduler.address) as opened:
                 stub: r_grpc.ResourceManagerServiceAsyncStub = r_grpc.ResourceManagerServiceStub(opened)
                 first = await _when_idle(stub, request)
                 assert (await stub.ReserveIdleMachine(request)).slot == first
             await scheduler.stop(0)
             scheduler = await pieces.scheduler()
-            async with channel(scheduler.address) as opened:
+            async with channel_as("user", scheduler.address) as opened:
                 stub = r_grpc.ResourceManagerServiceStub(opened)
                 assert (await stub.ReserveIdleMachine(request)).slot == first
                 with pytest.raises(Exhausted, match="no idle slot"):
@@ -176,7 +180,7 @@ async def test_a_journal_that_cannot_be_read_fails_its_experiment_and_no_start(
         poisoned = await client.create(experiment(tmp_path / "e"))
         sound = await client.create(experiment(tmp_path / "e"))
     await first.stop(0)
-    async with channel(pieces.appstat.address) as opened:
+    async with channel_as("service", pieces.appstat.address) as opened:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
         epoch = (await stub.BeginEpoch(appstat_pb2.BeginEpochRequest(holder="poisoner"))).epoch
         streams = await stub.ListStreams(appstat_pb2.ListStreamsRequest())

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, JobState
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc
 from hopyard_tools.commands.replay import replay
+from tests.access import channel_as
 from tests.integration.scheduler.conftest import TRAINER
 from tests.timing import HANG_SECONDS
 
@@ -49,13 +49,13 @@ async def run(client: AsyncClient, file: Path) -> Experiment:
 
 @pytest.fixture
 async def appstat(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.AppStatServiceAsyncStub]:
-    async with channel((await client.cluster()).appstat_address) as opened:
+    async with channel_as("user", (await client.cluster()).appstat_address) as opened:
         yield appstat_pb2_grpc.AppStatServiceStub(opened)
 
 
 @pytest.fixture
 async def plan(client: AsyncClient) -> AsyncIterator[appstat_pb2_grpc.SearchPlanServiceAsyncStub]:
-    async with channel((await client.cluster()).appstat_address) as opened:
+    async with channel_as("user", (await client.cluster()).appstat_address) as opened:
         yield appstat_pb2_grpc.SearchPlanServiceStub(opened)
 
 

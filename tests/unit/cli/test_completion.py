@@ -22,6 +22,7 @@ from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
 
+TOKEN = "hop_user_00000000_" + 43 * "a"
 EXPERIMENTS = [
     Experiment("digits-bb", "digits", ExperimentState.RUNNING, Metric("accuracy")),
     Experiment("digits-aa", "digits", ExperimentState.COMPLETED, Metric("accuracy")),
@@ -67,28 +68,32 @@ def test_bash_is_offered(line: str, offered: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.merge
-def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPYARD_USER_TOKEN", TOKEN)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        assert bash(f"hopyard jobs --server {address} ", tmp_path) == []
+        assert bash(f"hopyard jobs --server {address} ", tmp_path, HOPYARD_USER_TOKEN=TOKEN) == []
         assert complete_experiment(_context(server=address), "") == []
 
 
 def test_asking_ends_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "SECONDS", 0.01)
+    monkeypatch.setenv("HOPYARD_USER_TOKEN", TOKEN)
 
     async def endless(client: AsyncClient) -> completion.Offers:
         await asyncio.Event().wait()
         return [("never", "offered")]
 
     with pytest.raises(TimeoutError):
-        asyncio.run(completion._within("127.0.0.1:1", endless))
+        asyncio.run(completion._within("127.0.0.1:1", None, endless))
     assert completion._ask(_context(server="127.0.0.1:1"), endless) == []
 
 
 @pytest.mark.merge
 @pytest.mark.parametrize("server", ["nonsense", "127.0.0.1:1"])
-def test_nothing_is_offered_whatever_goes_wrong(server: str) -> None:
+@pytest.mark.parametrize("token", [TOKEN, "nonsense", ""])
+def test_nothing_is_offered_whatever_goes_wrong(server: str, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPYARD_USER_TOKEN", token)
     assert complete_job(_context(server=server), "") == []
 
 
@@ -108,6 +113,7 @@ def _context(**params: Any) -> typer.Context:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Provides a cluster with two experiments; its answers have no short time limit, so that slow hosts pass."""
     monkeypatch.setattr(completion, "SECONDS", HANG_SECONDS)
+    monkeypatch.setenv("HOPYARD_USER_TOKEN", TOKEN)
 
     async def experiments(self: AsyncClient) -> list[Experiment]:
         return EXPERIMENTS

@@ -74,7 +74,7 @@ def test_a_holder_that_cannot_be_read(tmp_path: Path) -> None:
 def test_finding_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("HOPYARD_SERVER", "HOPYARD_DATA"):
         monkeypatch.delenv(variable, raising=False)
-    assert find_server("host:1", None) == "host:1"
+    assert find_server("host:1", None) == ("host:1", None)
     with pytest.raises(InvalidInput, match="not both"):
         find_server("host:1", tmp_path)
     with pytest.raises(Unavailable, match=r"scheduler.address is missing\); start one with `hopyard up --data"):
@@ -82,6 +82,6 @@ def test_finding_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "scheduler.address").write_text("127.0.0.1:7\n")
     assert read_address(tmp_path) == "127.0.0.1:7"
     monkeypatch.setenv("HOPYARD_DATA", str(tmp_path))
-    assert find_server(None, None) == "127.0.0.1:7"
+    assert find_server(None, None) == ("127.0.0.1:7", tmp_path)
     monkeypatch.setenv("HOPYARD_SERVER", "host:2")
-    assert find_server(None, None) == "host:2"
+    assert find_server(None, None) == ("host:2", None)

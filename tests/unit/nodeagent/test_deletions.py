@@ -23,6 +23,7 @@ from hopyard_nodeagent.runs.training_process import Runner, Sink
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.references import SnapshotReferences
 from hopyard_nodeagent.snapshots.uploads import Uploader
+from tests.access import AnyTicket
 from tests.unit.nodeagent.fakes import ScriptedExecutor, ScriptedStore
 
 pytestmark = pytest.mark.quick
@@ -41,7 +42,7 @@ class Node:
         self.store = ScriptedStore()
         self.needs = folder.with_name("needs")
         self.needs.mkdir()
-        self.snapshots = Snapshots(folder, self.store, SnapshotReferences(self.needs))
+        self.snapshots = Snapshots(folder, self.store, SnapshotReferences(self.needs), tickets=AnyTicket())
         self.executor = ScriptedExecutor()
         self.changed = asyncio.Event()
         self.runs = Runs("n", self.executor, self.snapshots, background, changed=lambda run: self.changed.set())
@@ -129,7 +130,7 @@ async def test_a_copy_makes_no_room_before_the_store_has_it_for_all_that_took_it
         node.store.blobs[SHA256] = DATA
         assert await node.snapshots.make_room(0) == ([], len(DATA))
         node.store.owned.add((SHA256, "another"))
-        restarted = Snapshots(folder, node.store, SnapshotReferences(node.needs))
+        restarted = Snapshots(folder, node.store, SnapshotReferences(node.needs), tickets=AnyTicket())
         await restarted.fetch(SHA256, [], "third")
         assert await restarted.make_room(0) == ([], len(DATA))
         node.store.owned.add((SHA256, "e"))  # uploaded by an order of the scheduler

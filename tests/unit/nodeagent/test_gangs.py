@@ -14,6 +14,7 @@ from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2, node_agent_pb2, node_agent_pb2_grpc, resource_manager_pb2
 from hopyard_nodeagent import servicer
 from hopyard_nodeagent.runs import rendezvous
+from tests.access import AcceptEveryone, AnyTicket
 from tests.timing import HANG_SECONDS
 
 SECOND = RunKey(StreamId("e1"), "j1", 1, 1)
@@ -36,12 +37,12 @@ class Leader(node_agent_pb2_grpc.NodeAgentServiceServicer):
 
 async def asked(leader: Leader, seconds: float) -> str:
     """Return the secret that rank 1 receives from rank 0 within a number of seconds."""
-    server = Server("agent")
+    server = Server("agent", authenticator=AcceptEveryone("ticket", "JoinGang"))
     server.add(node_agent_pb2_grpc.add_NodeAgentServiceServicer_to_server, leader, servicer.SERVICE)
     address = await server.start()
     try:
         start = resource_manager_pb2.StartRun(world=2, rank_addresses=[address, "127.0.0.1:9"])
-        gang = await rendezvous.gang_of(SECOND, start, seconds)
+        gang = await rendezvous.gang_of(SECOND, start, seconds, AnyTicket())
         assert gang is not None
         return gang.place.secret
     finally:

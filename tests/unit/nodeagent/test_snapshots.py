@@ -21,6 +21,7 @@ from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard_nodeagent.snapshots import disk
 from hopyard_nodeagent.snapshots.disk import Snapshots
 from hopyard_nodeagent.snapshots.uploads import REFUSALS, Shipment, Uploader
+from tests.access import AnyTicket
 from tests.timing import HANG_SECONDS, scaled
 from tests.unit.nodeagent.fakes import ScriptedStore
 
@@ -34,7 +35,7 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.store = ScriptedStore()
-        self.snapshots = Snapshots(folder, self.store)
+        self.snapshots = Snapshots(folder, self.store, tickets=AnyTicket())
         self.done: asyncio.Queue[tuple[Shipment, str]] = asyncio.Queue()
         self.shipper = Uploader(
             self.snapshots,
@@ -325,7 +326,7 @@ class UsedMeanwhile(ScriptedStore):
 
 async def test_what_was_taken_anew_while_room_is_made_stays(node: Node, folders: Folders) -> None:
     sha256 = folders.add(b"0123456789", 900)
-    later = Snapshots(node.snapshots.folder, UsedMeanwhile(node.snapshots.folder))
+    later = Snapshots(node.snapshots.folder, UsedMeanwhile(node.snapshots.folder), tickets=AnyTicket())
     assert await later.make_room(0) == ([], 10)
     assert later.hashes() == [sha256]
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from hopyard._net.auth import TokenAuthenticator
 from hopyard._runtime.policy_process.instance import Instance
 from hopyard.errors import HopyardError, InvalidInput, Unavailable
 from hopyard.policy import Cluster, Policy
@@ -437,7 +438,9 @@ async def test_a_review_that_cannot_be_is_refused(reviewed: pb.PolicyReviewed, e
             self.connection.deliver(pb.DriveRequest(reviewed=reviewed))
 
     Reviews(registry)
-    policies = PolicyProcesses(registry, lambda: "127.0.0.1:1", cast("Any", None), Limits(HANG_SECONDS, HANG_SECONDS))
+    policies = PolicyProcesses(
+        registry, lambda: "127.0.0.1:1", TokenAuthenticator(), cast("Any", None), Limits(HANG_SECONDS, HANG_SECONDS)
+    )
     file = (
         "{name: x, trainer: t.py:T, metric: {name: m, mode: max}, space: {x: {choice: [1]}}, "
         "stop: {jobs: 1, max_iterations: 4}, policy: {name: 'remote:mine'}}"
@@ -557,7 +560,9 @@ async def test_further_reviews_wait_while_the_maximum_number_is_under_way(monkey
 
     monkeypatch.setattr(PolicyProcesses, "_review", review)
     limits = Limits(HANG_SECONDS, HANG_SECONDS)
-    policies: Any = PolicyProcesses(ConnectionRegistry(), lambda: "127.0.0.1:1", cast("Any", None), limits)
+    policies: Any = PolicyProcesses(
+        ConnectionRegistry(), lambda: "127.0.0.1:1", TokenAuthenticator(), cast("Any", None), limits
+    )
     reviews = [asyncio.create_task(policies.review(None, None, None, "")) for _ in range(3 * MOST_REVIEWS)]
     for _ in range(3):
         await asyncio.sleep(0)

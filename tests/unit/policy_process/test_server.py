@@ -1,4 +1,4 @@
-"""Test that the server in a policy process stops whenever it is asked to."""
+"""Tests of how the server in a policy process ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from hopyard._runtime.policy_process.server import PolicyServer
-from hopyard.errors import Unavailable
+from hopyard.errors import HopyardError, Unauthenticated, Unavailable
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
@@ -22,7 +22,7 @@ _WAITS: Final = 3
 """Number of the line of `run` that waits."""
 
 
-def nowhere() -> str:
+def nowhere() -> tuple[str, str]:
     raise Unavailable("there is no cluster")
 
 
@@ -69,3 +69,20 @@ def test_it_ends_at_whatever_moment_a_signal_comes() -> None:
     for moment in range(own[_WAITS - 1]):
         lines_of(moment)
     lines_of(10**9)
+
+
+def test_it_ends_with_the_error_if_there_is_no_token() -> None:
+    def without_token() -> tuple[str, str]:
+        raise Unauthenticated("there is no token")
+
+    raised: list[HopyardError] = []
+
+    def run() -> None:
+        with pytest.raises(Unauthenticated, match="there is no token") as caught:
+            PolicyServer("mine", never, without_token).run()
+        raised.append(caught.value)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(HANG_SECONDS)
+    assert len(raised) == 1

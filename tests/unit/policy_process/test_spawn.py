@@ -53,6 +53,10 @@ class Start:
     ready = "started"
     label = "the process"
     broken = False
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def __init__(self, folder: Path, stands_at: str) -> None:
         code = folder / "experiment"

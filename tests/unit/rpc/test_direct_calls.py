@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 from hopyard import errors
-from hopyard._net.rpc import channel
 from hopyard._net.rpc.in_process import nearby
 from hopyard._net.server import Server
+from tests.access import channel_as, permitted
 from tests.timing import HANG_SECONDS
 
 SERVICE = "test.Near"
@@ -55,7 +55,7 @@ def register(kit: Kit, server: grpc.aio.Server) -> None:
 
 
 async def started(kit: Kit, near: bool) -> Server:
-    server = Server("near")
+    server = Server("near", permissions=permitted(SERVICE, "One"))
     server.add(register, kit, SERVICE)
     if near:
         with nearby():
@@ -69,7 +69,7 @@ async def started(kit: Kit, near: bool) -> Server:
 async def test_a_call_shows_the_same_either_way(near: bool) -> None:
     kit = Kit()
     server = await started(kit, near)
-    async with channel(server.address) as connection:
+    async with channel_as("user", server.address) as connection:
         one = connection.unary_unary(f"/{SERVICE}/One")
 
         assert await one(b"good") == b"good"
@@ -91,7 +91,7 @@ async def test_a_call_shows_the_same_either_way(near: bool) -> None:
 async def test_a_caller_that_is_cancelled_cancels_the_handler() -> None:
     kit = Kit()
     server = await started(kit, near=True)
-    async with channel(server.address) as connection:
+    async with channel_as("user", server.address) as connection:
         one = connection.unary_unary(f"/{SERVICE}/One")
         waiting = asyncio.ensure_future(one(b"hang"))
         await kit.entered.wait()
@@ -105,7 +105,7 @@ async def test_a_caller_that_is_cancelled_cancels_the_handler() -> None:
 async def test_a_stop_waits_for_calls_under_way_and_takes_no_more() -> None:
     kit = Kit()
     server = await started(kit, near=True)
-    async with channel(server.address) as connection:
+    async with channel_as("user", server.address) as connection:
         one = connection.unary_unary(f"/{SERVICE}/One")
         waiting = asyncio.ensure_future(one(b"hang"))
         await kit.entered.wait()
@@ -125,7 +125,7 @@ async def test_another_event_loop_comes_by_the_socket() -> None:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def call() -> None:
-        async with channel(server.address) as connection:
+        async with channel_as("user", server.address) as connection:
             one = connection.unary_unary(f"/{SERVICE}/One")
             await one(b"good")
 

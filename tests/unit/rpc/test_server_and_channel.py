@@ -16,8 +16,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from hopyard import errors
 from hopyard._net.rpc import channel
 from hopyard._net.server import Server, address_file, read_address
+from tests.access import AcceptEveryone, channel_as, permitted
 
 SERVICE = "test.Kit"
+TABLE = permitted(SERVICE, "One", "Many", "Sum", "Echo")
 
 
 class Kit:
@@ -89,7 +91,7 @@ async def kit() -> Kit:
 
 @pytest.fixture
 async def server(kit: Kit, tmp_path: Path) -> AsyncIterator[Server]:
-    server = Server("kit", data=tmp_path)
+    server = Server("kit", data=tmp_path, permissions=TABLE)
     server.add(register, kit, SERVICE)
     await server.start()
     yield server
@@ -98,7 +100,7 @@ async def server(kit: Kit, tmp_path: Path) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def stub(server: Server) -> AsyncIterator[Any]:
-    async with channel(server.address) as opened:
+    async with channel_as("user", server.address) as opened:
         yield opened
 
 
@@ -139,9 +141,9 @@ async def test_a_domain_error_arrives_as_itself(stub: Any, kind: str) -> None:
 async def test_bytes_that_are_no_message_are_the_clients_mistake(
     tmp_path: Path, kind: str, request_bytes: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Server("kit")
+    server = Server("kit", permissions=TABLE)
     server.add(register_messages, Kit(), SERVICE)
-    async with channel(await server.start()) as opened:
+    async with channel_as("user", await server.start()) as opened:
         with (
             caplog.at_level(logging.WARNING, "hopyard._net.server"),
             pytest.raises(errors.InvalidInput, match="the request cannot be decoded"),
@@ -219,7 +221,7 @@ async def test_a_client_that_leaves_closes_the_handlers_generator(stub: Any, kit
 
 
 async def test_nobody_there_is_unavailable_and_a_deadline_is_timed_out(server: Server) -> None:
-    async with channel(server.address) as opened:
+    async with channel_as("user", server.address) as opened:
         with pytest.raises(errors.TimedOut):
             await opened.stream_unary(f"/{SERVICE}/Sum")(endless(), timeout=0.05)
         await server.stop(0)
@@ -227,7 +229,7 @@ async def test_nobody_there_is_unavailable_and_a_deadline_is_timed_out(server: S
             await opened.unary_unary(f"/{SERVICE}/One")(b"x")
         for wrong in ("somewhere", "unix:relative.sock", "host:port", ":1"):
             with pytest.raises(errors.InvalidInput, match="unix:/PATH for a socket on this computer, or HOST:PORT"):
-                channel(wrong)
+                channel(wrong, token=None)
 
 
 async def endless() -> AsyncIterator[bytes]:
@@ -246,9 +248,9 @@ async def health(opened: Any, service: str) -> str:
 
 
 async def test_health_follows_readiness_and_the_stop(tmp_path: Path) -> None:
-    server = Server("kit", data=tmp_path)
+    server = Server("kit", data=tmp_path, permissions=TABLE)
     server.add(register, Kit(), SERVICE)
-    async with channel(await server.start(ready=False)) as opened:
+    async with channel_as("user", await server.start(ready=False)) as opened:
         assert await health(opened, "") == "NOT_SERVING"
         await server.set_ready(True)
         assert await health(opened, "") == await health(opened, SERVICE) == "SERVING"
@@ -274,10 +276,10 @@ async def test_reflection_names_the_service(stub: Any) -> None:
 
 
 async def test_the_address_file_comes_and_goes(tmp_path: Path) -> None:
-    server = Server("kit", data=tmp_path / "data")
+    server = Server("kit", data=tmp_path / "data", permissions=TABLE)
     address = await server.start()
     assert read_address(tmp_path / "data", "kit") == address
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["kit.address", "run"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["kit.address", "run", "secrets"]
     await server.stop()
     with pytest.raises(errors.NotFound, match="no kit runs with this data folder"):
         read_address(tmp_path / "data", "kit")
@@ -290,9 +292,15 @@ async def test_a_successors_address_file_stays(server: Server, tmp_path: Path) -
 
 
 async def test_a_taken_port_is_a_conflict() -> None:
-    first = Server("first", host="127.0.0.1", insecure=True)
+    first = Server("first", host="127.0.0.1", insecure=True, authenticator=AcceptEveryone())
     address = await first.start()
-    second = Server("second", host="127.0.0.1", port=int(address.rpartition(":")[2]), insecure=True)
+    second = Server(
+        "second",
+        host="127.0.0.1",
+        port=int(address.rpartition(":")[2]),
+        insecure=True,
+        authenticator=AcceptEveryone(),
+    )
     with pytest.raises(errors.Conflict, match=r"second cannot listen on 127\.0\.0\.1"):
         await second.start()
     await first.stop(0)
@@ -301,19 +309,21 @@ async def test_a_taken_port_is_a_conflict() -> None:
 async def test_a_second_server_does_not_steal_the_socket(server: Server, tmp_path: Path) -> None:
     """gRPC would silently replace the socket."""
     with pytest.raises(errors.Conflict, match=r"another kit .* uses this data folder"):
-        await Server("kit", data=tmp_path).start()
-    async with channel(server.address) as opened:
+        await Server("kit", data=tmp_path, permissions=TABLE).start()
+    async with channel_as("user", server.address) as opened:
         assert await opened.unary_unary(f"/{SERVICE}/One")(b"still here") == b"still here"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "10.1.2.3", "example.org"])
-def test_tcp_without_encryption_is_refused_unless_said_aloud(host: str) -> None:
-    async def make(insecure: bool) -> None:
-        Server("kit", host=host, insecure=insecure)
+def test_tcp_without_encryption_is_refused_unless_said_aloud(host: str, tmp_path: Path) -> None:
+    async def make(insecure: bool, data: Path | None = tmp_path) -> None:
+        Server("kit", host=host, insecure=insecure, data=data)
 
     with pytest.raises(errors.Conflict, match=r"refusing to listen on .*TLS is not available yet.*--insecure"):
         asyncio.run(make(insecure=False))
     asyncio.run(make(insecure=True))
+    with pytest.raises(errors.InvalidInput, match=r"--host needs --data DIR: the folder secrets"):
+        asyncio.run(make(insecure=True, data=None))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from hopyard._net.rpc.channel import token_metadata
 from hopyard._net.server import Server
 from hopyard.errors import Exhausted
 from hopyard.policy.vocabulary import ExperimentId, Report
@@ -19,6 +20,7 @@ from hopyard_engine.core.effects import ReportAccepted
 from hopyard_scheduler.experiments import watchers
 from hopyard_scheduler.experiments.watchers import Watcher, Watchers, send_while_read
 from hopyard_scheduler.servicers.experiments import ExperimentServicer
+from tests.access import AcceptEveryone
 from tests.timing import HANG_SECONDS
 
 
@@ -108,11 +110,13 @@ class BusyExperiment:
 
 async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchers, "MAX_REPORTS", 20)
-    server, commands = Server("scheduler"), BusyExperiment()
+    server, commands = Server("scheduler", authenticator=AcceptEveryone()), BusyExperiment()
     servicer = ExperimentServicer(cast("Any", commands), *cast("Any", (None, None, None)))
     server.add(experiment_pb2_grpc.add_ExperimentServiceServicer_to_server, servicer, "hopyard.v1.ExperimentService")
     async with asyncio.timeout(HANG_SECONDS), grpc.aio.insecure_channel(await server.start()) as opened:
-        call = experiment_pb2_grpc.ExperimentServiceStub(opened).WatchExperiment(pb.WatchExperimentRequest())
+        call = experiment_pb2_grpc.ExperimentServiceStub(opened).WatchExperiment(
+            pb.WatchExperimentRequest(), metadata=token_metadata("any")
+        )
         await call.initial_metadata()
         await commands.ended.wait()  # The client has read nothing, and the server holds no watch any more.
         with pytest.raises(grpc.aio.AioRpcError) as raised:

@@ -32,6 +32,7 @@ def test_the_welcome_of_a_killed_agent_is_not_sent_to_its_successor() -> None:
         generators=anything,
         predictions=anything,
         solvers=anything,
+        tickets=SimpleNamespace(node_key=lambda node: b""),  # type: ignore[arg-type]
         heartbeat_seconds=1.0,
         clock=lambda: 0.0,
     )

@@ -43,7 +43,7 @@ class FakeAgent(application_pb2_grpc.ApplicationServiceServicer):
         self, request_iterator: Iterator[wire.AttachRequest], context: grpc.ServicerContext
     ) -> Iterator[wire.AttachResponse]:
         if ("authorization", "Bearer secret") not in context.invocation_metadata():
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, "no such token")
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "no such token")
         if self._attached:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "process 7 is attached already")
         self._attached = True

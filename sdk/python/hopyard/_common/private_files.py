@@ -203,8 +203,8 @@ def write_private(path: Path, content: bytes, *, replace: bool = True, durable: 
         if replace:
             os.replace(partial, path)
         else:
-            os.link(partial, path)
-            partial.unlink()
+            _link_new(partial, path)
+            partial.unlink(missing_ok=True)
     except FileExistsError as error:
         partial.unlink(missing_ok=True)
         raise AlreadyExists(f"{path}: the file exists already") from error
@@ -217,6 +217,20 @@ def write_private(path: Path, content: bytes, *, replace: bool = True, durable: 
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _link_new(partial: Path, path: Path) -> None:
+    """Give a file the name `path`, or raise FileExistsError if there is such a file."""
+    try:
+        os.link(partial, path)
+    except FileExistsError:
+        raise
+    except (
+        OSError
+    ):  # Some network file systems have no hard links. Then a second process could replace the file meanwhile.
+        if os.path.lexists(path):
+            raise FileExistsError(path) from None
+        os.rename(partial, path)
 
 
 def read_private(path: Path) -> bytes:

@@ -120,18 +120,20 @@ async def _jobs(client: AsyncClient, given: str | None) -> Offers:
 def _ask(context: typer.Context, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
     """Call `work` with a client of the running cluster and return its result. Empty if no cluster runs, or after any error."""
     try:
-        address = _address(context.params)
-        if address is None:
+        selected = _selected(context.params)
+        if selected is None:
             return []
         import asyncio
 
-        return asyncio.run(_within(address, work))
+        return asyncio.run(_within(*selected, work))
     except Exception:  # noqa: BLE001 - completion in a shell must not print errors
         return []
 
 
-def _address(params: dict[str, Any]) -> str | None:
-    """Return the address of the cluster that the typed options select, or None if none runs.
+def _selected(params: dict[str, Any]) -> tuple[str, Path | None] | None:
+    """Return the address of the cluster that the typed options select, and the data directory that contains it (None: it was given).
+
+    Return None if no cluster runs.
 
     Args:
         params: The values of the options by name. Those typed on the command line take precedence over the environment.
@@ -140,15 +142,17 @@ def _address(params: dict[str, Any]) -> str | None:
 
     server, data = params.get("server"), params.get("data")
     if server is not None and (data is None or os.environ.get(SERVER_VARIABLE) != server):
-        return str(server)
-    return read_address(Path(data or os.environ.get(DATA_VARIABLE) or DEFAULT_DATA))
+        return str(server), None
+    folder = Path(data or os.environ.get(DATA_VARIABLE) or DEFAULT_DATA)
+    address = read_address(folder)
+    return None if address is None else (address, folder)
 
 
-async def _within(address: str, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
+async def _within(address: str, data: Path | None, work: Callable[[AsyncClient], Awaitable[Offers]]) -> Offers:
     import asyncio
 
-    from hopyard.client.async_client import AsyncClient
+    from hopyard.cli.connect import client_of
 
     async with asyncio.timeout(SECONDS):
-        async with AsyncClient(address, timeout=SECONDS, patience=0.0) as client:
+        async with client_of(address, data, timeout=SECONDS, patience=0.0) as client:
             return await work(client)

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from hopyard.cli.errors import WrongUse
 from hopyard.cli.output import say
@@ -90,6 +90,17 @@ async def running_server(data: Path) -> str | None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
+def client_of(server: str, data: Path | None, **settings: Any) -> AsyncClient:
+    """Return a client of the scheduler at `server`.
+
+    Args:
+        server: The address.
+        data: The data directory whose address file contains the address; None: the address was given.
+        **settings: Further keyword arguments of `AsyncClient`.
+    """
+    return AsyncClient(server, **settings) if data is None else AsyncClient(data=data, **settings)
+
+
 @asynccontextmanager
 async def connected(
     server: str | None,
@@ -118,11 +129,10 @@ async def connected(
         NotFound: No cluster has run in the data directory, and `fresh` is False.
     """
     options = where(server, data) if read_only else ""
-    server, folder = choose(server, data)
-    if server is None:
-        server = await running_server(folder)
+    given, folder = choose(server, data)
+    server = given or await running_server(folder)
     if server is not None:
-        async with AsyncClient(server) as client:
+        async with client_of(server, None if given else folder) as client:
             yield client
         return
     if not fresh:

@@ -32,6 +32,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "restore load": "hopyard import",
     "serve server cluster daemon": "hopyard up",
     "worker workers node join slot slots gpu gpus": "hopyard agent, hopyard nodes",
+    "connect address endpoint target token credentials login auth client clients grpc api": "hopyard connection",
     "config configure settings edit update": "hopyard set, hopyard init",
     "check test validate verify install": "hopyard doctor, hopyard conformance",
     "dry-run dryrun preview estimate": "hopyard plan",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hopyard.errors import InvalidInput, Unavailable
 
@@ -26,7 +26,19 @@ def read_address(data: Path, service: str = "scheduler") -> str | None:
         return None
 
 
-def find_server(server: str | None, data: str | Path | None) -> str:
+class ServerAddress(NamedTuple):
+    """Where a scheduler is.
+
+    Attributes:
+        address: Its address, unix:/PATH or HOST:PORT.
+        data: The data directory whose address file contains the address; None: the address was given.
+    """
+
+    address: str
+    data: Path | None
+
+
+def find_server(server: str | None, data: str | Path | None) -> ServerAddress:
     """Return the scheduler's address.
 
     Without arguments, the environment variable HOPYARD_SERVER is used, then HOPYARD_DATA, then `./hopyard-data`.
@@ -44,7 +56,7 @@ def find_server(server: str | None, data: str | Path | None) -> str:
     if server is None and data is None:
         server = os.environ.get(SERVER_VARIABLE) or None
     if server is not None:
-        return server
+        return ServerAddress(server, None)
     folder = Path(data if data is not None else os.environ.get(DATA_VARIABLE) or DEFAULT_DATA)
     address = read_address(folder)
     if address is None:
@@ -52,4 +64,4 @@ def find_server(server: str | None, data: str | Path | None) -> str:
             f"no cluster serves {folder} ({folder / 'scheduler.address'} is missing); start one with "
             f"`hopyard up --data {folder}`, or name a running one with server=ADDRESS"
         )
-    return address
+    return ServerAddress(address, folder)

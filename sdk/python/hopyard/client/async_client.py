@@ -54,6 +54,8 @@ class AsyncClient(ClientSearches, ClientQueries):
         server: Address of the scheduler.
         data: Data directory of a running cluster (see `hopyard up`). Without `server` and `data`, the environment
             variable HOPYARD_SERVER is used, then HOPYARD_DATA, then `./hopyard-data`.
+        token: The user token of the cluster. None: it is read from the folder `secrets` of the data directory, or from the variables
+            HOPYARD_USER_TOKEN and HOPYARD_USER_TOKEN_FILE.
         timeout: Deadline in seconds of each try of a call.
         patience: Seconds for which a call is retried while the cluster is not reachable.
     """

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from hopyard._net.auth.credentials import user_token
 from hopyard._net.rpc import DEFAULT_TIMEOUT_SECONDS, Backoff
 from hopyard._net.rpc.enums import JOB_STATES
 from hopyard.client.address import DEFAULT_DATA, find_server
@@ -68,6 +69,7 @@ class ClientQueries:
         server: str | None = None,
         data: str | Path | None = None,
         *,
+        token: str | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
@@ -75,6 +77,7 @@ class ClientQueries:
             raise InvalidInput("give server or data, not both")
         self._server = server
         self._data = data
+        self._token = None if token is None else user_token(token)
         self._timeout = timeout
         self._patience = patience
         self._cluster: EmbeddedCluster | None = None
@@ -498,8 +501,12 @@ class ClientQueries:
             if self._opened is None and self._stored is not None:
                 self._opened = self._stored()
             if self._opened is None:
-                server = await self._cluster.start() if self._cluster else find_server(self._server, self._data)
-                self._opened = Connection(server, timeout=self._timeout, patience=self._patience)
+                server, data = (
+                    (await self._cluster.start(), None) if self._cluster else find_server(self._server, self._data)
+                )
+                self._opened = Connection(
+                    server, token=self._token, data=data, timeout=self._timeout, patience=self._patience
+                )
             return self._opened
 
 

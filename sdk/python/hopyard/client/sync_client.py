@@ -55,6 +55,8 @@ class Client:
     Args:
         server: Address of the scheduler.
         data: Data directory of a running cluster; see `AsyncClient`.
+        token: The user token of the cluster. None: it is read from the folder `secrets` of the data directory, or from the variables
+            HOPYARD_USER_TOKEN and HOPYARD_USER_TOKEN_FILE.
         timeout: Deadline in seconds of each try of a call.
         patience: Seconds for which a call is retried while the cluster is not reachable.
     """
@@ -64,10 +66,11 @@ class Client:
         server: str | None = None,
         data: str | Path | None = None,
         *,
+        token: str | None = None,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        self._client = AsyncClient(server, data, timeout=timeout, patience=patience)
+        self._client = AsyncClient(server, data, token=token, timeout=timeout, patience=patience)
         self._loop = LoopThread()
 
     @classmethod

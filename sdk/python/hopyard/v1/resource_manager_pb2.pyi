@@ -536,6 +536,52 @@ class ForgetNodeResponse(google.protobuf.message.Message):
 Global___ForgetNodeResponse: typing_extensions.TypeAlias = ForgetNodeResponse
 
 @typing.final
+class IssueTicketRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    OBJECT_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    """Address of the node's agent."""
+    method: builtins.str
+    """Name of the method: GetStatus, StreamLogs or FetchSnapshot for users; FetchSnapshot or JoinGang for agents."""
+    object: builtins.str
+    """What the call is about: EXPERIMENT/JOB for StreamLogs and JoinGang, the SHA-256 for FetchSnapshot, empty for
+    GetStatus.
+    """
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        method: builtins.str = ...,
+        object: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "method", b"method", "object", b"object"]) -> None: ...
+
+Global___IssueTicketRequest: typing_extensions.TypeAlias = IssueTicketRequest
+
+@typing.final
+class IssueTicketResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TICKET_FIELD_NUMBER: builtins.int
+    VALID_SECONDS_FIELD_NUMBER: builtins.int
+    ticket: builtins.str
+    """Sent to the node as "authorization: Bearer TICKET". It is a secret."""
+    valid_seconds: builtins.float
+    """Seconds for which calls can begin with it."""
+    def __init__(
+        self,
+        *,
+        ticket: builtins.str = ...,
+        valid_seconds: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ticket", b"ticket", "valid_seconds", b"valid_seconds"]) -> None: ...
+
+Global___IssueTicketResponse: typing_extensions.TypeAlias = IssueTicketResponse
+
+@typing.final
 class AgentSessionRequest(google.protobuf.message.Message):
     """A message from the agent."""
 
@@ -781,6 +827,7 @@ class AgentWelcome(google.protobuf.message.Message):
     HEARTBEAT_SECONDS_FIELD_NUMBER: builtins.int
     UNKNOWN_RUNS_FIELD_NUMBER: builtins.int
     BUNDLES_FIELD_NUMBER: builtins.int
+    TICKET_KEY_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """The scheduler's epoch, which increases with every start of a scheduler. Agents refuse commands of an earlier epoch."""
     lease_seconds: builtins.float
@@ -792,6 +839,8 @@ class AgentWelcome(google.protobuf.message.Message):
     """Interval of the agent's heartbeats in seconds."""
     bundles: builtins.bool
     """True if this scheduler accepts messages with `more`."""
+    ticket_key: builtins.bytes
+    """The key of this node for tickets, 32 bytes. It is a secret."""
     @property
     def unknown_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.RunRef]:
         """Runs of the hello that are not wanted any more: the agent ends their processes and discards their messages."""
@@ -804,8 +853,9 @@ class AgentWelcome(google.protobuf.message.Message):
         heartbeat_seconds: builtins.float = ...,
         unknown_runs: collections.abc.Iterable[hopyard.v1.common_pb2.RunRef] | None = ...,
         bundles: builtins.bool = ...,
+        ticket_key: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bundles", b"bundles", "epoch", b"epoch", "heartbeat_seconds", b"heartbeat_seconds", "lease_seconds", b"lease_seconds", "unknown_runs", b"unknown_runs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundles", b"bundles", "epoch", b"epoch", "heartbeat_seconds", b"heartbeat_seconds", "lease_seconds", b"lease_seconds", "ticket_key", b"ticket_key", "unknown_runs", b"unknown_runs"]) -> None: ...
 
 Global___AgentWelcome: typing_extensions.TypeAlias = AgentWelcome
 

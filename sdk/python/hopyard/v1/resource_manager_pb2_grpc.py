@@ -70,6 +70,11 @@ class ResourceManagerServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeResponse.FromString,
                 _registered_method=True)
+        self.IssueTicket = channel.unary_unary(
+                '/hopyard.v1.ResourceManagerService/IssueTicket',
+                request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.IssueTicketRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.IssueTicketResponse.FromString,
+                _registered_method=True)
         self.AgentSession = channel.stream_stream(
                 '/hopyard.v1.ResourceManagerService/AgentSession',
                 request_serializer=hopyard_dot_v1_dot_resource__manager__pb2.AgentSessionRequest.SerializeToString,
@@ -134,6 +139,15 @@ class ResourceManagerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def IssueTicket(self, request, context):
+        """Issues a ticket: the token for one method of NodeAgentService on one node, for one object. Tokens of users and agents
+        are not valid at nodes, and must not be sent there. NOT_FOUND: no connected node has the address. PERMISSION_DENIED:
+        the caller's kind may not call the method.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AgentSession(self, request_iterator, context):
         """The session of an agent, which opens this stream and keeps it open. Each run has a channel with sequence numbers
         and acknowledgements in both directions. After a reconnection, messages without acknowledgement are sent again, and
@@ -181,6 +195,11 @@ def add_ResourceManagerServiceServicer_to_server(servicer, server):
                     servicer.ForgetNode,
                     request_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeResponse.SerializeToString,
+            ),
+            'IssueTicket': grpc.unary_unary_rpc_method_handler(
+                    servicer.IssueTicket,
+                    request_deserializer=hopyard_dot_v1_dot_resource__manager__pb2.IssueTicketRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_resource__manager__pb2.IssueTicketResponse.SerializeToString,
             ),
             'AgentSession': grpc.stream_stream_rpc_method_handler(
                     servicer.AgentSession,
@@ -378,6 +397,33 @@ class ResourceManagerService(object):
             '/hopyard.v1.ResourceManagerService/ForgetNode',
             hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeRequest.SerializeToString,
             hopyard_dot_v1_dot_resource__manager__pb2.ForgetNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def IssueTicket(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hopyard.v1.ResourceManagerService/IssueTicket',
+            hopyard_dot_v1_dot_resource__manager__pb2.IssueTicketRequest.SerializeToString,
+            hopyard_dot_v1_dot_resource__manager__pb2.IssueTicketResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -130,6 +130,21 @@ _ResourceManagerServiceForgetNodeType = typing_extensions.TypeVar(
     ],
 )
 
+_ResourceManagerServiceIssueTicketType = typing_extensions.TypeVar(
+    '_ResourceManagerServiceIssueTicketType',
+    bound=typing.Union[grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.IssueTicketRequest,
+        hopyard.v1.resource_manager_pb2.IssueTicketResponse,
+    ], grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.IssueTicketRequest,
+        hopyard.v1.resource_manager_pb2.IssueTicketResponse,
+    ]],
+    default=grpc.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.IssueTicketRequest,
+        hopyard.v1.resource_manager_pb2.IssueTicketResponse,
+    ],
+)
+
 _ResourceManagerServiceAgentSessionType = typing_extensions.TypeVar(
     '_ResourceManagerServiceAgentSessionType',
     bound=typing.Union[grpc.StreamStreamMultiCallable[
@@ -145,7 +160,7 @@ _ResourceManagerServiceAgentSessionType = typing_extensions.TypeVar(
     ],
 )
 
-class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveIdleMachineType, _ResourceManagerServiceReleaseMachineType, _ResourceManagerServiceListSlotsType, _ResourceManagerServiceListNodesType, _ResourceManagerServiceDrainNodeType, _ResourceManagerServiceUndrainNodeType, _ResourceManagerServiceForgetNodeType, _ResourceManagerServiceAgentSessionType]):
+class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveIdleMachineType, _ResourceManagerServiceReleaseMachineType, _ResourceManagerServiceListSlotsType, _ResourceManagerServiceListNodesType, _ResourceManagerServiceDrainNodeType, _ResourceManagerServiceUndrainNodeType, _ResourceManagerServiceForgetNodeType, _ResourceManagerServiceIssueTicketType, _ResourceManagerServiceAgentSessionType]):
     """The resource manager of the HyperDrive paper (section 4.2)."""
 
     @typing.overload
@@ -177,6 +192,10 @@ class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveId
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
             hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            hopyard.v1.resource_manager_pb2.IssueTicketRequest,
+            hopyard.v1.resource_manager_pb2.IssueTicketResponse,
         ],
         grpc.StreamStreamMultiCallable[
             hopyard.v1.resource_manager_pb2.AgentSessionRequest,
@@ -214,6 +233,10 @@ class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveId
             hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
             hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            hopyard.v1.resource_manager_pb2.IssueTicketRequest,
+            hopyard.v1.resource_manager_pb2.IssueTicketResponse,
+        ],
         grpc.aio.StreamStreamMultiCallable[
             hopyard.v1.resource_manager_pb2.AgentSessionRequest,
             hopyard.v1.resource_manager_pb2.AgentSessionResponse,
@@ -246,6 +269,12 @@ class ResourceManagerServiceStub(typing.Generic[_ResourceManagerServiceReserveId
     ForgetNode: _ResourceManagerServiceForgetNodeType
     """Removes a lost node from the list of nodes, with its drain. FAILED_PRECONDITION: its agent is connected, or the node had the only
     copies of snapshots and `force` is false. NOT_FOUND: there is no such node.
+    """
+
+    IssueTicket: _ResourceManagerServiceIssueTicketType
+    """Issues a ticket: the token for one method of NodeAgentService on one node, for one object. Tokens of users and agents
+    are not valid at nodes, and must not be sent there. NOT_FOUND: no connected node has the address. PERMISSION_DENIED:
+    the caller's kind may not call the method.
     """
 
     AgentSession: _ResourceManagerServiceAgentSessionType
@@ -283,6 +312,10 @@ ResourceManagerServiceAsyncStub: typing_extensions.TypeAlias = ResourceManagerSe
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.resource_manager_pb2.ForgetNodeRequest,
         hopyard.v1.resource_manager_pb2.ForgetNodeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        hopyard.v1.resource_manager_pb2.IssueTicketRequest,
+        hopyard.v1.resource_manager_pb2.IssueTicketResponse,
     ],
     grpc.aio.StreamStreamMultiCallable[
         hopyard.v1.resource_manager_pb2.AgentSessionRequest,
@@ -354,6 +387,17 @@ class ResourceManagerServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[hopyard.v1.resource_manager_pb2.ForgetNodeResponse, collections.abc.Awaitable[hopyard.v1.resource_manager_pb2.ForgetNodeResponse]]:
         """Removes a lost node from the list of nodes, with its drain. FAILED_PRECONDITION: its agent is connected, or the node had the only
         copies of snapshots and `force` is false. NOT_FOUND: there is no such node.
+        """
+
+    @abc.abstractmethod
+    def IssueTicket(
+        self,
+        request: hopyard.v1.resource_manager_pb2.IssueTicketRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.resource_manager_pb2.IssueTicketResponse, collections.abc.Awaitable[hopyard.v1.resource_manager_pb2.IssueTicketResponse]]:
+        """Issues a ticket: the token for one method of NodeAgentService on one node, for one object. Tokens of users and agents
+        are not valid at nodes, and must not be sent there. NOT_FOUND: no connected node has the address. PERMISSION_DENIED:
+        the caller's kind may not call the method.
         """
 
     @abc.abstractmethod

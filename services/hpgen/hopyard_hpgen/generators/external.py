@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 import time
@@ -13,12 +14,14 @@ from typing import Any, Final, TypeVar
 
 import grpc
 
+from hopyard._net.auth import CallerKind, find_token
+from hopyard._net.auth.credentials import FILE, VARIABLE
 from hopyard._net.rpc.address import is_socket
-from hopyard._net.rpc.channel import blocking_channel
+from hopyard._net.rpc.channel import Metadata, blocking_channel, token_metadata
 from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
 from hopyard._net.rpc.retry import Backoff
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
-from hopyard.errors import InvalidInput
+from hopyard.errors import HopyardError, InvalidInput, NotFound, Unauthenticated, Unavailable
 from hopyard.generator import Generator, Reads, Result
 from hopyard.space import Configuration, Space
 from hopyard.v1 import hpgen_pb2 as pb
@@ -60,13 +63,13 @@ class RemoteGenerator(Generator):
         self._life = f"life-{uuid.uuid4().hex}"  # A random id only; proposals are determined by the calls.
         self._calls: list[pb.GeneratorCall] = []
         self._opened: pb.OpenGeneratorResponse | None = None
-        weakref.finalize(self, _forget, self._stub, channel, self._life).atexit = False
+        weakref.finalize(self, _forget, self._stub, channel, server, self._life).atexit = False
 
     def _start_command(self) -> str:
         if is_socket(self._server):
             return "hopyard hpgen --data DIR"
         host, _, port = self._server.rpartition(":")
-        return f"hopyard hpgen --host {host} --port {port} --insecure"
+        return f"hopyard hpgen --data DIR --host {host} --port {port} --insecure"
 
     @property
     def size(self) -> int | None:
@@ -89,7 +92,9 @@ class RemoteGenerator(Generator):
             InvalidInput: The process was unavailable for longer than `PATIENCE_SECONDS`, or rejected the call.
         """
         request = pb.CreateJobRequest(experiment=self._life, job=job)
-        response = self._ask(lambda: self._stub.CreateJob(request, timeout=CALL_SECONDS))
+        response = self._ask(
+            lambda: self._stub.CreateJob(request, timeout=CALL_SECONDS, metadata=_headers(self._server))
+        )
         recorded = pb.RecordedCreate(job=job)
         if not response.exhausted:
             recorded.hyperparameters.CopyFrom(response.hyperparameters)
@@ -99,7 +104,7 @@ class RemoteGenerator(Generator):
     def report(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
         """Send the metrics of a job at a position to the other process. Errors as in `create`."""
         request = pb.ReportPerformanceRequest(experiment=self._life, job=job, position=position, metrics=metrics)
-        self._ask(lambda: self._stub.ReportPerformance(request, timeout=CALL_SECONDS))
+        self._ask(lambda: self._stub.ReportPerformance(request, timeout=CALL_SECONDS, metadata=_headers(self._server)))
         self._calls.append(pb.GeneratorCall(report=request))
 
     def report_final(self, job: str, result: Result) -> None:
@@ -113,7 +118,9 @@ class RemoteGenerator(Generator):
         )
         if result.hyperparameters is not None:
             request.hyperparameters.CopyFrom(hyperparameters_to_proto(result.hyperparameters))
-        self._ask(lambda: self._stub.ReportFinalPerformance(request, timeout=CALL_SECONDS))
+        self._ask(
+            lambda: self._stub.ReportFinalPerformance(request, timeout=CALL_SECONDS, metadata=_headers(self._server))
+        )
         self._calls.append(pb.GeneratorCall(report_final=request))
 
     def _ask(self, call: Callable[[], T]) -> T:
@@ -156,7 +163,7 @@ class RemoteGenerator(Generator):
             "stop": {"jobs": 1},  # Required by the specification, but without meaning for a generator.
         }
         request = pb.OpenGeneratorRequest(experiment=self._life, spec_json=json.dumps(spec), calls=self._calls)
-        return self._stub.OpenGenerator(request, timeout=CALL_SECONDS)
+        return self._stub.OpenGenerator(request, timeout=CALL_SECONDS, metadata=_headers(self._server))
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """Make a call and return its result. Repeat it with growing pauses for `PATIENCE_SECONDS` while the process is unavailable.
@@ -190,19 +197,41 @@ def _text(error: grpc.RpcError) -> str:
     return str(error.details() or _code(error).name)
 
 
-def _forget(stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceStub, channel: grpc.Channel, life: str) -> None:
+def _headers(server: str) -> Metadata:
+    """Return the headers of a call to the process at `server`: the service token of that process, if it is known.
+
+    It is found next to a socket, or in the variables HOPYARD_GENERATOR_TOKEN and HOPYARD_GENERATOR_TOKEN_FILE. The token of the
+    cluster's own services is never sent to an address that an experiment names. Processes of other programs need no token.
+
+    Raises:
+        InvalidInput: The token is in a file that is not private, or damaged.
+    """
+    given = {
+        f"{VARIABLE.format('SERVICE')}{suffix}": os.environ.get(f"{VARIABLE.format('GENERATOR')}{suffix}", "")
+        for suffix in ("", FILE)
+    }
+    try:
+        return token_metadata(find_token(CallerKind.SERVICE, server, environment=given))
+    except (Unauthenticated, Unavailable, NotFound):
+        return ()
+
+
+def _forget(
+    stub: hpgen_pb2_grpc.HyperparameterGeneratorServiceStub, channel: grpc.Channel, server: str, life: str
+) -> None:
     """Close the generator in the other process, on a background thread so that an unavailable process delays nobody. Ignore errors.
 
     Args:
         stub: Stub of the service in the other process.
         channel: Channel to the other process; it is closed after the call, whether that succeeded or not.
+        server: Address of the other process.
         life: Id under which the generator was opened there.
     """
 
     def close() -> None:
         try:
-            stub.CloseGenerator(pb.CloseGeneratorRequest(experiment=life), timeout=1.0)
-        except grpc.RpcError:
+            stub.CloseGenerator(pb.CloseGeneratorRequest(experiment=life), timeout=1.0, metadata=_headers(server))
+        except (grpc.RpcError, HopyardError):
             return  # The process has nothing to close, or has ended.
         finally:
             channel.close()

@@ -26,6 +26,7 @@ from hopyard.errors import HopyardError
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
 from hopyard_nodeagent.bundles import Bundles
+from hopyard_nodeagent.cluster_access import TicketSource
 from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.paths import AgentFolders
 from hopyard_nodeagent.runs.launch_spec import NodeUnable, Preparation, ProgramRefused, is_command, prepared
@@ -56,6 +57,7 @@ class Executor:
         partitions: Provides the partitions of data sets that runs use as input.
         images: Decides which runs use CRIU for snapshots.
         log_limiter: Keeps the logs of jobs within their limits.
+        tickets: Requests tickets for the agents of other ranks of gangs.
 
     Attributes:
         lease_seconds: Time in seconds without a message from the agent after which the process of a run considers the agent as lost.
@@ -71,8 +73,10 @@ class Executor:
         partitions: NodePartitions,
         images: ProcessImages,
         log_limiter: LogLimiter,
+        tickets: TicketSource,
     ) -> None:
         self._log_limiter = log_limiter
+        self._tickets = tickets
         self._images = images
         self._slots = slots
         self._snapshots = snapshots
@@ -157,7 +161,7 @@ class Executor:
                 scratch_folder=str(scratch),
                 lease_seconds=self.lease_seconds,
                 log_file=str(log),
-                gang=await gang_of(run.key, start, self.join_seconds),
+                gang=await gang_of(run.key, start, self.join_seconds, self._tickets),
                 working_folder=str(preparation.working_folder),
                 process=host,
             )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from hopyard._net.auth import CallerKind, Principal, TokenAuthenticator, new_token
 from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent.paths import AgentFolders
@@ -80,6 +80,8 @@ class Slots:
         self._attach_seconds = attach_seconds
         self._passed = tuple(passed)
         self._clock = clock
+        self.tokens: Final = TokenAuthenticator()
+        """The tokens of the live training processes."""
         self._starting: dict[str, asyncio.Future[Runner]] = {}
         self._leftovers = OrphanRegistry(folders.processes)
         self._leftovers.end_all()
@@ -99,19 +101,22 @@ class Slots:
         """Return the settings of all slots, in order."""
         return [slot.settings for slot in self._slots.values()]
 
-    async def runner_of(self, token: str) -> Runner:
-        """Return the training process that has this token.
+    async def runner_of(self, principal: Principal) -> Runner:
+        """Return the training process that is the caller.
+
+        Args:
+            principal: The caller.
 
         Raises:
-            PermissionDenied: No live process has the token.
+            PermissionDenied: The process has ended.
         """
-        starting = self._starting.get(token)
+        starting = self._starting.get(principal.id)
         if starting is not None:
             return await starting
         for slot in self._slots.values():
-            if slot.runner is not None and slot.runner.authenticates(token):
+            if slot.runner is not None and slot.runner.token_id == principal.id:
                 return slot.runner
-        raise PermissionDenied("the token belongs to no training process of this agent")
+        raise PermissionDenied("the training process with this token has ended")
 
     async def runner(self, slot: AgentSlot, program: LaunchSpec, definition: resource_manager_pb2.RunProgram) -> Runner:
         """Return a training process (runner) for a program, attached to the agent: the slot's idle one if it suits, else a new one.
@@ -210,25 +215,34 @@ class Slots:
             # A process that has executed no run has nothing to clean up, so it can be killed.
             await (present.leave() if present.used else present.kill())
             slot.runner = None
-        token = secrets.token_urlsafe(32)
+        token = new_token(CallerKind.RUN)
         started = asyncio.get_running_loop().create_future()
-        self._starting[token] = started
+        self._starting[token.id] = started
+        self.tokens.add(token)
+        runner: Runner | None = None
+
+        def over(pid: int) -> None:
+            self.tokens.remove(token)
+            self._leftovers.forget(pid)
+
         try:
-            variables = agent_variables(self.application_address, token)
-            with self._leftovers.starting(token):
+            variables = agent_variables(self.application_address, token.text)
+            with self._leftovers.starting(token.text):
                 slot.runner = runner = await spawn(
                     program,
-                    token=token,
+                    token_id=token.id,
                     environment={**environment, **variables},
                     log=log,
                     folder=folder,
-                    over=self._leftovers.forget,
+                    over=over,
                 )
                 self._leftovers.note(runner.pid)
             started.set_result(runner)
         finally:
-            del self._starting[token]
+            del self._starting[token.id]
             started.cancel()
+            if runner is None:
+                self.tokens.remove(token)
         slot.environment = environment
         return runner
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import signal
 import time
 from asyncio.subprocess import DEVNULL, Process
@@ -69,18 +68,18 @@ class Runner:
 
     Args:
         process: The operating system's process, which was just started.
-        token: The secret with which the process authenticates when it attaches.
+        token_id: Id of the token with which the process authenticates.
         program: What the process executes.
         log: The file to which the process writes between runs.
         over: Called with the process id when the process and its children have ended; None: nothing is called.
     """
 
     def __init__(
-        self, process: Process, token: str, program: LaunchSpec, log: Path, over: Callable[[int], None] | None = None
+        self, process: Process, token_id: str, program: LaunchSpec, log: Path, over: Callable[[int], None] | None = None
     ) -> None:
         self.program = program
         self.pid = process.pid
-        self._token = token
+        self.token_id: Final = token_id
         self._process = process
         self._log = log
         self._over = over
@@ -340,15 +339,11 @@ class Runner:
         text = log_reader.last_lines(self._log, self._log_began)
         return f"; it said:\n{text}" if text else ""
 
-    def authenticates(self, token: str) -> bool:
-        """Return whether a token belongs to this process, compared in constant time."""
-        return secrets.compare_digest(self._token.encode(), token.encode())
-
 
 async def spawn(
     program: LaunchSpec,
     *,
-    token: str,
+    token_id: str,
     environment: Mapping[str, str],
     log: Path,
     folder: Path,
@@ -358,7 +353,7 @@ async def spawn(
 
     Args:
         program: What the process executes.
-        token: The secret with which the process authenticates when it attaches.
+        token_id: Id of the token with which the process authenticates.
         environment: The environment variables of the process.
         log: File to which its output is appended.
         folder: Its working directory.
@@ -385,7 +380,7 @@ async def spawn(
         os.close(handle)
     owner = f" of experiment {program.experiment}" if program.experiment else ", which waits for its first run"
     _log.info("started runner %d%s", process.pid, owner)
-    return Runner(process, token, program, log, over)
+    return Runner(process, token_id, program, log, over)
 
 
 def _signal_name(number: int) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from hopyard._runtime.snapshot_file import SnapshotFileError, hash_file
 from hopyard._runtime.snapshot_folder import hash_folder, remove, size_of
 from hopyard.errors import DataLoss, HopyardError, NotFound, Unavailable
+from hopyard_nodeagent.cluster_access import TicketSource
 from hopyard_nodeagent.snapshots.memory_images import InMemory
 from hopyard_nodeagent.snapshots.peers import Peers
 from hopyard_nodeagent.snapshots.references import SnapshotReferences
@@ -57,6 +58,7 @@ class Snapshots:
         folder: Folder of the snapshots; it must exist.
         store: Client of the store, from which missing snapshots are downloaded if no peer has them.
         needs: Records which experiments need each snapshot; None: they are recorded in memory only.
+        tickets: Requests tickets for transfers from peers.
         idle_seconds: Time in seconds without data after which a transfer from a peer (another agent) is abandoned.
     """
 
@@ -66,6 +68,7 @@ class Snapshots:
         store: BlobClient,
         needs: SnapshotReferences | None = None,
         *,
+        tickets: TicketSource,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self.folder = folder
@@ -76,7 +79,7 @@ class Snapshots:
         self._store = store
         self._needs = needs or SnapshotReferences()
         self._needs.keep(path.name for path in folder.iterdir())
-        self._peers = Peers(idle_seconds=idle_seconds)
+        self._peers = Peers(tickets, idle_seconds=idle_seconds)
         self._disk = ThreadPoolExecutor(1, "disk")
         self._deletions: set[asyncio.Future[None]] = set()
         self._sizes: dict[tuple[str, int], int] = {}

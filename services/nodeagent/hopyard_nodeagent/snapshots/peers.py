@@ -19,11 +19,13 @@ from typing import Final
 
 from hopyard._net.rpc import Channel, channel
 from hopyard._net.rpc.address import host_of, is_socket
+from hopyard._net.rpc.channel import Metadata
 from hopyard._runtime.snapshot_file import SnapshotFileError
 from hopyard._runtime.snapshot_folder import FolderMember, members, open_contents, open_packed
 from hopyard.errors import DataLoss, HopyardError, NotFound, Unavailable
 from hopyard.v1 import node_agent_pb2 as wire
 from hopyard.v1 import node_agent_pb2_grpc
+from hopyard_nodeagent.cluster_access import TicketSource
 from hopyard_nodeagent.snapshots import bulk_transfer
 from hopyard_nodeagent.snapshots.transfers import in_time, read_chunks, receive_folder, receive_snapshot
 
@@ -45,7 +47,7 @@ class _Link:
     """
 
     def __init__(self, peer: str) -> None:
-        self.channel: Channel = channel(peer)
+        self.channel: Channel = channel(peer, token=None)
         self.users = 0
 
 
@@ -53,11 +55,15 @@ class Peers:
     """The connections to other agents. They stay open for further snapshots; above `_MOST_LINKS` connections, idle ones are closed.
 
     Args:
+        tickets: Requests the ticket of each transfer.
         idle_seconds: Time in seconds without data after which a transfer is abandoned.
         clock: Returns monotonic seconds. They measure for how long gRPC is used for a peer whose socket could not be reached.
     """
 
-    def __init__(self, *, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, tickets: TicketSource, *, idle_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tickets = tickets
         self._idle_seconds = idle_seconds
         self._links: dict[str, _Link] = {}
         self._clock = clock
@@ -94,7 +100,8 @@ class Peers:
     async def _fetch(self, peer: str, sha256: str, target: Path, *, beside: bool) -> int:
         request = wire.FetchSnapshotRequest(sha256=sha256, unpacked=True, aside=beside)
         source = f"the node agent at {peer}"
-        async with self._link(peer) as connection, aclosing(_asked(connection, request)) as responses:
+        headers = await self._tickets.ticket(peer, "FetchSnapshot", sha256)
+        async with self._link(peer) as connection, aclosing(_asked(connection, request, headers)) as responses:
             arriving = in_time(responses, self._idle_seconds, source)
             first = await anext(arriving, wire.FetchSnapshotResponse())
             # A path is accepted only from an agent on this computer, which was reached by a socket too.
@@ -142,9 +149,11 @@ class Peers:
             await self._links.pop(peer).channel.close()
 
 
-async def _asked(connection: Channel, request: wire.FetchSnapshotRequest) -> AsyncGenerator[wire.FetchSnapshotResponse]:
+async def _asked(
+    connection: Channel, request: wire.FetchSnapshotRequest, headers: Metadata
+) -> AsyncGenerator[wire.FetchSnapshotResponse]:
     stub: node_agent_pb2_grpc.NodeAgentServiceAsyncStub = node_agent_pb2_grpc.NodeAgentServiceStub(connection)
-    call = stub.FetchSnapshot(request)
+    call = stub.FetchSnapshot(request, metadata=headers)
     try:
         async for response in call:
             yield response

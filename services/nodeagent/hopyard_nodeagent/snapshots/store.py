@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from hopyard._net.rpc import Channel, channel
+from hopyard._net.rpc import Channel
 from hopyard._runtime.snapshot_file import SnapshotFileError
 from hopyard._runtime.snapshot_folder import open_packed
 from hopyard.errors import DataLoss, Internal, Unavailable
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
-from hopyard_nodeagent.scheduler_address import scheduler_at
+from hopyard_nodeagent.cluster_access import ClusterAccess
 from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, in_time, patience, read_chunks, receive_file
 
 _AT_ONCE: Final = 1000
@@ -28,7 +28,7 @@ class BlobClient:
 
     Args:
         appstat: Address of AppStat; None: ask the scheduler at the first call.
-        scheduler: Address of the scheduler, or its data folder on this computer.
+        access: Opens the connections.
         idle_seconds: Time in seconds without progress after which a transfer is abandoned.
         storing_seconds: Maximum time in seconds for AppStat to store a blob after it was sent completely.
     """
@@ -36,7 +36,7 @@ class BlobClient:
     def __init__(
         self,
         appstat: str | None,
-        scheduler: str,
+        access: ClusterAccess,
         *,
         idle_seconds: float = IDLE_SECONDS,
         storing_seconds: float = 10 * IDLE_SECONDS,
@@ -44,7 +44,7 @@ class BlobClient:
         self._idle_seconds = idle_seconds
         self._storing_seconds = storing_seconds
         self._address = appstat
-        self._scheduler = scheduler
+        self._access = access
         self._channel: Channel | None = None
         self._appstat: appstat_pb2_grpc.AppStatServiceAsyncStub | None = None
         self._opening = asyncio.Lock()
@@ -147,14 +147,14 @@ class BlobClient:
         async with self._opening:
             if self._appstat is None:
                 address = self._address or await self._ask_scheduler()
-                self._channel = channel(address)
+                self._channel = self._access.to_service(address)
                 self._appstat = appstat_pb2_grpc.AppStatServiceStub(self._channel)
             return self._appstat
 
     async def _ask_scheduler(self) -> str:
-        async with channel(await scheduler_at(self._scheduler)) as connection:
+        async with await self._access.to_scheduler() as connection:
             stub = experiment_pb2_grpc.ExperimentServiceStub(connection)
             cluster = await stub.GetCluster(experiment_pb2.GetClusterRequest())
         if not cluster.appstat_address:
-            raise Unavailable(f"the scheduler at {self._scheduler} does not know where AppStat is")
+            raise Unavailable(f"the scheduler at {self._access.scheduler} does not know where AppStat is")
         return cluster.appstat_address

@@ -76,6 +76,9 @@ class OwnPolicyLauncher:
             (*python, self._policy, str(theirs.fileno()), str(os.getpid()), *folders), sockets=(theirs.fileno(),)
         )
 
+    def close(self) -> None:
+        """Do nothing: the process was given nothing that outlives it."""
+
     def started(self) -> None:
         """Close the scheduler's copy of the socket that the process has inherited."""
         if self._inherited is not None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from hopyard._net.auth import TokenAuthenticator
 from hopyard._runtime.policy_process.capabilities import capabilities_from_proto
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import ExperimentView, PolicyCapabilities
@@ -46,6 +47,7 @@ class PolicyProcesses:
     Args:
         registry: The register of the connections of policy processes.
         address: Returns the address of this scheduler. Called only after it listens.
+        tokens: The tokens that this scheduler accepts, to which those of started processes are added.
         stub: Client of AppStat, from which code bundles are read.
         limits: Time limits of the processes.
     """
@@ -54,16 +56,19 @@ class PolicyProcesses:
         self,
         registry: ConnectionRegistry,
         address: Callable[[], str],
+        tokens: TokenAuthenticator,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         limits: Limits,
     ) -> None:
         self._registry = registry
         self._address = address
+        self._tokens = tokens
         self._stub = stub
         self._limits = limits
         self._folders = PolicyFolders()
         self._reviews = asyncio.Semaphore(MOST_REVIEWS)
         self._open: dict[str, RemotePolicy] = {}
+        self._reviewing: set[ProcessSource] = set()
         self._post: Callable[[Event], None] = lambda event: None
         self._clock: Callable[[], float] = time.time
 
@@ -130,8 +135,9 @@ class PolicyProcesses:
                 del self._open[stream]
 
     async def close(self) -> None:
-        """Close all policies and delete the files of their processes."""
-        await asyncio.gather(*(one.close() for one in list(self._open.values())))
+        """Close all policies, end the reviews, and delete the files of their processes."""
+        opened: list[RemotePolicy | ProcessSource] = [*self._open.values(), *self._reviewing]
+        await asyncio.gather(*(one.close() for one in opened))
         self._open.clear()
         await asyncio.to_thread(self._folders.close)
 
@@ -160,6 +166,8 @@ class PolicyProcesses:
     ) -> tuple[PolicyCapabilities, str]:
         source = self._source(spec.policy, bundle)
         kept = False
+        # A stop of the scheduler cancels the review without waiting for the end of its process, so `close` ends it, too.
+        self._reviewing.add(source)
         try:
             connection = await self._connect(source, spec.policy)
             try:
@@ -170,6 +178,7 @@ class PolicyProcesses:
         finally:
             if not (kept and isinstance(source, InboundPolicy)):
                 await source.close()
+            self._reviewing.discard(source)
         label = spec.policy.label
         if found.error:
             said = brief(found.error)
@@ -220,7 +229,7 @@ class PolicyProcesses:
         if policy.dials_in:
             return InboundPolicy(policy.dials_in, self._registry, self._address)
         launcher = (
-            CommandLauncher(policy.command, self._registry, self._address)
+            CommandLauncher(policy.command, self._registry, self._address, self._tokens)
             if policy.command is not None
             else OwnPolicyLauncher(policy.name)
         )

@@ -75,7 +75,7 @@ async def dialled(
     """
     registry = ConnectionRegistry()
     server = Server("replay", request_bytes=REQUEST_BYTES)
-    policies = PolicyProcesses(registry, lambda: server.address, stub, LIMITS)
+    policies = PolicyProcesses(registry, lambda: server.address, server.tokens, stub, LIMITS)
     server.add(
         policy_pb2_grpc.add_PolicyServiceServicer_to_server, PolicyServicer(registry), "hopyard.v1.PolicyService"
     )

@@ -93,6 +93,9 @@ class ProcessLauncher(Protocol):
     def give_back(self, connection: PolicyConnection) -> None:
         """Make a connection that is no longer in use available to the next call of `accept`."""
 
+    def close(self) -> None:
+        """Revoke what the last process was given. Called when no further process will be started."""
+
     @property
     def broken(self) -> bool:
         """True if the last process cannot provide another connection, so that `accept` needs a new process."""
@@ -204,6 +207,7 @@ class SpawnedPolicy:
         await self._stop()
         async with self._turn:  # No other task can be about to start a process any more.
             await self._stop()
+            self._launcher.close()
             await self._discard()
 
     async def _discard(self) -> None:

@@ -33,6 +33,7 @@ from hopyard_engine.core.effects import (
 from hopyard_engine.core.events import Event, TimerElapsed
 from hopyard_engine.core.handlers.commands import CREATE_JOB
 from hopyard_scheduler.agents.sessions import Sessions
+from hopyard_scheduler.agents.tickets import TicketIssuer
 from hopyard_scheduler.converters import command_to_proto, order_to_proto
 from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.external_requests.generator_client import Generators
@@ -58,6 +59,7 @@ class EffectExecutor:
         generators: Requests configurations from generators.
         predictions: Requests predictions of learning curves from predictors.
         solvers: Sends all other external requests of policies to solvers.
+        tickets: Returns the keys of nodes for tickets, which welcome messages contain.
         heartbeat_seconds: Interval of the agents' heartbeats, announced in the welcome message of each session.
         clock: Returns seconds since the Unix epoch.
     """
@@ -70,6 +72,7 @@ class EffectExecutor:
         generators: Generators,
         predictions: PredictionDispatcher,
         solvers: Solvers,
+        tickets: TicketIssuer,
         heartbeat_seconds: float,
         clock: Callable[[], float],
     ) -> None:
@@ -83,6 +86,7 @@ class EffectExecutor:
         self._generators = generators
         self._predictions = predictions
         self._solvers = solvers
+        self._tickets = tickets
         self._heartbeat_seconds = heartbeat_seconds
         self._clock = clock
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
@@ -212,6 +216,7 @@ class EffectExecutor:
             heartbeat_seconds=self._heartbeat_seconds,
             unknown_runs=[run_key_to_proto(key) for key in welcome.unknown],
             bundles=True,
+            ticket_key=self._tickets.node_key(welcome.node),
         )
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
         self._predictions.joined()

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from hopyard.errors import Exhausted, InvalidInput, NotFound
+from hopyard._net.auth import CallerKind, current_principal
+from hopyard.errors import Exhausted, InvalidInput, NotFound, PermissionDenied
 from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import policy_pb2 as pb
 from hopyard.v1 import policy_pb2_grpc
@@ -41,6 +42,7 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
             it names no policy.
             Exhausted: Too many policy processes wait for an experiment.
             NotFound: The process names an experiment that has ended or does not exist.
+            PermissionDenied: The token of the process is for another policy.
         """
         connection = PolicyConnection(await self._greet(request_iterator), context.write)
         self._registry.add(connection)
@@ -61,6 +63,9 @@ class PolicyServicer(policy_pb2_grpc.PolicyServiceServicer):
         hello = first.hello
         if not hello.policy:
             raise InvalidInput("hello.policy: is required; it says which policy the process serves")
+        principal = current_principal()
+        if principal.kind is CallerKind.POLICY and principal.scope != hello.policy:
+            raise PermissionDenied("hello.policy: the token is for another name, that in HOPYARD_POLICY of the process")
         if self._registry.full:
             raise Exhausted("too many policy processes wait for an experiment here; end some of them")
         if hello.experiment and self._runtime is not None:

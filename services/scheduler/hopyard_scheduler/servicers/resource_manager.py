@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from hopyard._net.auth import current_principal
+from hopyard._net.auth.tickets import TICKET_SECONDS
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard.v1 import resource_manager_pb2_grpc
 from hopyard_scheduler.agents.nodes import Nodes
 from hopyard_scheduler.agents.session_requests import SessionRequests
 from hopyard_scheduler.agents.sessions import Sessions
 from hopyard_scheduler.agents.slot_reservations import SlotReservations
+from hopyard_scheduler.agents.tickets import TicketIssuer
 from hopyard_scheduler.pagination import page
 
 if TYPE_CHECKING:
@@ -26,13 +29,22 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         nodes: Lists, drains and forgets nodes.
         sessions: The register of agent sessions.
         requests: Opens sessions and handles the requests of agents.
+        tickets: Issues tickets for nodes.
     """
 
-    def __init__(self, slots: SlotReservations, nodes: Nodes, sessions: Sessions, requests: SessionRequests) -> None:
+    def __init__(
+        self,
+        slots: SlotReservations,
+        nodes: Nodes,
+        sessions: Sessions,
+        requests: SessionRequests,
+        tickets: TicketIssuer,
+    ) -> None:
         self._slots = slots
         self._nodes = nodes
         self._sessions = sessions
         self._requests = requests
+        self._tickets = tickets
 
     async def AgentSession(
         self,
@@ -131,3 +143,16 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         """
         await self._nodes.forget(request.node, force=request.force)
         return pb.ForgetNodeResponse()
+
+    async def IssueTicket(
+        self,
+        request: pb.IssueTicketRequest,
+        context: grpc.aio.ServicerContext[pb.IssueTicketRequest, pb.IssueTicketResponse],
+    ) -> pb.IssueTicketResponse:
+        """Issue a ticket for one method of one node.
+
+        InvalidInput: there is no such method. PermissionDenied: this kind of caller may not call it. NotFound: no connected node
+        has the address.
+        """
+        ticket = self._tickets.issue(current_principal().kind, request.address, request.method, request.object)
+        return pb.IssueTicketResponse(ticket=ticket, valid_seconds=TICKET_SECONDS)

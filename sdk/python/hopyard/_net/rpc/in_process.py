@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
 import grpc
 
 from hopyard._net.rpc.status_codes import code_of, error_from, message_of, name_of
+from hopyard._net.rpc.token_header import AUTHORIZATION
 from hopyard.errors import HopyardError, Internal, TimedOut
 
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+Admission = Callable[[str, Sequence[str]], AbstractContextManager[None]]
+"""Admits a call of a method with the values of its header `authorization` while the context is open, or raises an error."""
 
 _nearby: Final[ContextVar[bool]] = ContextVar("nearby", default=False)
 
@@ -40,10 +46,16 @@ class NearServer:
     """The handlers of one server by method, for direct calls: calls from the same event loop that bypass the network.
 
     Generated `add_XServicer_to_server` functions accept it as a server and so register their handlers here.
+
+    Attributes:
+        methods: The handlers by full name of the method.
+        loop: The event loop of the server; None: it was not published.
+        admit: Decides whether a call is admitted, as for calls over gRPC. None: no call is.
     """
 
     def __init__(self) -> None:
         self.methods: dict[str, Handler] = {}
+        self.admit: Admission | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self._under_way = 0
         self._idle = asyncio.Event()
@@ -65,24 +77,29 @@ class NearServer:
             if handler.unary_unary is not None:
                 self.methods[f"/{service}/{name}"] = handler.unary_unary
 
-    async def handle(self, method: str, request: Any, seconds: float | None) -> Any:
+    async def handle(self, method: str, request: Any, seconds: float | None, metadata: Metadata) -> Any:
         """Call the handler of a method and return its response.
 
         Args:
             method: Full name, such as "/hopyard.v1.AppStatService/HasBlobs".
             request: The request message.
             seconds: Deadline in seconds from now; None: none.
+            metadata: Headers of the call, with the token of the caller.
 
         Raises:
-            HopyardError: The handler raised it, converted as over gRPC; `TimedOut` after the deadline; `Internal` for
-                any other exception of the handler.
+            HopyardError: The call was not admitted, or the handler raised it, converted as over gRPC; `TimedOut` after the deadline;
+                `Internal` for any other exception of the handler.
         """
+        if self.admit is None:
+            raise Internal(f"{method}: the server has not started")
+        authorization = [str(value) for name, value in metadata if name == AUTHORIZATION]
         self._under_way += 1
         self._idle.clear()
         deadline = asyncio.timeout(seconds)
         try:
-            async with deadline:
-                return await self.methods[method](request, None)
+            with self.admit(method, authorization):
+                async with deadline:
+                    return await self.methods[method](request, None)
         except HopyardError as error:
             raise error_from(code_of(error), message_of(error), name_of(error)) from error
         except Exception as error:
@@ -144,10 +161,13 @@ class NearCall:
         method: Full name of the method.
         request: The request message.
         timeout: Deadline in seconds; None: none.
+        metadata: Headers of the call, with the token of the caller.
     """
 
-    def __init__(self, server: NearServer, method: str, request: Any, timeout: float | None) -> None:
-        self._work = (server, method, request, timeout)
+    def __init__(
+        self, server: NearServer, method: str, request: Any, timeout: float | None, metadata: Metadata
+    ) -> None:
+        self._work = (server, method, request, timeout, metadata)
 
     def __await__(self) -> Generator[None, None, Any]:
         """Make the call and return the response.
@@ -156,5 +176,5 @@ class NearCall:
             HopyardError: The handler raised it, converted as over gRPC; `TimedOut` after the deadline; `Internal` for any other
                 exception of the handler.
         """
-        server, method, request, timeout = self._work
-        return server.handle(method, request, timeout).__await__()
+        server, method, request, timeout, metadata = self._work
+        return server.handle(method, request, timeout, metadata).__await__()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import json
 import logging
+import re
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 
 class LogFormat(enum.StrEnum):
@@ -15,6 +16,25 @@ class LogFormat(enum.StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+_SECRET: Final = re.compile(r"(hop_[a-z]+_)[A-Za-z0-9_.=-]+")
+
+
+class _Redaction(logging.Filter):
+    """Removes tokens from entries. Hopyard logs none, but libraries log what callers send, such as headers that are not text.
+
+    For entries of gRPC about what a caller has sent, the traceback is removed, too: it is the same for each, and callers need no token.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change the entry, and return True: it is logged."""
+        message = record.getMessage()
+        if _SECRET.search(message):
+            record.msg, record.args = _SECRET.sub(r"\1***", message), ()
+        if record.name == "grpc._cython.cygrpc" and record.exc_info and isinstance(record.exc_info[1], UnicodeError):
+            record.exc_info = None
+        return True
 
 
 class _TextFormatter(logging.Formatter):
@@ -60,6 +80,7 @@ def set_up_logging(
         stream: Target; None: stderr.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(_Redaction())
     handler.setFormatter(_JsonFormatter(service) if format is LogFormat.JSON else _TextFormatter(service))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,14 +13,19 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 
+from hopyard._common.private_files import make_private_folder
+from hopyard._net.auth import AccessControl, Authenticator, CallerKind, SecretsFolder, TokenAuthenticator
+from hopyard._net.auth.permissions import PERMISSIONS
+from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard._net.rpc import in_process
 from hopyard._net.rpc.address import SOCKET_SCHEME
 from hopyard._net.rpc.options import MAX_CONCURRENT_CALLS, REQUEST_BYTES, server_options
 from hopyard._net.server import addresses
+from hopyard._net.server.authorization import AuthorizationInterceptor
 from hopyard._net.server.folder_lock import FolderLock
 from hopyard._net.server.interceptor import ErrorInterceptor
 from hopyard._net.server.socket_folder import SOCKETS, SocketFolder, make_private
-from hopyard.errors import Conflict
+from hopyard.errors import Conflict, InvalidInput
 
 _log = logging.getLogger(__name__)
 
@@ -44,10 +49,12 @@ class Server:
         insecure: Allow TCP connections without encryption.
         write_address: Whether to write the address file; False: only the socket is in the data folder.
         request_bytes: Maximum size of a request message in bytes.
-        interceptors: Further interceptors, called inside the one that maps errors.
+        authenticator: Finds the caller to whom a token belongs; None: the tokens in the folder `secrets` of the data folder are
+            accepted. The first server of a cluster creates this folder. Without a data folder it is temporary, next to the socket.
+        permissions: The kinds of callers that may call each method.
 
     Raises:
-        InvalidInput: A port, or `insecure`, is given without a host.
+        InvalidInput: A port, or `insecure`, is given without a host, or a host without `data` and `authenticator`.
         Conflict: `host` is given without `insecure`.
     """
 
@@ -61,9 +68,12 @@ class Server:
         insecure: bool = False,
         write_address: bool = True,
         request_bytes: int = REQUEST_BYTES,
-        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        authenticator: Authenticator | None = None,
+        permissions: Mapping[str, frozenset[CallerKind]] = PERMISSIONS,
     ) -> None:
         addresses.check_bind(host, port, insecure=insecure)
+        if host is not None and data is None and authenticator is None:
+            raise InvalidInput("--host needs --data DIR: the folder secrets in it has the tokens of callers")
         self._name = name
         self._host = host
         self._port = port
@@ -72,13 +82,18 @@ class Server:
         self._sockets: SocketFolder | None = None
         self._lock: FolderLock | None = None
         self._request_bytes = request_bytes
-        self._interceptors = (ErrorInterceptor(), *interceptors)
+        self._authenticator = authenticator
+        self._permissions = permissions
+        self.tokens: Final = TokenAuthenticator()
+        """The tokens that are accepted without an authenticator; those of the folder of secrets are added by `start`."""
         self._registrations: list[Callable[[grpc.aio.Server], None]] = []
         self._near = in_process.NearServer()
         self._services: list[str] = []
         self._server: grpc.aio.Server | None = None
         self._health = health.aio.HealthServicer()
         self._address = ""
+        self.secrets: SecretsFolder | None = None
+        """The folder of secrets of the cluster; None before `start`, and with an authenticator."""
         self._stopped: asyncio.Task[None] | None = None
         self.stopping: Final = asyncio.Event()
         """Set when the stop begins. Handlers of endless streams should then end; they are cancelled after the grace period."""
@@ -114,17 +129,20 @@ class Server:
         Raises:
             Conflict: The server cannot listen on the address, or a service of this name listens on the socket of the data folder.
         """
-        server = grpc.aio.server(
-            interceptors=self._interceptors,
-            options=tuple(server_options(self._request_bytes).items()),
-            maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
-        )
-        for register in self._registrations:
-            register(server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(names, server)
         try:
+            self._open_socket_folder()
+            self.make_secrets()
+            control = AccessControl(self._authenticator or self.tokens, self._permissions)
+            server = grpc.aio.server(
+                interceptors=(AuthorizationInterceptor(control), ErrorInterceptor()),
+                options=tuple(server_options(self._request_bytes).items()),
+                maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
+            )
+            for register in self._registrations:
+                register(server)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+            names = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+            reflection.enable_server_reflection(names, server)
             address = self._bind(server)
             await self.set_ready(ready)
             await server.start()
@@ -133,17 +151,46 @@ class Server:
             raise
         self._server = server
         self._address = address
+        self._near.admit = control.admit
         in_process.publish(self._address, self._near)
         if self._writes_address and self._data is not None:
             addresses.write_address(self._data, self._name, self._address)
         _log.info("%s listens on %s", self._name, self._address)
         if self._host is not None:
             _log.warning(
-                "%s listens without encryption (--insecure): everyone who reaches %s can read what is sent, and run code as this user",
+                "%s listens without encryption (--insecure): whoever can read the traffic of %s learns the tokens in it, and can "
+                "run code as this user",
                 self._name,
                 addresses.join(self._host, self._port),
             )
         return self._address
+
+    def _open_socket_folder(self) -> None:
+        if self._host is None and self._sockets is None:
+            # gRPC silently replaces a socket that another process listens on, so the lock comes first.
+            self.lock()
+            self._sockets = SocketFolder(self._data)
+            self._sockets.make()
+
+    def make_secrets(self) -> None:
+        """Create the folder of secrets if it is missing, and accept its tokens. `start` does so, too. No effect with an authenticator.
+
+        Raises:
+            InvalidInput: Other users could read or replace the data folder or a secret, or a file with a secret is damaged.
+        """
+        if self._authenticator is not None or self.secrets is not None:
+            return
+        if self._data is not None:
+            make_private_folder(self._data)
+            folder = self._data
+        else:
+            self._open_socket_folder()
+            if self._sockets is None:
+                raise AssertionError("a server without a data folder and an authenticator listens on a socket")
+            folder = self._sockets.path
+        self.secrets = SecretsFolder(folder / SECRETS)
+        self.secrets.make()
+        self.secrets.accept_all(self.tokens)
 
     def _bind(self, server: grpc.aio.Server) -> str:
         """Add the socket or port to the server, and return the address by which processes on this host reach it."""
@@ -174,20 +221,20 @@ class Server:
             self._lock = lock
 
     def _bind_socket(self, server: grpc.aio.Server) -> str:
-        # gRPC silently replaces a socket that another process listens on, so the lock comes first.
-        self.lock()
-        self._sockets = SocketFolder(self._data)
+        sockets = self._sockets
+        if sockets is None:
+            raise AssertionError("the folder of the socket is made before the socket")
         while True:
-            self._sockets.make()
-            address = f"{SOCKET_SCHEME}{self._sockets.path / self._name}.sock"
+            address = f"{SOCKET_SCHEME}{sockets.path / self._name}.sock"
             try:
                 server.add_insecure_port(address)
             except RuntimeError as error:
-                if not self._sockets.can_fall_back:
+                if not sockets.can_fall_back:
                     raise Conflict(
                         f"{self._name} cannot listen on the socket {address.removeprefix(SOCKET_SCHEME)}"
                     ) from error
-                self._sockets.fall_back()
+                sockets.fall_back()
+                sockets.make()
             else:
                 return address
 

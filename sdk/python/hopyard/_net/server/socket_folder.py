@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from hopyard._common.private_files import make_private_folder
+from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.errors import Conflict
 
 SOCKETS: Final = "run"
@@ -70,12 +72,28 @@ class SocketFolder:
         for folder in (self._shared, self.path):
             if folder is not None:
                 make_private(folder)
+        if self._shared is not None and self._data is not None:
+            self._link(self._data)
+
+    def _link(self, data: Path) -> None:
+        """Create the link by which clients find the tokens of a cluster next to its sockets."""
+        with suppress(OSError):
+            (self.path / SECRETS).symlink_to(data.resolve() / SECRETS)
 
     def remove(self) -> None:
-        """Delete a folder in the temporary directory that has no sockets left; without effect for one in a data folder."""
-        if self._shared is not None:
-            with suppress(OSError):  # Another service of the cluster uses the folder.
-                self.path.rmdir()
+        """Delete a folder in the temporary directory that has no sockets left, with its tokens. No effect on one in a data folder."""
+        if self._shared is None or any(self.path.glob("*.sock")):
+            return
+        place = self.path / SECRETS
+        if place.is_symlink():
+            place.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+        try:
+            self.path.rmdir()
+        except OSError:  # Another service of the cluster has just created its socket.
+            if self._data is not None:
+                self._link(self._data)
 
 
 def make_private(folder: Path) -> Path:

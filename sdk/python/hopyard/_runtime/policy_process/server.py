@@ -18,10 +18,10 @@ from typing import Final, cast
 
 import grpc
 
-from hopyard._net.rpc.channel import blocking_channel
+from hopyard._net.rpc.channel import Metadata, blocking_channel, token_metadata
 from hopyard._net.rpc.retry import Backoff
 from hopyard._runtime.policy_process.instance import Instance, Make, reviewed
-from hopyard.errors import InvalidInput, Unavailable
+from hopyard.errors import HopyardError, InvalidInput, Unavailable
 from hopyard.v1 import policy_pb2 as pb
 from hopyard.v1 import policy_pb2_grpc
 
@@ -48,11 +48,11 @@ class PolicyServer:
     Args:
         name: NAME in the setting `policy: remote:NAME` of experiments.
         make: Creates a policy from its parameters.
-        server: Returns the present address of the scheduler; called for each new gRPC stream; raises
-            `Unavailable` if it is unknown.
+        server: Returns the present address of the scheduler and the token for it; called for each new gRPC stream; raises
+            `Unavailable` if the address is unknown. Any other `HopyardError` ends `run`.
     """
 
-    def __init__(self, name: str, make: Make, server: Callable[[], str]) -> None:
+    def __init__(self, name: str, make: Make, server: Callable[[], tuple[str, str]]) -> None:
         self._name = name
         self._make = make
         self._server = server
@@ -71,6 +71,7 @@ class PolicyServer:
 
         Raises:
             InvalidInput: The scheduler refused this process.
+            HopyardError: Any error of `server` other than `Unavailable`, such as `Unauthenticated`.
         """
         self._begin()
         with self._wakes, self._wake:
@@ -97,17 +98,17 @@ class PolicyServer:
         for number in signals:
             signal.signal(number, _no_action)
 
-    def _stub(self) -> policy_pb2_grpc.PolicyServiceStub:
-        """Return a stub for the present address of the scheduler; channels are cached by address.
+    def _stub(self) -> tuple[policy_pb2_grpc.PolicyServiceStub, Metadata]:
+        """Return a stub for the present address of the scheduler, and the headers of its calls; channels are cached by address.
 
         Raises:
             Unavailable: The address is unknown.
         """
-        address = self._server()
+        address, token = self._server()
         with self._lock:
             if address not in self._channels:
                 self._channels[address] = blocking_channel(address)
-            return policy_pb2_grpc.PolicyServiceStub(self._channels[address])
+            return policy_pb2_grpc.PolicyServiceStub(self._channels[address]), token_metadata(token)
 
     def _begin(self) -> None:
         """Start a thread that waits for an experiment on a new gRPC stream and serves it."""
@@ -122,6 +123,10 @@ class PolicyServer:
             except Unavailable as unknown:
                 heard, error = False, None
                 _LOG.log(_loudness(failures), "waits for the cluster: %s", unknown)
+            except HopyardError as failure:
+                self._failure = failure
+                self.stop()
+                return
             else:
                 if error is None and instance.experiment:
                     _LOG.info("experiment %s is over", instance.experiment)
@@ -174,7 +179,8 @@ class PolicyServer:
         said: queue.SimpleQueue[pb.DriveRequest | None] = queue.SimpleQueue()
         said.put(pb.DriveRequest(hello=instance.hello(self._name)))
         waits, heard = not instance.experiment, False
-        responses = self._stub().Drive(_until_none(said))
+        stub, headers = self._stub()
+        responses = stub.Drive(_until_none(said), metadata=headers)
         try:
             for response in responses:
                 heard = True

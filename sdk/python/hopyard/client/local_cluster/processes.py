@@ -184,7 +184,7 @@ async def is_serving(address: str, within: float = 1.0) -> bool:
     """Return whether the server at `address` reports that it serves (gRPC health check) within `within` seconds."""
     # Encoded by hand (an empty request, a response whose field 1 is 1), so that the client needs no health package.
     try:
-        async with channel(address, timeout=within) as opened:
+        async with channel(address, token=None, timeout=within) as opened:
             check = opened.unary_unary(
                 "/grpc.health.v1.Health/Check", request_serializer=bytes, response_deserializer=bytes
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import grpc.aio
 
 from hopyard._common.plugins import READERS, load_plugin
+from hopyard._net.rpc.channel import Metadata
 from hopyard._net.rpc.servicer_channel import ServicerChannel
 from hopyard.client.local_cluster.embedded import agent_folders
 from hopyard.client.stored.servicers import (
@@ -100,7 +101,11 @@ class StoredConnection(Connection):
         for reader in self._readers:
             reader.close()
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
+    async def ticket(self, address: str, method: str, scope: str) -> Metadata:
+        """Return no headers: the folder of a node agent is read, and needs no ticket."""
+        return ()
+
+    def _channel(self, address: str, token: str | None = None) -> grpc.aio.Channel:
         if address not in self._local:  # the folder of a node agent
             self._local[address] = ServicerChannel(self._refusal)
             self._open("agent", Path(address), self._local[address])

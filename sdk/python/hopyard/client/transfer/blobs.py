@@ -101,7 +101,9 @@ async def fetch_from_node(connection: Connection, address: str, sha256: str, fil
         DataLoss: The received bytes do not match the hash.
     """
     stream = connection.node(address).FetchSnapshot(
-        node_agent_pb2.FetchSnapshotRequest(sha256=sha256), timeout=_TRANSFER_SECONDS
+        node_agent_pb2.FetchSnapshotRequest(sha256=sha256),
+        timeout=_TRANSFER_SECONDS,
+        metadata=await connection.ticket(address, "FetchSnapshot", sha256),
     )
     await _write(stream, lambda message: message.data, sha256, file)
 

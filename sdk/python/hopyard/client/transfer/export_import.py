@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hopyard import __version__
+from hopyard._net.auth.permissions import IMPORT_OWNER
 from hopyard._net.rpc import retry
 from hopyard._net.rpc.values import metrics_from_proto
 from hopyard.client.transfer.archive import SUFFIX, ArchiveReader, ArchiveWriter
@@ -269,7 +270,7 @@ async def read(client: AsyncClient, connection: Connection, path: Path, name: st
             journal=journal.sha256, id=name or "", request_id=uuid.uuid4().hex
         )
         # Owner of the blobs until the experiment exists. After a crash, garbage collection removes it.
-        owner = f"import {request.request_id}"
+        owner = f"{IMPORT_OWNER}{request.request_id}"
         try:
             await _put_all(connection, archive, owner)
             answer = await connection.call(
@@ -340,5 +341,5 @@ async def _disown(connection: Connection, archive: ArchiveReader, owner: str) ->
     hashes = list(_blobs(archive))
     with suppress(HopyardError):
         for start in range(0, len(hashes), _HASHES):
-            request = appstat_pb2.DeleteBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
-            await connection.with_appstat(lambda stub, request=request: stub.DeleteBlobs(request))  # type: ignore[misc]
+            request = appstat_pb2.ReleaseBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
+            await connection.with_appstat(lambda stub, request=request: stub.ReleaseBlobs(request))  # type: ignore[misc]

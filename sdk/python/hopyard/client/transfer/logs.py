@@ -122,6 +122,8 @@ class LogReader:
             follow=follow,
             rank=self._rank,
         )
-        async for message in self._connection.node(node.address).StreamLogs(request, timeout=_STREAM_SECONDS):
+        headers = await self._connection.ticket(node.address, "StreamLogs", f"{self._experiment}/{self._job}")
+        stub = self._connection.node(node.address)
+        async for message in stub.StreamLogs(request, timeout=_STREAM_SECONDS, metadata=headers):
             self._offsets[node.id] = message.offset + len(message.data)
             yield LogChunk(node.id, message.data, message.offset)

@@ -6,12 +6,16 @@ Stubs are imported when they are needed, because read-only commands should be fa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
 
+from hopyard._net.auth import CallerKind, find_token
+from hopyard._net.auth.credentials import VARIABLE, locate_token, secrets_of
 from hopyard._net.rpc import Channel, channel, fork_guard, retry
-from hopyard.errors import Unavailable
+from hopyard._net.rpc.channel import Metadata, token_metadata
+from hopyard.errors import HopyardError, Unauthenticated, Unavailable
 from hopyard.v1 import experiment_pb2
 from hopyard.v1.experiment_pb2_grpc import ExperimentServiceStub
 
@@ -32,6 +36,8 @@ class Connection:
 
     Args:
         server: Address of the scheduler.
+        token: The user token that is sent to the scheduler and to AppStat; None: the one that `find_token` finds.
+        data: The data directory whose address file contains the address; None: the address was given.
         timeout: Deadline in seconds of each try of a call with one response; streams have no such deadline.
         patience: Seconds for which a call is retried while its service is not reachable.
     """
@@ -39,9 +45,13 @@ class Connection:
     live = True
     """Whether a cluster answers the calls. If it is False, nothing changes while the connection is open."""
 
-    def __init__(self, server: str, *, timeout: float, patience: float) -> None:
+    def __init__(
+        self, server: str, *, token: str | None = None, data: Path | None = None, timeout: float, patience: float
+    ) -> None:
         self.server = server
         self.patience = patience
+        self._token = token
+        self._data = data
         self._timeout = timeout
         self._channels: dict[str, Channel] = {}
         self._appstat: str | None = None
@@ -73,10 +83,27 @@ class Connection:
         return DataServiceStub(self._channel(self.server))
 
     def node(self, address: str) -> NodeAgentServiceAsyncStub:
-        """Return the stub of the node agent at `address`."""
+        """Return the stub of the node agent at `address`. Each call needs the headers that `ticket` returns."""
         from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceStub
 
-        return NodeAgentServiceStub(self._channel(address))
+        return NodeAgentServiceStub(self._channel(address, token=""))
+
+    async def ticket(self, address: str, method: str, scope: str) -> Metadata:
+        """Return the headers of one call to a node agent, with a ticket for it. The user token is never sent to nodes.
+
+        Args:
+            address: Address of the node agent.
+            method: Name of the method, such as "StreamLogs".
+            scope: What the call is about, as in `IssueTicketRequest.object`.
+
+        Raises:
+            NotFound: No connected node has the address.
+            Unavailable: The scheduler was not reachable.
+        """
+        from hopyard.v1.resource_manager_pb2 import IssueTicketRequest
+
+        request = IssueTicketRequest(address=address, method=method, object=scope)
+        return token_metadata((await self.resources.IssueTicket(request)).ticket)
 
     async def appstat(self) -> AppStatServiceAsyncStub:
         """Return the stub of AppStat. Its address is queried from the scheduler once and then cached."""
@@ -110,6 +137,7 @@ class Connection:
         """Call `once` and return its result. Call it again, with backoff, when it raises `Unavailable`. It must be idempotent.
 
         Raises:
+            Unauthenticated: The service does not accept the token. The message names the place of the token.
             Unavailable: `once` still raised it when `patience` seconds were over. The message names the scheduler's address.
             Exception: Any other exception of `once`, immediately.
         """
@@ -117,6 +145,21 @@ class Connection:
             return await retry(once, deadline=self.patience)
         except Unavailable as error:
             raise self.unanswered(error) from error
+        except Unauthenticated as error:
+            raise Unauthenticated(f"{self.server}: {error}; {self._advice()}") from error
+
+    def _advice(self) -> str:
+        """Return what to do if a service does not accept the token."""
+        copy = "replace it by a copy of secrets/user.token in the data directory of the cluster"
+        if self._token is not None:
+            return f"it was given to the client: {copy}"
+        try:
+            found = locate_token(CallerKind.USER, self.server, self._data)
+        except HopyardError as error:
+            return str(error)
+        if found.file is None:
+            return f"it is in the variable {VARIABLE.format('USER')}: {copy}"
+        return f"it is in {found.file}: restart the cluster if the folder was replaced, or else {copy}"
 
     def unanswered(self, error: Unavailable) -> Unavailable:
         """Return the error to raise when a service was not reachable for `patience` seconds: `error` with the scheduler's address.
@@ -132,8 +175,18 @@ class Connection:
         for one in channels.values():
             await one.close()
 
-    def _channel(self, address: str) -> grpc.aio.Channel:
+    def _channel(self, address: str, token: str | None = None) -> grpc.aio.Channel:
+        """Return the channel to a service, opened with `token` (empty: none; None: the user token)."""
         fork_guard.begin()
         if address not in self._channels:
-            self._channels[address] = channel(address, timeout=self._timeout)
+            sent = (self._user_token(address) if token is None else token) or None
+            self._channels[address] = channel(address, token=sent, timeout=self._timeout)
         return self._channels[address]
+
+    def _user_token(self, address: str) -> str:
+        # AppStat may have another data folder than the scheduler, and other tokens.
+        if address != self.server and secrets_of(address) is not None:
+            return find_token(CallerKind.USER, address)
+        if self._token is not None:
+            return self._token
+        return find_token(CallerKind.USER, self.server, self._data)

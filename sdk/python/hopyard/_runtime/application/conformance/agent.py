@@ -16,7 +16,7 @@ from hopyard._net.rpc.status_codes import code_of
 from hopyard._runtime.application.conformance.transcript import Conversation
 from hopyard._runtime.application.state import load_folder, named, save_bytes, save_entry
 from hopyard._runtime.snapshot_folder import open_packed
-from hopyard.errors import Conflict, DataLoss, HopyardError, NotFound, PermissionDenied
+from hopyard.errors import Conflict, DataLoss, HopyardError, NotFound, Unauthenticated
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import application_pb2_grpc, common_pb2
 
@@ -64,7 +64,7 @@ class SimulatedAgent(application_pb2_grpc.ApplicationServiceServicer):
     """A simulated agent: serves the client processes of one conformance case, which it identifies by their tokens.
 
     `places` maps tokens to the state of their processes; `RunFixture.begin` adds to it. A call with another token, or without one,
-    ends with the status PERMISSION_DENIED, and `refused` records what it sent.
+    ends with the status UNAUTHENTICATED, and `refused` records what it sent.
 
     It listens on a free port of loopback as soon as it is created.
 
@@ -157,7 +157,7 @@ class SimulatedAgent(application_pb2_grpc.ApplicationServiceServicer):
             says = (
                 "no token that is known: metadata 'authorization: Bearer TOKEN' with the HOPYARD_TOKEN that was given"
             )
-            _refuse(PermissionDenied(says), context)
+            _refuse(Unauthenticated(says), context)
         return self.places[token]
 
     def _shown(self, given: str) -> str:

@@ -67,12 +67,12 @@ def agent_silent(bench: RunFixture) -> None:
 def refused(bench: RunFixture) -> None:
     """Exits with a message and a nonzero exit code when the agent refuses it.
 
-    The client must exit when the agent answers PERMISSION_DENIED. Start a client with a token that the agent does not know, and raise
+    The client must exit when the agent answers UNAUTHENTICATED. Start a client with a token that the agent does not know, and raise
     `ProtocolViolation` if it does not exit in time, exits with code 0, or prints nothing.
     """
     run = bench.begin({"lr": 0.5}, allowed=FAR, known=False)
     assert run.process is not None
-    code = run.exits(None, "when the agent answers PERMISSION_DENIED")
+    code = run.exits(None, "when the agent answers UNAUTHENTICATED")
     if code == 0 or not run.process.printed():
         raise ProtocolViolation(
             "an exit code other than 0, and a message", f"code {code}, and printed {run.process.printed()!r}"

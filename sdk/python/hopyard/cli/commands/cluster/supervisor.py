@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._common import formatting
+from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard._net.rpc import Backoff
 from hopyard._net.rpc.address import is_socket
 from hopyard._net.server.addresses import check_bind
@@ -249,12 +250,14 @@ class ClusterServices:
             port,
             host,
         )
+        # With the folder, an agent finds its token also if the scheduler listens on a TCP port.
+        found_by = scheduler if host is None else str(self.data.absolute())
         for number, layout in enumerate(layouts, 1):
             node = f"node{number}"
             folder = self.data / f"agent-{node}"
             agent = agent_service(
                 folder,
-                scheduler,
+                found_by,
                 len(layout.slots),
                 node,
                 gpus=layout.options,
@@ -393,5 +396,11 @@ def _show(cluster: ClusterServices, data: Path) -> None:
         table.add_row(*row)
     show(table, stderr=True)
     scheduler = next(one.process.address for one in cluster.supervisors if one.name == "scheduler")
-    where = f"--server {scheduler}" if scheduler and not is_socket(scheduler) else f"--data {shlex.quote(str(data))}"
+    where = f"--data {shlex.quote(str(data))}"
+    if scheduler and not is_socket(scheduler):
+        tokens = shlex.quote(str(data / SECRETS))
+        say(f"other computers need --server {scheduler} and a copy of {tokens}/user.token in $HOPYARD_USER_TOKEN_FILE")
+        say(
+            f"agents on them need --scheduler {scheduler} and a copy of {tokens}/node.token in $HOPYARD_NODE_TOKEN_FILE"
+        )
     say(f"the cluster is up: hopyard run FILE {where}   (Ctrl-C stops it)")

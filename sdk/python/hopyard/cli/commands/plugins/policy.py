@@ -53,9 +53,11 @@ def serve(
     my-bandit`
     """
     import logging
+    import os
     import signal
     import sys
 
+    from hopyard._net.auth import CallerKind, find_token
     from hopyard._net.server.logs import set_up_logging
     from hopyard._net.server.main_loop import SWITCH_SECONDS
     from hopyard._runtime.policy_process.server import PolicyServer
@@ -71,8 +73,12 @@ def serve(
     logging.getLogger("hopyard").setLevel(logging.INFO)
     sys.setswitchinterval(SWITCH_SECONDS)
 
-    def where() -> str:
-        return find_server(address, None if address is not None else folder)
+    # A scheduler that started this process has set the variable. Child processes must not get it.
+    own = os.environ.pop("HOPYARD_POLICY_TOKEN", None)
+
+    def where() -> tuple[str, str]:
+        found = find_server(address, None if address is not None else folder)
+        return found.address, own or find_token(CallerKind.USER, found.address, found.data)
 
     serving = PolicyServer(called, lambda parameters: new_policy(policy, parameters), where)
     serving.stop_on(signal.SIGINT, signal.SIGTERM)

@@ -14,7 +14,7 @@ from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus, 
 from hopyard.cli.commands.inspect.trace_export import TraceFile
 from hopyard.cli.commands.session.feed import POLL_SECONDS, feed, given_up, watch_cluster
 from hopyard.cli.commands.session.result_report import ResultReport
-from hopyard.cli.connect import running_server, where
+from hopyard.cli.connect import client_of, running_server, where
 from hopyard.cli.errors import Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.live.actions import LiveActions
@@ -124,8 +124,9 @@ class RunSession:
                 _refuse_foreign_cluster(self._data)
             if self._slots.gpus.given:
                 say(f"note: {self._slots.gpus.given} has no effect: the cluster at {server} is running already")
+            data = self._data if self._server is None else None
             self._server = server
-            async with AsyncClient(server) as client:
+            async with client_of(server, data) as client:
                 yield client
             return
         if self._eager:

@@ -3,10 +3,11 @@
     python benchmarks/fuzz_rpc.py [--calls 5000] [--seed 0] [--json] [--only METHOD]
 
 An embedded cluster runs jobs meanwhile. The calls go to all methods in turn, found by walking the descriptors of the protos,
-health checks and reflection included. They send random fields with values that exist in the cluster, hostile values, mutated
-messages, or bytes that are no message. Three of four calls carry a valid token of a kind that may call the method; the others carry
-none, a wrong one, or one of another kind. Streams get several messages. Methods that only a scheduler may call, and that would end
-the cluster's own scheduler if they succeeded (`BeginEpoch`, `AppendJournal`, ...), go to a second AppStat.
+health checks and reflection included. Half of them are mutations of valid calls, which another small cluster has recorded before
+(`fuzzing.valid_messages`, `fuzzing.mutation`). The others send random fields with values that exist in the cluster, hostile values, or
+bytes that are no message. Three of four calls carry a valid token of a kind that may call the method; the others carry none, a wrong
+one, or one of another kind. Streams get several messages. Methods that only a scheduler may call, and that would end the cluster's own
+scheduler if they succeeded (`BeginEpoch`, `AppendJournal`, ...), go to a second AppStat.
 
 A finding is INTERNAL, UNKNOWN or DATA_LOSS as the code of a call, a process that has ended, a traceback in a log, or a cluster that
 no longer answers at the end. The memory of each process is reported before and after. The exit code is 1 if there are findings.
@@ -26,7 +27,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +36,9 @@ import grpc
 import grpc.aio
 import psutil
 from figures.cluster import NOOP, embedded, ended, noop_spec
+from fuzzing.mutation import MutationSource
 from fuzzing.rpc_messages import MessageSource
+from fuzzing.valid_messages import DATA_SET, record
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
@@ -44,11 +48,19 @@ import hopyard.v1
 from hopyard._net.auth import CallerKind, SecretsFolder, new_token
 from hopyard._net.auth.permissions import PERMISSIONS
 from hopyard._net.auth.tickets import issue_ticket, node_key
+from hopyard._net.rpc import channel
 from hopyard._net.rpc.channel import Metadata, token_metadata
 from hopyard._net.server.socket_folder import SocketFolder
 from hopyard.client import AsyncClient
+from hopyard.client.datasets import DataPartition, DataReplica
+from hopyard.client.types import ExperimentState
+from hopyard.errors import AlreadyExists
+from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 
 BAD: Final = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS)
+ANSWERS: Final = {("PutBlob", grpc.StatusCode.DATA_LOSS)}
+"""Codes of `BAD` that are the right answers of a method: the bytes of a blob do not have the hash that the client has named."""
+
 SPARE: Final = {"BeginEpoch", "AppendJournal", "ImportJournal", "DeleteBlobs", "ReleaseBlobs", "SweepBlobs"}
 """Methods of AppStat that go to the second AppStat, because only the scheduler may call them."""
 
@@ -57,6 +69,9 @@ OWN_ERROR: Final = "Internal error from Core"
 
 CALL_SECONDS: Final = 3.0
 PARALLEL: Final = 4
+ROUND: Final = 100
+"""Number of calls, rounded up to equally many of each method, after which the cluster gets live jobs again if calls have ended them,
+and later calls use the ids that exist then."""
 
 
 @dataclass
@@ -65,6 +80,8 @@ class Report:
 
     Attributes:
         calls: Number of calls.
+        mutated: Number of those calls that are mutations of valid ones.
+        unrecorded: Methods of which no valid call is known, and parts of the recording that did not come to their end, with the error.
         fewest: The method with the fewest calls, and their number.
         codes: Number of calls by status code.
         findings: What was wrong: method and message, each with its number of occurrences.
@@ -76,6 +93,8 @@ class Report:
     """
 
     calls: int = 0
+    mutated: int = 0
+    unrecorded: list[str] = field(default_factory=list)
     fewest: tuple[str, int] = ("", 0)
     codes: Counter[str] = field(default_factory=Counter)
     findings: Counter[str] = field(default_factory=Counter)
@@ -170,7 +189,8 @@ class Fuzzer:
 
     Args:
         addresses: Address of each service by its full name; the key "spare" is the second AppStat.
-        source: Draws the messages.
+        source: Draws the random messages.
+        mutations: Draws the mutations of valid calls.
         seed: Determines the order of the methods.
         report: Receives the result.
         callers: Returns the headers of each call; None: calls have no token.
@@ -180,14 +200,17 @@ class Fuzzer:
         self,
         addresses: dict[str, str],
         source: MessageSource,
+        mutations: MutationSource,
         seed: int,
         report: Report,
         callers: Callers | None = None,
     ) -> None:
         self._source = source
+        self._mutations = mutations
         self._random = random.Random(seed)
         self._report = report
         self._callers = callers
+        self._made: Counter[str] = Counter()
         self._channels = {
             name: grpc.aio.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1),))
             for name, address in addresses.items()
@@ -203,16 +226,17 @@ class Fuzzer:
         left = iter(range(calls))
         order = list(chosen)
         self._random.shuffle(order)
-        made = Counter({method.full_name: 0 for method in chosen})
 
         async def worker() -> None:
             for number in left:
                 method = order[number % len(order)]
-                made[method.full_name] += 1
+                self._made[method.full_name] += 1
                 await self._call(method)
 
         await asyncio.gather(*(worker() for _ in range(PARALLEL)))
-        self._report.fewest = made.most_common()[-1]  # Of the last run, which has the most calls.
+        self._report.fewest = min(
+            ((name, self._made[name]) for name in (one.full_name for one in chosen)), key=itemgetter(1)
+        )
 
     async def _call(self, method: MethodDescriptor) -> None:
         service = method.containing_service.full_name
@@ -220,15 +244,22 @@ class Fuzzer:
         opened = self._channels.get("spare" if spare else service)
         if opened is None:
             return
-        count = self._random.choice((0, 1, 1, 2, 5)) if method.client_streaming else 1
-        messages = [self._source.draw(method.input_type) for _ in range(count)]
+        messages = self._mutations.draw(method, elsewhere=spare) if self._random.random() < 0.5 else []
+        if messages:
+            self._report.mutated += 1
+        else:
+            count = self._random.choice((0, 1, 1, 2, 5)) if method.client_streaming else 1
+            messages = [self._source.draw(method.input_type) for _ in range(count)]
         headers = (
             self._callers.headers(method, (messages or [b""])[0], spare=spare) if self._callers is not None else ()
         )
         code, text = await self._outcome(opened, f"/{service}/{method.name}", method, messages, headers)
         self._report.calls += 1
+        if text == OWN_ERROR:
+            self._report.codes["ended by the client's gRPC"] += 1
+            return
         self._report.codes[code.name] += 1
-        if code in BAD and text != OWN_ERROR:
+        if code in BAD and (method.name, code) not in ANSWERS:
             self._report.findings[f"{method.full_name}: {code.name}: {text:.200}"] += 1
 
     async def _outcome(
@@ -259,7 +290,11 @@ class Fuzzer:
                         async for _ in call:
                             pass
             else:
-                await call
+                answer = await call
+                if method.name == "BeginEpoch":
+                    # Writes with another epoch are refused before they are looked at.
+                    epoch = appstat_pb2.BeginEpochResponse.FromString(answer).epoch
+                    self._mutations.numbers = {"epoch": [epoch]}
         except grpc.aio.AioRpcError as error:
             return error.code(), error.details() or ""
         except asyncio.InvalidStateError:
@@ -273,25 +308,63 @@ class Fuzzer:
         return grpc.StatusCode.OK, ""
 
 
+async def keep_busy(client: AsyncClient, node: str, folder: Path) -> None:
+    """Make sure that jobs run on the only node, that a study is open, and that a data set exists; undo a drain.
+
+    Each report stays in the scheduler's memory, so jobs at full speed would hide what the calls leave there. These jobs report five
+    times a second.
+
+    Args:
+        client: A client of the cluster.
+        node: Id of the node.
+        folder: Folder for the file of the data set.
+    """
+    await client.undrain_node(node)
+    running = {one.name for one in await client.experiments() if one.state is ExperimentState.RUNNING}
+    if not running - {"study"}:
+        paced = noop_spec(1000, 500, name="long", trainer="train.py:Paced", snapshot={"every": 50, "keep_best": 0})
+        await client.create(paced, NOOP)
+    if "study" not in running:
+        stop = {"jobs": 0, "max_iterations": 9, "idle": 600}
+        study = await client.create(noop_spec(0, 9, name="study", policy="stage_tree", stop=stop), NOOP)
+        await client.request(study, {"x": 0.5}, 3)
+    file = folder / "numbers.csv"
+    file.write_text("1,2,3\n")
+    with suppress(AlreadyExists):
+        await client.register_data(DATA_SET, [DataPartition("train/0", replicas=(DataReplica(node, str(file)),))])
+
+
 async def known_texts(client: AsyncClient) -> dict[str, list[str]]:
     """Return texts that exist in the cluster, by the name of the fields that take them."""
     experiments = await client.experiments()
-    jobs = sorted({job.id for one in experiments for job in await client.jobs(one)})
+    found = [job for one in experiments for job in await client.jobs(one)]
+    jobs = sorted({job.id for job in found})
     ids = [one.id for one in experiments]
-    nodes = [one.id for one in await client.nodes()]
+    nodes = await client.nodes()
+    names = [one.id for one in nodes]
+    slots = [f"{name}/0" for name in names]
     bundles = [one.bundle for one in experiments if one.bundle]
+    snapshots = [one.sha256 for job in found for one in job.snapshots]
     return {
         "experiment": ids,
         "experiments": ids,
         "stream": ids,
+        "group": ids,
         "job": jobs,
         "jobs": jobs,
-        "node": [*nodes, "stranger"],
-        "slot": [f"{node}/0" for node in nodes],
-        "sha256": bundles,
+        "parent": jobs,
+        "node": [*names * 3, "stranger"],
+        "slot": slots,
+        "slots": slots,
+        "Slot.id": slots,
+        "Experiment.id": ids,
+        "Job.id": jobs,
+        "Node.id": names,
+        "address": [one.address for one in nodes],
+        "sha256": [*bundles, *snapshots],
         "bundle": bundles,
         "owner": [*ids, "bundles"],
-        "": [*ids, *jobs, *nodes],
+        "": [*ids, *jobs, *names],
     }
 
 
@@ -318,7 +391,11 @@ def resident(processes: dict[str, psutil.Process]) -> dict[str, int]:
 async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
     """Start a cluster with jobs in `folder`, send `calls` calls, and return the report."""
     report = Report()
+    with tempfile.TemporaryDirectory(prefix="hopyard-recorded-") as scratch:
+        recordings, problems = await record(Path(scratch))
     chosen = [method for method in methods() if only in method.full_name]
+    report.unrecorded = [one.full_name for one in chosen if one.full_name not in recordings]
+    report.unrecorded += [f"{part}: {problem}" for part, problem in problems.items()]
     async with AsyncExitStack() as stack:
         _, client = await stack.enter_async_context(embedded(folder / "data", 2))
         spare = await asyncio.create_subprocess_exec(
@@ -327,7 +404,6 @@ async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
         )
         try:
             await ended(client, await client.create(noop_spec(4, 20), NOOP))
-            await client.create(noop_spec(1000, 200_000, name="long"), NOOP)
             addresses = {"spare": await asyncio.to_thread(wait_for_text, folder / "spare" / "appstat.address")}
             files = {"AppStatService": "appstat", "SearchPlanService": "appstat", "CatalogService": "appstat"}
             files |= {"HyperparameterGeneratorService": "hpgen", "NodeAgentService": "agent/agent"}
@@ -340,21 +416,31 @@ async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
             sockets = SocketFolder(folder / "data" / "agent").path
             addresses["hopyard.v1.ApplicationService"] = f"unix:{sockets}/application.sock"
             report.memory_begin = resident(processes)
-            nodes = await client.nodes()
-            callers = Callers(folder / "data", folder / "spare", nodes[0].id, seed)
-            fuzzer = Fuzzer(addresses, MessageSource(seed, await known_texts(client)), seed, report, callers)
+            (node,) = await client.nodes()
+            callers = Callers(folder / "data", folder / "spare", node.id, seed)
+            source = MessageSource(seed, {})
+            mutations = MutationSource(source, recordings)
+            token = SecretsFolder(folder / "spare" / "secrets").token(CallerKind.SERVICE)
+            async with channel(addresses["spare"], token=token) as opened:
+                stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
+                mutations.numbers = {"epoch": [(await stub.BeginEpoch(appstat_pb2.BeginEpochRequest())).epoch]}
+            fuzzer = Fuzzer(addresses, source, mutations, seed, report, callers)
             try:
-                await fuzzer.run(calls // 10, chosen)
-                report.memory_warm = resident(processes)
-                await fuzzer.run(calls - calls // 10, chosen)
+                size = -(-ROUND // len(chosen)) * len(chosen)
+                for done in range(0, calls, size):
+                    await keep_busy(client, node.id, folder)
+                    source.known = await known_texts(client)
+                    await fuzzer.run(min(size, calls - done), chosen)
+                    if not report.memory_warm and 10 * (done + size) >= calls:
+                        report.memory_warm = resident(processes)
             finally:
                 await fuzzer.close()
             report.memory_end = resident(processes)
             report.dead = [name for name, process in processes.items() if not process.is_running()]
             for name, address in addresses.items():
-                async with grpc.aio.insecure_channel(address) as opened:
+                async with grpc.aio.insecure_channel(address) as reached:
                     try:
-                        await health_pb2_grpc.HealthStub(opened).Check(health_pb2.HealthCheckRequest(), timeout=20)
+                        await health_pb2_grpc.HealthStub(reached).Check(health_pb2.HealthCheckRequest(), timeout=20)
                     except grpc.aio.AioRpcError as error:
                         report.dead.append(f"{name}: {error.code().name}")
         finally:
@@ -395,9 +481,12 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         report = asyncio.run(hunt(folder, given.calls, given.seed, given.only))
     if given.json:
-        print(json.dumps(asdict(report)))
+        print(json.dumps(vars(report)))  # `asdict` turns a `Counter` of counts into one of pairs.
         return 0 if report.ok else 1
     print(f"at least {report.fewest[1]} calls of each method, the fewest of {report.fewest[0]}")
+    print(f"{report.mutated} of {report.calls} calls are mutations of valid ones")
+    for text in report.unrecorded:
+        print(f"no valid calls: {text}")
     print(f"{report.calls} calls: {', '.join(f'{name} {count}' for name, count in report.codes.most_common())}")
     for name, size in report.memory_begin.items():
         warm, end = report.memory_warm.get(name, 0), report.memory_end.get(name, 0)

@@ -1,11 +1,11 @@
-"""Draws random, mutated and hostile protobuf messages for any method."""
+"""Draws random and hostile protobuf messages and values for any method."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -66,81 +66,97 @@ _YAML = (
 )
 
 
+def is_map(field: FieldDescriptor) -> bool:
+    """Return whether a field is a map."""
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Return whether a field has any number of values, as maps do, too."""
+    return int(getattr(field, "label", 0)) == _F.LABEL_REPEATED
+
+
 class MessageSource:
     """Draws messages from a seed.
 
     Args:
         seed: Equal seeds and `known` texts give equal messages.
         known: Texts that exist in the cluster (ids of experiments, jobs, nodes, hashes, ...) by the name of a field; the key "" is for
-            all fields.
+            all fields, and a key such as "Slot.id" for the mutations of a field of one kind of message.
+
+    Attributes:
+        known: The texts, which may be replaced.
+        random: The generator of random numbers from the seed, for others who draw what belongs to the same calls.
     """
 
     def __init__(self, seed: int, known: Mapping[str, Sequence[str]]) -> None:
-        self._random = random.Random(seed)
-        self._known = known
+        self.random: Final = random.Random(seed)
+        self.known = known
 
     def draw(self, kind: Descriptor) -> bytes:
         """Return the bytes of a message, or of something that is no message, for a method whose request is of type `kind`."""
-        chance = self._random.random()
+        chance = self.random.random()
         if chance < 0.06:
-            return self._random.randbytes(self._random.choice((1, 2, 10, 1000)))
+            return self.random.randbytes(self.random.choice((1, 2, 10, 1000)))
         if chance < 0.08:
-            return b"\x0b" * self._random.choice((10, 200, 10_000))  # Groups that are nested too deeply.
+            return b"\x0b" * self.random.choice((10, 200, 10_000))  # Groups that are nested too deeply.
         data = self.message(kind).SerializeToString()
         if chance < 0.16 and data:
-            place = self._random.randrange(len(data))
-            return data[:place] + self._random.randbytes(1) + data[place + self._random.randrange(3) :]
+            place = self.random.randrange(len(data))
+            return data[:place] + self.random.randbytes(1) + data[place + self.random.randrange(3) :]
         return data
 
     def message(self, kind: Descriptor, depth: int = 0) -> Message:
         """Return a message of type `kind` with random fields."""
         message: Message = GetMessageClass(kind)()
-        oneofs = {one.name: self._random.choice(one.fields).name for one in kind.oneofs}
+        oneofs = {one.name: self.random.choice(one.fields).name for one in kind.oneofs}
         for field in kind.fields:
             oneof = field.containing_oneof
-            wanted = oneofs[oneof.name] == field.name if oneof is not None else self._random.random() < 0.8
+            wanted = oneofs[oneof.name] == field.name if oneof is not None else self.random.random() < 0.8
             if wanted and (field.type != _F.TYPE_MESSAGE or depth < _DEPTH):
-                self._fill(message, field, depth)
+                self.fill(message, field, depth)
         return message
 
-    def _fill(self, message: Message, field: FieldDescriptor, depth: int) -> None:
+    def fill(self, message: Message, field: FieldDescriptor, depth: int = 0) -> None:
+        """Set a field of a message to random values. Values are added to a repeated field and to a map."""
         held: Any = getattr(message, field.name)
         entry = field.message_type
-        if entry is not None and entry.GetOptions().map_entry:
+        if entry is not None and is_map(field):
             for _ in range(self._count()):
-                key = self._scalar(entry.fields_by_name["key"])
+                key = self.scalar(entry.fields_by_name["key"])
                 value = entry.fields_by_name["value"]
                 if value.type == _F.TYPE_MESSAGE:
                     assert value.message_type is not None
                     held[key].CopyFrom(self.message(value.message_type, depth + 1))
                 else:
-                    held[key] = self._scalar(value)
-        elif int(getattr(field, "label", 0)) == _F.LABEL_REPEATED:
+                    held[key] = self.scalar(value)
+        elif is_repeated(field):
             for _ in range(self._count()):
                 if entry is not None:
                     held.add().CopyFrom(self.message(entry, depth + 1))
                 else:
-                    held.append(self._scalar(field))
+                    held.append(self.scalar(field))
         elif entry is not None:
             held.CopyFrom(self.message(entry, depth + 1))
         else:
-            setattr(message, field.name, self._scalar(field))
+            setattr(message, field.name, self.scalar(field))
 
     def _count(self) -> int:
-        return self._random.choices((0, 1, 2, 1100), (30, 50, 20, 0.3))[0]
+        return self.random.choices((0, 1, 2, 1100), (30, 50, 20, 0.3))[0]
 
-    def _scalar(self, field: FieldDescriptor) -> Any:
-        choose = self._random.choice
+    def scalar(self, field: FieldDescriptor) -> Any:
+        """Return a random value, often a hostile one, for an element of a field that is no message."""
+        choose = self.random.choice
         match field.type:
             case _F.TYPE_DOUBLE | _F.TYPE_FLOAT:
                 return choose(_DOUBLES)
             case _F.TYPE_BOOL:
-                return self._random.random() < 0.5
+                return self.random.random() < 0.5
             case _F.TYPE_ENUM:
                 assert field.enum_type is not None
                 return choose([value.number for value in field.enum_type.values] + [99, -1])
             case _F.TYPE_BYTES:
-                return self._random.randbytes(choose((0, 1, 100, 70_000)))
+                return self.random.randbytes(choose((0, 1, 100, 70_000)))
             case _F.TYPE_STRING:
                 return self._text(field.name)
             case _:
@@ -150,14 +166,14 @@ class MessageSource:
                 return choose(allowed)
 
     def _text(self, name: str) -> str:
-        chance = self._random.random()
-        own = self._known.get(name, ())
+        chance = self.random.random()
+        own = self.known.get(name, ())
         if own and chance < 0.6:
-            return self._random.choice(own)
+            return self.random.choice(own)
         if name in ("spec", "spec_json") and chance < 0.9:
-            return self._random.choice(_YAML)
-        if chance < 0.75 and self._known.get(""):
-            return self._random.choice(self._known[""])
+            return self.random.choice(_YAML)
+        if chance < 0.75 and self.known.get(""):
+            return self.random.choice(self.known[""])
         if chance > 0.995:
             return "m" * 1_000_000
-        return self._random.choice(_TEXTS)
+        return self.random.choice(_TEXTS)

@@ -10,7 +10,8 @@ from hopyard.errors import InvalidInput
 from hopyard.generator import Result
 from hopyard.policy.vocabulary import JobState
 from hopyard.space import Configuration
-from hopyard.v1 import hpgen_pb2
+from hopyard.space.values import json_problem
+from hopyard.v1 import common_pb2, hpgen_pb2
 from hopyard_hpgen.call_log import Call, CreateCall, ReportCall, ReportFinalCall
 from hopyard_hpgen.experiment_generator import GeneratorTerms
 
@@ -19,7 +20,7 @@ def calls_from_proto(messages: Iterable[hpgen_pb2.GeneratorCall]) -> list[Call]:
     """Convert recorded calls, in order.
 
     Raises:
-        InvalidInput: A message contains no call, or the outcome of a final result is not a final state.
+        InvalidInput: A message contains no call, a configuration is not JSON, or the outcome of a final result is not a final state.
     """
     return [_call_from_proto(index, message) for index, message in enumerate(messages)]
 
@@ -45,7 +46,7 @@ def result_from_proto(message: hpgen_pb2.ReportFinalPerformanceRequest) -> Resul
     """Convert the final result of a job. A missing outcome means COMPLETED.
 
     Raises:
-        InvalidInput: The outcome is not COMPLETED, TERMINATED or FAILED.
+        InvalidInput: The outcome is not COMPLETED, TERMINATED or FAILED, or the configuration is not JSON.
     """
     outcome = JOB_STATES.from_proto(message.outcome) if message.outcome else JobState.COMPLETED
     if not outcome.ended:
@@ -55,8 +56,16 @@ def result_from_proto(message: hpgen_pb2.ReportFinalPerformanceRequest) -> Resul
         metrics_from_proto(message.metrics),
         outcome,
         message.position,
-        hyperparameters_from_proto(message.hyperparameters) if foreign else None,
+        _configuration(message.job, message.hyperparameters) if foreign else None,
     )
+
+
+def _configuration(job: str, message: common_pb2.Hyperparameters) -> Configuration:
+    """Convert the configuration of a job. Raise InvalidInput if it has a number that is not finite."""
+    found = hyperparameters_from_proto(message)
+    if problem := json_problem(found):
+        raise InvalidInput(f"job {job}: hyperparameters: needs JSON values, but {problem}")
+    return found
 
 
 def _call_from_proto(index: int, message: hpgen_pb2.GeneratorCall) -> Call:
@@ -64,7 +73,7 @@ def _call_from_proto(index: int, message: hpgen_pb2.GeneratorCall) -> Call:
         case "create":
             create = message.create
             proposed = create.HasField("hyperparameters")
-            return CreateCall(create.job, hyperparameters_from_proto(create.hyperparameters) if proposed else None)
+            return CreateCall(create.job, _configuration(create.job, create.hyperparameters) if proposed else None)
         case "report":
             report = message.report
             return ReportCall(report.job, report.position, metrics_from_proto(report.metrics))

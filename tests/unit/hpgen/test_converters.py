@@ -40,6 +40,14 @@ def test_an_empty_call_is_refused_with_its_place() -> None:
         calls_from_proto([*good, hpgen_pb2.GeneratorCall()])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=["nan", "inf"])
+def test_a_recorded_configuration_that_is_no_json_is_refused_with_its_place(value: float) -> None:
+    create = CreateCall("a", {"x": {"y": value}})
+    for call in (create, ReportFinalCall("a", Result({}, JobState.COMPLETED, 1, {"x": {"y": value}}))):
+        with pytest.raises(InvalidInput, match=r"job a: hyperparameters: needs JSON values, but .* is not finite"):
+            calls_from_proto(calls_to_proto([ReportCall("a", 1, {}), call]))
+
+
 def test_a_job_ends_in_one_of_three_ways() -> None:
     told = hpgen_pb2.ReportFinalPerformanceRequest(job="a", outcome=common_pb2.JOB_STATE_RUNNING)
     with pytest.raises(InvalidInput, match="job a: outcome: needs COMPLETED, TERMINATED or FAILED, found RUNNING"):

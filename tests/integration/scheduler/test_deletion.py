@@ -14,8 +14,10 @@ from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, Unavailable
+from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
+from hopyard_scheduler.experiments.commands import ExperimentCommands
 from hopyard_scheduler.experiments.deletion import ExperimentDeletion
 from hopyard_scheduler.runtime.journal import Journal
 from tests.access import channel_as
@@ -313,3 +315,30 @@ async def test_a_client_that_gives_up_does_not_interrupt_a_deletion(
     go.set()
     assert await client.delete([second])  # The scheduler's cluster stream is where its journal is.
     assert await client.experiments() == []
+
+
+async def test_a_command_for_an_experiment_that_is_being_deleted_does_not_find_it(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command finds the row and waits for the deletion, which then leaves no journal."""
+    await pieces.start_agent()
+    monkeypatch.setattr("hopyard_scheduler.runtime.runtime.MAX_FINISHED", 0)
+    made = await finished(client, tmp_path / "one", jobs=1)
+    append, loading, waiting = Journal._append, ExperimentCommands.loading, asyncio.Event()
+    calls: list[asyncio.Task[Experiment]] = []
+
+    async def held(self: Journal, request: appstat_pb2.AppendJournalRequest, *args: Any) -> None:
+        if request.deleted:
+            monkeypatch.setattr(ExperimentCommands, "loading", watched)
+            calls.append(asyncio.create_task(client.pause(made)))
+            await waiting.wait()
+        await append(self, request, *args)
+
+    def watched(self: ExperimentCommands, stream: StreamId) -> asyncio.Lock:
+        waiting.set()
+        return loading(self, stream)
+
+    monkeypatch.setattr(Journal, "_append", held)
+    assert await client.delete([made])
+    with pytest.raises(NotFound, match=f"there is no experiment '{made.id}'"):
+        await calls[0]

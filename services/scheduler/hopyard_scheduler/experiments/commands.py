@@ -518,6 +518,7 @@ class ExperimentCommands:
             stream = (await self.queries.show(name)).group or name
             async with self.loading(StreamId(stream)):
                 if self._runtime.core.find(ExperimentId(name)) is None:
+                    await self.queries.show(name)  # It may have been deleted meanwhile.
                     apart, found = Core(), RecoveryResult()
                     await replay(apart, self._runtime.journal, StreamId(stream), found)
                     self._runtime.install(apart.streams[StreamId(stream)], found)

@@ -16,6 +16,7 @@ FIGURES: Final = {
     "jobs": "figures.jobs",
     "decision": "figures.decision",
     "calls": "figures.calls",
+    "watches": "figures.watches",
     "start": "figures.start",
     "fidelity": "figures.fidelity",
     "suspend": "figures.suspend",

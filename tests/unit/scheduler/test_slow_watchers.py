@@ -124,3 +124,45 @@ async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
                 pass
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await server.stop(0)
+
+
+@pytest.mark.quick
+async def test_thousands_of_watchers_work_in_turn() -> None:
+    """While 2,000 watchers prepare messages, another task is not delayed by more than a few of them in each iteration of the loop."""
+    register = Watchers()
+    many = [Watcher() for _ in range(2000)]
+    for watcher in many:
+        register.add("x", watcher)
+    prepared: list[int] = []
+
+    async def watch(number: int) -> None:
+        await many[number].wait()
+        many[number].reports.clear()
+        await many[number].wait()
+        prepared.append(number)
+        await register.queue.turn()
+        prepared.append(number)
+
+    tasks = [asyncio.create_task(watch(number)) for number in range(len(many))]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    register.publish(set(), set(), [accepted(1)])
+    most = before = 0
+    while len(prepared) < 4000:
+        await asyncio.sleep(0)
+        most, before = max(most, len(prepared) - before), len(prepared)
+    assert most <= 2 * watchers.STEPS
+    await asyncio.gather(*tasks)
+    assert prepared.index(prepared[0], 1) > 100  # Each waits behind all others.
+    assert sorted(prepared) == sorted([*range(2000), *range(2000)])
+
+
+@pytest.mark.quick
+async def test_a_cancelled_turn_delays_nobody() -> None:
+    queue = watchers.WatchQueue()
+    first = asyncio.create_task(queue.turn())
+    second = asyncio.create_task(queue.turn())
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert first.cancelled()

@@ -158,6 +158,7 @@ class ExperimentQueries:
         Raises:
             NotFound: The experiment does not exist.
         """
+        turn = self._runtime.watchers.queue.turn
         known = self._runtime.core.find(ExperimentId(name))
         if known is None:
             yield experiment_pb2.WatchExperimentResponse(experiment=await self.show(name))
@@ -171,25 +172,30 @@ class ExperimentQueries:
         )
         try:
             for present in [job for job in stream.jobs.values() if job.experiment is experiment]:
+                await turn()
                 yield told.job(present)
                 for point in stream.curve(present):
+                    await turn()
                     yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(present.id, point))
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(AGAIN_SECONDS):
                         await watcher.wait()
+                await turn()
                 while watcher.jobs:
                     touched = next(iter(watcher.jobs))
                     del watcher.jobs[touched]
                     changed = stream.jobs.get(touched)
                     gone = experiment_pb2.WatchExperimentResponse(job_gone=touched)
                     yield told.job(changed) if changed is not None else gone
+                    await turn()
                 while watcher.reports:
                     accepted = watcher.reports.popleft()
                     for one in (accepted.report, accepted.combined):
                         if one is not None:
                             report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(one))
                             yield experiment_pb2.WatchExperimentResponse(report=report)
+                            await turn()
                 if watcher.changed:
                     watcher.changed = False
                     shown = told.experiment()
@@ -199,8 +205,10 @@ class ExperimentQueries:
                     yield shown
                     if over and not (watcher.jobs or watcher.reports):
                         return
+                    await turn()
                 for news in told.news():
                     yield news
+                    await turn()
         finally:
             self._runtime.watchers.remove(name, watcher)
 

@@ -17,6 +17,9 @@ from hopyard_engine.core.effects import ReportAccepted
 MAX_REPORTS = 50_000
 """Maximum number of reports that wait for a slow watcher. AppStat has all reports."""
 
+STEPS = 16
+"""Maximum number of messages that all watches together prepare in one iteration of the event loop."""
+
 T = TypeVar("T")
 
 
@@ -28,6 +31,7 @@ class Watcher:
         changed: True if the experiment itself has changed.
         reports: Accepted reports in order.
         slow: Set when more than `MAX_REPORTS` reports would wait. The queue is then empty and stays empty: the watch must end.
+        queued: True from when `Watchers` has added a call of `wake` to its queue until that call.
     """
 
     def __init__(self) -> None:
@@ -35,6 +39,7 @@ class Watcher:
         self.changed = True
         self.reports: deque[ReportAccepted] = deque()
         self.slow = asyncio.Event()
+        self.queued = False
         self._woken = asyncio.Event()
 
     def add(self, report: ReportAccepted) -> None:
@@ -49,6 +54,7 @@ class Watcher:
 
     def wake(self) -> None:
         """End the present or next call of `wait`."""
+        self.queued = False
         self._woken.set()
 
     async def wait(self) -> None:
@@ -57,10 +63,50 @@ class Watcher:
         self._woken.clear()
 
 
-class Watchers:
-    """The register of all watchers, by experiment."""
+class WatchQueue:
+    """Lets watches work in turn and for half of the time, so that thousands of them do not delay other calls.
+
+    A call needs several iterations of the event loop. Without the queue, each of them would last as long as all watches need for a
+    message. In the other half of the time the event loop waits for its sockets. gRPC's threads need it to deliver what arrives.
+    """
 
     def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, step: Callable[[], None]) -> None:
+        """Call `step` when it is its turn. Steps are called in the order in which they were added, `STEPS` in one iteration."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._run)
+        self._waiting.append(step)
+
+    async def turn(self) -> None:
+        """Wait until it is the caller's turn to prepare one message."""
+        turn = asyncio.Event()
+        self.add(turn.set)
+        await turn.wait()
+
+    def _run(self) -> None:
+        for _ in range(min(STEPS, len(self._waiting))):
+            self._waiting.popleft()()
+        if self._waiting:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._rest, loop.time())  # After the work of those whose turn it is.
+
+    def _rest(self, begun: float) -> None:
+        """Run the next steps after a pause as long as the work since `begun`."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(loop.time() - begun, self._run)
+
+
+class Watchers:
+    """The register of all watchers, by experiment.
+
+    Attributes:
+        queue: The order in which they work.
+    """
+
+    def __init__(self) -> None:
+        self.queue = WatchQueue()
         self._watchers: dict[str, set[Watcher]] = {}
 
     def publish(self, experiments: set[str], jobs: set[tuple[str, str]], reports: list[ReportAccepted]) -> None:
@@ -85,7 +131,9 @@ class Watchers:
                 watcher.changed = True
                 touched.add(watcher)
         for watcher in touched:
-            watcher.wake()
+            if not watcher.queued:
+                watcher.queued = True
+                self.queue.add(watcher.wake)
 
     def add(self, experiment: str, watcher: Watcher) -> None:
         """Register a new watcher of an experiment. Its first `wait` returns at once, so that it sends the present state."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import ExitStack
 
 import pytest
 
@@ -100,34 +99,31 @@ def test_without_one_valid_token_every_call_gets_the_same_error(authorization: l
 @pytest.mark.parametrize(("kind", "streaming"), list(itertools.product(LIMITED, (False, True))))
 def test_the_calls_of_one_caller_are_limited(kind: CallerKind, streaming: bool) -> None:
     control = AccessControl(AcceptEveryone(kind))
-    one, other = Principal(kind, "one"), Principal(kind, "other")
+    one, other = Principal(kind, "one", "scope"), Principal(kind, "other")
     limit = MOST_CALLS[kind][streaming]
-    with ExitStack() as stack:
-        for _ in range(limit):
-            control.check_load(one, streaming=streaming)
-            stack.enter_context(control.serve(one, streaming=streaming))
-        with pytest.raises(Exhausted, match=rf"the token of {kind} one has {limit} (calls|streams)"):
-            control.check_load(one, streaming=streaming)
-        control.check_load(one, streaming=not streaming)
-        control.check_load(other, streaming=streaming)
-    control.check_load(one, streaming=streaming)
+    for _ in range(limit):
+        control.begin(one, streaming=streaming)
+    with pytest.raises(Exhausted, match=rf"the token of {kind} one has {limit} (calls|streams)"):
+        control.begin(Principal(kind, "one", "other scope"), streaming=streaming)
+    control.begin(one, streaming=not streaming)
+    control.begin(other, streaming=streaming)
+    control.end(one, streaming=streaming)
+    control.begin(one, streaming=streaming)
+    with pytest.raises(Exhausted):
+        control.begin(one, streaming=streaming)
 
 
 def test_services_and_nodes_have_no_limit() -> None:
     control = AccessControl(AcceptEveryone())
-    with ExitStack() as stack:
-        for kind in (CallerKind.NODE, CallerKind.SERVICE):
-            for _ in range(2000):
-                control.check_load(Principal(kind, "x"), streaming=True)
-                stack.enter_context(control.serve(Principal(kind, "x"), streaming=True))
+    for kind in (CallerKind.NODE, CallerKind.SERVICE):
+        for _ in range(2000):
+            control.begin(Principal(kind, "x"), streaming=True)
 
 
 def test_callers_without_a_token_share_a_limit_that_leaves_room_for_others() -> None:
     control = AccessControl(AcceptEveryone())
-    with ExitStack() as stack:
-        for _ in range(MOST_CALLS[None][True]):
-            control.check_load(None, streaming=True)
-            stack.enter_context(control.serve(None, streaming=True))
-        with pytest.raises(Exhausted, match="callers without a token have 64 streams"):
-            control.check_load(None, streaming=True)
-        control.check_load(Principal(CallerKind.USER, "one"), streaming=True)
+    for _ in range(MOST_CALLS[None][True]):
+        control.begin(None, streaming=True)
+    with pytest.raises(Exhausted, match="callers without a token have 64 streams"):
+        control.begin(None, streaming=True)
+    control.begin(Principal(CallerKind.USER, "one"), streaming=True)

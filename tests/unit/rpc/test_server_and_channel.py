@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hopyard import errors
 from hopyard._net.rpc import channel
 from hopyard._net.server import Server, address_file, read_address
 from tests.access import AcceptEveryone, channel_as, permitted
+from tests.timing import HANG_SECONDS
 
 SERVICE = "test.Kit"
 TABLE = permitted(SERVICE, "One", "Many", "Sum", "Echo")
@@ -218,6 +220,36 @@ async def test_a_client_that_leaves_closes_the_handlers_generator(stub: Any, kit
     assert not kit.closed.is_set()
     call.cancel()
     await kit.closed.wait()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_handler_that_cancels_its_first_write_ends_the_call(tmp_path: Path, fails: bool) -> None:
+    async def begin(requests: AsyncIterator[bytes], context: Any) -> None:
+        async for _ in requests:
+            break
+        writing = asyncio.create_task(context.write(b"first"))
+        await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        if fails:
+            raise errors.Conflict("no more")
+
+    def add(kit: object, server: Any) -> None:
+        handlers: dict[str, Any] = {"Echo": grpc.stream_stream_rpc_method_handler(begin)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    server = Server("kit", data=tmp_path, permissions=TABLE)
+    server.add(add, object(), SERVICE)
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield b"hello"
+
+    async with channel_as("user", await server.start()) as opened, asyncio.timeout(HANG_SECONDS):
+        call = opened.stream_stream(f"/{SERVICE}/Echo")(requests())
+        with pytest.raises(errors.Conflict) if fails else nullcontext():
+            async for _ in call:
+                pass
+    await server.stop(0)
 
 
 async def test_nobody_there_is_unavailable_and_a_deadline_is_timed_out(server: Server) -> None:

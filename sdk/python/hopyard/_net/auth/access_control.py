@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -54,7 +53,7 @@ class AccessControl:
     ) -> None:
         self._authenticator = authenticator
         self._permissions = permissions
-        self._calls: Counter[tuple[Principal | None, bool]] = Counter()
+        self._calls: dict[tuple[str, str, bool], int] = {}
 
     def authorize(self, method: str, authorization: Sequence[str], *, exists: bool = True) -> Principal | None:
         """Return the caller of a method; None: the method is open to everyone.
@@ -89,48 +88,48 @@ class AccessControl:
             raise PermissionDenied(f"{method}: the ticket is for the method {principal.id}")
         return principal
 
-    def check_load(self, principal: Principal | None, *, streaming: bool) -> None:
-        """Raise an error if a caller has as many calls at the same time as it may have.
+    def begin(self, principal: Principal | None, *, streaming: bool) -> None:
+        """Count a call that begins; `end` must follow when it has ended.
 
         Args:
             principal: The caller; None: everyone who calls open methods.
-            streaming: Whether the call that it begins has a stream.
+            streaming: Whether the call has a stream.
 
         Raises:
-            Exhausted: It has.
+            Exhausted: The caller has as many calls at the same time as it may have. This one is not counted.
         """
+        key = _counted(principal, streaming=streaming)
+        calls = self._calls.get(key, 0)
         limits = MOST_CALLS.get(principal.kind if principal is not None else None)
-        if limits is not None and self._calls[_counted(principal), streaming] >= limits[streaming]:
+        if limits is not None and calls >= limits[streaming]:
             kind = "streams" if streaming else "calls"
             whose = f"the token of {principal} has" if principal is not None else "callers without a token have"
             raise Exhausted(f"{whose} {limits[streaming]} {kind} at this server, the most allowed; end some of them")
+        self._calls[key] = calls + 1
 
-    @contextmanager
-    def serve(self, principal: Principal | None, *, streaming: bool) -> Iterator[None]:
-        """Make `principal` the current one while the context is open, and count the call. Call `check_load` immediately before."""
-        key = _counted(principal), streaming
-        self._calls[key] += 1
-        before = present.set(principal)
-        try:
-            yield
-        finally:
-            self._calls[key] -= 1
-            if not self._calls[key]:
-                del self._calls[key]
-            present.reset(before)
+    def end(self, principal: Principal | None, *, streaming: bool) -> None:
+        """Count a call no longer. The arguments are those of its `begin`."""
+        key = _counted(principal, streaming=streaming)
+        self._calls[key] -= 1
+        if not self._calls[key]:
+            del self._calls[key]
 
     @contextmanager
     def admit(self, method: str, authorization: Sequence[str], *, streaming: bool = False) -> Iterator[None]:
         """Authorize a call and make its caller the current principal while the context is open.
 
-        Arguments and errors are those of `authorize` and `check_load`.
+        Arguments and errors are those of `authorize` and `begin`.
         """
         principal = self.authorize(method, authorization)
-        self.check_load(principal, streaming=streaming)
-        with self.serve(principal, streaming=streaming):
+        self.begin(principal, streaming=streaming)
+        before = present.set(principal)
+        try:
             yield
+        finally:
+            present.reset(before)
+            self.end(principal, streaming=streaming)
 
 
-def _counted(principal: Principal | None) -> Principal | None:
+def _counted(principal: Principal | None, *, streaming: bool) -> tuple[str, str, bool]:
     """Return the key under which the calls of a caller are counted."""
-    return principal if principal is None or not principal.scope else Principal(principal.kind, principal.id)
+    return ("", "", streaming) if principal is None else (principal.kind, principal.id, streaming)

@@ -28,6 +28,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     its `finally` blocks run then.
     """
 
+    def __init__(self) -> None:
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        """gRPC's handler and the wrapped one, by method."""
+
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
@@ -43,23 +47,32 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method = str(handler_call_details.method)
-        kinds: tuple[tuple[_Handler | None, Callable[..., Any]], ...] = (
-            (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
-            (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
-            (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
-            (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
-        )
-        for behaviour, make in kinds:
-            if behaviour is not None:
-                checked = _with_decoded_requests(behaviour, method, streaming=bool(handler.request_streaming))
-                generates = inspect.isasyncgenfunction(behaviour)
-                responding = _streaming(checked, method, generates=generates)
-                return make(
-                    responding if handler.response_streaming else _single(checked, method),
-                    request_deserializer=_tolerant(handler.request_deserializer),
-                    response_serializer=handler.response_serializer,
-                )
-        raise AssertionError(f"handler of {method} handles nothing")
+        original, wrapped = self._wrapped.get(method, (None, None))
+        if original is not handler:
+            wrapped = _wrapped(handler, method)
+            self._wrapped[method] = handler, wrapped
+        return wrapped
+
+
+def _wrapped(handler: Any, method: str) -> Any:
+    """Return a handler that converts the exceptions of `handler`."""
+    kinds: tuple[tuple[_Handler | None, Callable[..., Any]], ...] = (
+        (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
+        (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
+        (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
+        (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
+    )
+    for behaviour, make in kinds:
+        if behaviour is not None:
+            checked = _with_decoded_requests(behaviour, method, streaming=bool(handler.request_streaming))
+            generates = inspect.isasyncgenfunction(behaviour)
+            responding = _streaming(checked, method, generates=generates)
+            return make(
+                responding if handler.response_streaming else _single(checked, method),
+                request_deserializer=_tolerant(handler.request_deserializer),
+                response_serializer=handler.response_serializer,
+            )
+    raise AssertionError(f"handler of {method} handles nothing")
 
 
 class _Undecodable:
@@ -146,6 +159,9 @@ def _streaming(behaviour: _Handler, method: str, *, generates: bool) -> _Handler
     # A coroutine that writes instead of a generator: gRPC does not close a generator when its call ends.
     async def handle(request: Any, context: Any) -> None:
         try:
+            # gRPC would send the headers with the first response. If a handler cancels this write, gRPC sends them again with the
+            # status, its core refuses that, and the call never ends.
+            await context.send_initial_metadata(())
             if generates:
                 responses: AsyncIterator[Any]
                 async with aclosing(behaviour(request, context)) as responses:

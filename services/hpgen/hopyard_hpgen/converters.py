@@ -61,7 +61,7 @@ def result_from_proto(message: hpgen_pb2.ReportFinalPerformanceRequest) -> Resul
 
 
 def _configuration(job: str, message: common_pb2.Hyperparameters) -> Configuration:
-    """Convert the configuration of a job. Raise InvalidInput if it has a number that is not finite."""
+    """Convert the configuration of a job. Raise InvalidInput if it is not JSON, such as one with a number that is not finite."""
     found = hyperparameters_from_proto(message)
     if problem := json_problem(found):
         raise InvalidInput(f"job {job}: hyperparameters: needs JSON values, but {problem}")

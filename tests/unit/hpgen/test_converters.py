@@ -41,7 +41,7 @@ def test_an_empty_call_is_refused_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=["nan", "inf"])
-def test_a_recorded_configuration_that_is_no_json_is_refused_with_its_place(value: float) -> None:
+def test_a_recorded_configuration_with_a_number_that_is_not_finite_is_refused(value: float) -> None:
     create = CreateCall("a", {"x": {"y": value}})
     for call in (create, ReportFinalCall("a", Result({}, JobState.COMPLETED, 1, {"x": {"y": value}}))):
         with pytest.raises(InvalidInput, match=r"job a: hyperparameters: needs JSON values, but .* is not finite"):

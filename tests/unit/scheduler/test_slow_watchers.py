@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -17,11 +19,16 @@ from hopyard.policy.vocabulary import ExperimentId, Report
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
 from hopyard_engine.core.effects import ReportAccepted
-from hopyard_scheduler.experiments import watchers
-from hopyard_scheduler.experiments.watchers import Watcher, Watchers, send_while_read
+from hopyard_engine.core.events import Operated
+from hopyard_engine.core.state.stream import Stream
+from hopyard_scheduler.converters import EXPERIMENT_STATES
+from hopyard_scheduler.experiments import waiting_reasons, watchers
+from hopyard_scheduler.experiments.queries import ExperimentQueries
+from hopyard_scheduler.experiments.watchers import Watcher, Watchers, WatchQueue, send_while_read
 from hopyard_scheduler.servicers.experiments import ExperimentServicer
 from tests.access import AcceptEveryone
 from tests.timing import HANG_SECONDS
+from tests.unit.core.rig import Rig
 
 
 def accepted(position: int) -> ReportAccepted:
@@ -128,7 +135,7 @@ async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
 
 @pytest.mark.quick
 async def test_thousands_of_watchers_work_in_turn() -> None:
-    """While 2,000 watchers prepare messages, another task is not delayed by more than a few of them in each iteration of the loop."""
+    """In each iteration of the event loop only a few of 2,000 watchers wake or prepare a message."""
     register = Watchers()
     many = [Watcher() for _ in range(2000)]
     for watcher in many:
@@ -151,18 +158,99 @@ async def test_thousands_of_watchers_work_in_turn() -> None:
     while len(prepared) < 4000:
         await asyncio.sleep(0)
         most, before = max(most, len(prepared) - before), len(prepared)
-    assert most <= 2 * watchers.STEPS
+    assert most <= 2 * watchers.STEPS_PER_ITERATION
     await asyncio.gather(*tasks)
     assert prepared.index(prepared[0], 1) > 100  # Each waits behind all others.
     assert sorted(prepared) == sorted([*range(2000), *range(2000)])
 
 
 @pytest.mark.quick
-async def test_a_cancelled_turn_delays_nobody() -> None:
-    queue = watchers.WatchQueue()
-    first = asyncio.create_task(queue.turn())
-    second = asyncio.create_task(queue.turn())
+async def test_cancelled_turns_delay_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = WatchQueue()
+    cancelled = [asyncio.create_task(queue.turn()) for _ in range(10 * watchers.STEPS_PER_ITERATION)]
+    last = asyncio.create_task(queue.turn())
     await asyncio.sleep(0)
-    first.cancel()
-    await second
-    assert first.cancelled()
+    for one in cancelled:
+        one.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
+    iterations = 0
+    while not last.done():
+        await asyncio.sleep(0)
+        iterations += 1
+    assert iterations <= 3
+
+
+@pytest.mark.quick
+async def test_the_pauses_of_the_queue_are_as_long_as_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, queue = asyncio.get_running_loop(), WatchQueue()
+    now, pauses, done = 0.0, list[float](), asyncio.Event()
+
+    def work() -> bool:
+        nonlocal now
+        now += 0.001
+        if now >= 0.0999:
+            done.set()
+        return True
+
+    def pause(seconds: float, resume: Callable[[], None]) -> None:
+        pauses.append(seconds)
+        loop.call_soon(resume)
+
+    monkeypatch.setattr(loop, "time", lambda: now)
+    monkeypatch.setattr(loop, "call_later", pause)
+    for _ in range(100):
+        queue.add(work)
+    await done.wait()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(pauses) > 5
+    assert sum(pauses) == pytest.approx(0.1, abs=watchers.SLICE_SECONDS)
+
+
+@pytest.mark.quick
+async def test_a_watch_ends_if_the_last_changes_come_while_it_waits_for_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end is sent last, although a job changed after the watch had sent its reports."""
+    rig = Rig()
+    rig.create()
+    register = Watchers()
+    runtime: Any = SimpleNamespace(
+        watchers=register, core=rig.core, clock=lambda: rig.now, absent=lambda stream: None, published=lambda name: True
+    )
+    name = rig.stream.founder.id
+    turns: list[asyncio.Event] = []
+
+    async def turn() -> None:
+        turns.append(asyncio.Event())
+        await turns[-1].wait()
+
+    def shown(stream: Stream, experiment: Any, at: float, reason: Any) -> pb.Experiment:
+        return pb.Experiment(id=experiment.id, state=EXPERIMENT_STATES.to_proto(experiment.state))
+
+    monkeypatch.setattr(register.queue, "turn", turn)
+    monkeypatch.setattr(waiting_reasons, "experiment_to_proto", shown)  # The experiment of a rig has no specification.
+    watcher, got = Watcher(), list[str]()
+
+    async def watch() -> None:
+        async for message in ExperimentQueries(runtime, cast(Any, None), "").watch(name, watcher):
+            got.append(str(message.WhichOneof("change")))
+
+    async def give_turns(until: Callable[[], bool]) -> None:
+        async with asyncio.timeout(HANG_SECONDS):
+            while not until():
+                while turns:
+                    turns.pop().set()
+                await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    await give_turns(lambda: "experiment" in got)
+    got.clear()
+    register.publish(set(), set(), [replace(accepted(1), experiment=name)])
+    await give_turns(lambda: got == ["job", "report"])
+    await asyncio.sleep(0)
+    assert len(turns) == 1  # It waits for the turn to send the experiment.
+    rig.feed(Operated(rig.now, rig.stream.id, "stop", name))
+    register.publish({name}, {(name, "1")}, [])
+    await give_turns(watching.done)
+    assert got == ["job", "report", "job", "experiment"]

@@ -34,16 +34,16 @@ def test_it_is_told_when_it_is_time_and_only_what_has_changed() -> None:
         told.job(job)
     assert told.experiment().experiment.reason == ""
     rig.now += AGAIN_SECONDS
-    assert told.news() == []
+    assert list(told.news()) == []
     rig.join("n2", 1)
     rig.now += AGAIN_SECONDS / 2
-    assert told.news() == []
+    assert list(told.news()) == []
     rig.now += AGAIN_SECONDS / 2
     assert jobs_in(told.news()) == {"2": "the policy has not started it (1 slot is idle)"}
     rig.expire("n1")
     rig.expire("n2")
     rig.now += AGAIN_SECONDS
-    news = told.news()
+    news = list(told.news())
     assert set(jobs_in(news)) == {"1", "2"}
     assert news[-1].experiment.reason == "the cluster has no slot (no agent is connected; nodes n1 and n2 are lost)"
 
@@ -67,4 +67,4 @@ def test_the_end_is_not_told_before_it_is_journalled() -> None:
     rig.feed(Operated(rig.now, StreamId("x"), "stop"))
     assert rig.stream.state.ended
     rig.now += AGAIN_SECONDS
-    assert told.news() == []
+    assert list(told.news()) == []

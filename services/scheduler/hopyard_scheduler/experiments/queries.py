@@ -181,31 +181,34 @@ class ExperimentQueries:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(AGAIN_SECONDS):
                         await watcher.wait()
-                await turn()
                 while watcher.jobs:
                     touched = next(iter(watcher.jobs))
                     del watcher.jobs[touched]
+                    await turn()
                     changed = stream.jobs.get(touched)
                     gone = experiment_pb2.WatchExperimentResponse(job_gone=touched)
                     yield told.job(changed) if changed is not None else gone
-                    await turn()
                 while watcher.reports:
                     accepted = watcher.reports.popleft()
                     for one in (accepted.report, accepted.combined):
                         if one is not None:
+                            await turn()
                             report = experiment_pb2.JobReport(job=accepted.job, report=report_to_proto(one))
                             yield experiment_pb2.WatchExperimentResponse(report=report)
-                            await turn()
                 if watcher.changed:
+                    await turn()
                     watcher.changed = False
                     shown = told.experiment()
                     over = shown.experiment.state in _OVER
                     if over and not self._runtime.published(ExperimentId(name)):
                         continue  # The end is sent after it is journalled, with all other changes.
+                    if over and (watcher.jobs or watcher.reports):
+                        watcher.changed = True
+                        continue  # The end is sent last. What was published with the other changes wakes the watcher.
                     yield shown
-                    if over and not (watcher.jobs or watcher.reports):
+                    if over:
                         return
-                    await turn()
+                await turn()
                 for news in told.news():
                     yield news
                     await turn()

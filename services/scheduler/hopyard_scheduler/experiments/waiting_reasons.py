@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from hopyard.policy.vocabulary.reasons import Reason
@@ -65,26 +66,24 @@ class WatcherState:
         shown = experiment_to_proto(self._stream, self._experiment, self._clock(), self._reason)
         return experiment_pb2.WatchExperimentResponse(experiment=shown)
 
-    def news(self) -> list[experiment_pb2.WatchExperimentResponse]:
-        """Return messages for the experiment and its unfinished jobs whose waiting reasons differ from those sent last.
+    def news(self) -> Iterator[experiment_pb2.WatchExperimentResponse]:
+        """Yield messages for the experiment and its unfinished jobs whose waiting reasons differ from those sent last.
 
-        A call returns at most `MAX_NEWS` jobs, and later calls return the others. The result is empty if less than
-        `AGAIN_SECONDS` have passed since the last computation, or if the experiment has ended.
+        The first step finds the jobs, at most `MAX_NEWS`; later calls yield the others. Each message is prepared when it is requested.
+        Nothing is yielded if less than `AGAIN_SECONDS` have passed since the jobs were last compared, or if the experiment has ended.
         """
         now = self._clock()
         if self._experiment.state.ended or 0 <= now - self._news_at < AGAIN_SECONDS:
-            return []
-        self._news_at = now
-        told: list[experiment_pb2.WatchExperimentResponse] = []
-        waiting = WaitingReasons(self._stream, self._core.cluster, now, self._absent())
-        for job in self._stream.open.values():
-            if job.experiment is self._experiment and len(told) < MAX_NEWS:
-                reason = waiting.job(job)
-                if job.id not in self._jobs or reason != self._jobs[job.id]:
-                    told.append(self._tell(job, reason))
-        if waiting.experiment(self._experiment) != self._reason:
-            told.append(self.experiment())
-        return told
+            return
+        self._news_at = self._looked_at = now
+        self._waiting = waiting = WaitingReasons(self._stream, self._core.cluster, now, self._absent())
+        open_jobs = (job for job in self._stream.open.values() if job.experiment is self._experiment)
+        different = (job for job in open_jobs if job.id not in self._jobs or waiting.job(job) != self._jobs[job.id])
+        reason_changed = waiting.experiment(self._experiment) != self._reason
+        for job in list(islice(different, MAX_NEWS)):
+            yield self.job(job)
+        if reason_changed:
+            yield self.experiment()
 
     def _look(self) -> WaitingReasons:
         now = self._clock()

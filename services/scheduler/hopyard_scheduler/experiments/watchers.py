@@ -17,8 +17,11 @@ from hopyard_engine.core.effects import ReportAccepted
 MAX_REPORTS = 50_000
 """Maximum number of reports that wait for a slow watcher. AppStat has all reports."""
 
-STEPS = 16
-"""Maximum number of messages that all watches together prepare in one iteration of the event loop."""
+STEPS_PER_ITERATION = 16
+"""Maximum number of steps (a wake-up, or the preparation of one message) of all watches in one iteration of the event loop."""
+
+SLICE_SECONDS = 0.005
+"""Seconds of work between two pauses. The timers of an event loop are accurate to a millisecond."""
 
 T = TypeVar("T")
 
@@ -31,7 +34,7 @@ class Watcher:
         changed: True if the experiment itself has changed.
         reports: Accepted reports in order.
         slow: Set when more than `MAX_REPORTS` reports would wait. The queue is then empty and stays empty: the watch must end.
-        queued: True from when `Watchers` has added a call of `wake` to its queue until that call.
+        queued: True while a call of `wake` is in the queue of `Watchers`.
     """
 
     def __init__(self) -> None:
@@ -52,10 +55,11 @@ class Watcher:
         self.jobs[report.job] = None
         self.changed = True
 
-    def wake(self) -> None:
-        """End the present or next call of `wait`."""
+    def wake(self) -> bool:
+        """End the present or next call of `wait`, and return True."""
         self.queued = False
         self._woken.set()
+        return True
 
     async def wait(self) -> None:
         """Wait until `wake` is called. Return at once if it was called since the last return."""
@@ -64,38 +68,67 @@ class Watcher:
 
 
 class WatchQueue:
-    """Lets watches work in turn and for half of the time, so that thousands of them do not delay other calls.
+    """Lets watches work in turn and for about half of the time, so that thousands of them do not delay other calls.
 
     A call needs several iterations of the event loop. Without the queue, each of them would last as long as all watches need for a
     message. In the other half of the time the event loop waits for its sockets. gRPC's threads need it to deliver what arrives.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[Callable[[], bool]] = deque()
+        self._scheduled = False
+        self._worked = 0.0
+        """Seconds of work since the last pause."""
 
-    def add(self, step: Callable[[], None]) -> None:
-        """Call `step` when it is its turn. Steps are called in the order in which they were added, `STEPS` in one iteration."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._run)
+    def add(self, step: Callable[[], bool]) -> None:
+        """Call `step` when it is its turn. Steps are called in the order in which they were added.
+
+        Args:
+            step: Returns False if there was nothing to do, so that it does not count as a step.
+        """
         self._waiting.append(step)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
 
     async def turn(self) -> None:
         """Wait until it is the caller's turn to prepare one message."""
-        turn = asyncio.Event()
-        self.add(turn.set)
-        await turn.wait()
+        turn = asyncio.get_running_loop().create_future()
+
+        def give() -> bool:
+            if turn.done():  # The caller was cancelled.
+                return False
+            turn.set_result(None)
+            return True
+
+        self.add(give)
+        await turn
 
     def _run(self) -> None:
-        for _ in range(min(STEPS, len(self._waiting))):
-            self._waiting.popleft()()
-        if self._waiting:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._rest, loop.time())  # After the work of those whose turn it is.
-
-    def _rest(self, begun: float) -> None:
-        """Run the next steps after a pause as long as the work since `begun`."""
+        """Call the next steps."""
         loop = asyncio.get_running_loop()
-        loop.call_later(loop.time() - begun, self._run)
+        begun = loop.time()
+        steps = 0
+        try:
+            while self._waiting and steps < STEPS_PER_ITERATION:
+                steps += self._waiting.popleft()()
+        finally:
+            loop.call_soon(self._pause, begun)  # It runs after the watches whose turn it is.
+
+    def _pause(self, begun: float) -> None:
+        """Run the next steps: at once, or after a pause as long as the work since the last one, if this was `SLICE_SECONDS` or more."""
+        loop = asyncio.get_running_loop()
+        self._worked += loop.time() - begun
+        if self._worked < SLICE_SECONDS:
+            self._resume()
+        else:
+            loop.call_later(self._worked, self._resume)
+            self._worked = 0.0
+
+    def _resume(self) -> None:
+        self._scheduled = bool(self._waiting)
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._run)
 
 
 class Watchers:
@@ -173,8 +206,8 @@ async def send_while_read(
         await asyncio.wait({sending, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if not sending.done():
             raise Exhausted(
-                f"the watch is ended because its client reads too slowly: more than {MAX_REPORTS} reports wait; watch again, and read "
-                "the reports from AppStat"
+                f"the watch is ended because more than {MAX_REPORTS} reports wait for it: its client reads too slowly, or too many "
+                "watches are open; watch again, and read the reports from AppStat"
             )
         await sending
     finally:

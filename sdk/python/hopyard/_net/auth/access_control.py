@@ -107,8 +107,13 @@ class AccessControl:
             raise Exhausted(f"{whose} {limits[streaming]} {kind} at this server, the most allowed; end some of them")
         self._calls[key] = calls + 1
 
+    @property
+    def calls(self) -> int:
+        """The number of calls that have begun and not ended."""
+        return sum(self._calls.values())
+
     def end(self, principal: Principal | None, *, streaming: bool) -> None:
-        """Count a call no longer. The arguments are those of its `begin`."""
+        """Remove a call that has ended from the count. The arguments are those of its `begin`."""
         key = _counted(principal, streaming=streaming)
         self._calls[key] -= 1
         if not self._calls[key]:
@@ -126,8 +131,8 @@ class AccessControl:
         try:
             yield
         finally:
-            present.reset(before)
             self.end(principal, streaming=streaming)
+            present.reset(before)
 
 
 def _counted(principal: Principal | None, *, streaming: bool) -> tuple[str, str, bool]:

@@ -17,7 +17,6 @@ from hopyard._net.auth.principal import CallerKind, Principal
 from hopyard.errors import InvalidInput
 
 _TOKEN: Final = re.compile(r"hop_(user|node|service|policy|run)_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
-_SHA256: Final = hashlib.sha256()
 
 
 class Token(NamedTuple):
@@ -58,9 +57,7 @@ def parse_token(text: str) -> Token:
 
 def digest(token: str) -> str:
     """Return the SHA-256 of a token's text, as 64 hexadecimal digits."""
-    hashed = _SHA256.copy()  # Half the time of a new object.
-    hashed.update(token.encode())
-    return hashed.hexdigest()
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 class TokenAuthenticator:

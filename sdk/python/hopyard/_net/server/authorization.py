@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -15,12 +15,15 @@ from hopyard._net.rpc.status_codes import ERROR_KEY, code_of, message_of, name_o
 from hopyard._net.rpc.token_header import AUTHORIZATION
 from hopyard.errors import HopyardError
 
+OPEN_SECONDS: Final = 5.0
+"""Maximum seconds of a call without a token that has one request and one response."""
+
 
 class AuthorizationInterceptor(grpc.aio.ServerInterceptor):
     """Applies the access control of a server to all four kinds of calls.
 
-    It must come first: a refused call reaches no other interceptor. Its request is not read, whatever its size. Within the handler,
-    `current_principal` returns the caller.
+    It must come first, so that a refused call reaches no handler of another interceptor. The request of a refused call is not read,
+    whatever its size. Within the handler, `current_principal` returns the caller.
 
     Args:
         control: Decides which calls are accepted.
@@ -57,14 +60,18 @@ class AuthorizationInterceptor(grpc.aio.ServerInterceptor):
     def _begin(self, principal: Principal | None, *, streaming: bool) -> None:
         """Count the call of the present task until the task ends, and make `principal` the current one in it.
 
-        gRPC has one task for each call, which runs the interceptors and the handler. This is much faster than a handler around the
-        handler, and counts the call also while its request arrives.
+        gRPC runs the interceptors and the handler of a call in one task, so the count includes the time until the request arrives.
+        A call with one request and without a token is cancelled if it has not ended after `OPEN_SECONDS`.
         """
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("gRPC calls interceptors in the task of the call")
         self._control.begin(principal, streaming=streaming)
         task.add_done_callback(lambda _: self._control.end(principal, streaming=streaming))
+        if principal is None and not streaming:
+            # Callers without a token could otherwise take all open calls by sending headers only.
+            timer = asyncio.get_running_loop().call_later(OPEN_SECONDS, task.cancel)
+            task.add_done_callback(lambda _: timer.cancel())
         present.set(principal)
 
 

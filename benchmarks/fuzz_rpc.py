@@ -54,7 +54,7 @@ from hopyard._net.server.socket_folder import SocketFolder
 from hopyard.client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataReplica
 from hopyard.client.types import ExperimentState
-from hopyard.errors import AlreadyExists
+from hopyard.errors import AlreadyExists, HopyardError
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc
 
 BAD: Final = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS)
@@ -69,6 +69,9 @@ OWN_ERROR: Final = "Internal error from Core"
 
 CALL_SECONDS: Final = 3.0
 PARALLEL: Final = 4
+MOST_EXPERIMENTS: Final = 20
+"""Number of experiments above which the oldest are deleted."""
+
 ROUND: Final = 100
 """Number of calls, rounded up to equally many of each method, after which the cluster gets live jobs again if calls have ended them,
 and later calls use the ids that exist then."""
@@ -81,7 +84,8 @@ class Report:
     Attributes:
         calls: Number of calls.
         mutated: Number of those calls that are mutations of valid ones.
-        unrecorded: Methods of which no valid call is known, and parts of the recording that did not come to their end, with the error.
+        unrecorded: Methods of which no valid call is known.
+        incomplete: Parts of the recording that failed, with the error.
         fewest: The method with the fewest calls, and their number.
         codes: Number of calls by status code.
         findings: What was wrong: method and message, each with its number of occurrences.
@@ -95,6 +99,7 @@ class Report:
     calls: int = 0
     mutated: int = 0
     unrecorded: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
     fewest: tuple[str, int] = ("", 0)
     codes: Counter[str] = field(default_factory=Counter)
     findings: Counter[str] = field(default_factory=Counter)
@@ -107,7 +112,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether nothing was wrong."""
-        return not (self.findings or self.dead or self.tracebacks)
+        return not (self.incomplete or self.findings or self.dead or self.tracebacks)
 
 
 def methods() -> list[MethodDescriptor]:
@@ -311,8 +316,8 @@ class Fuzzer:
 async def keep_busy(client: AsyncClient, node: str, folder: Path) -> None:
     """Make sure that jobs run on the only node, that a study is open, and that a data set exists; undo a drain.
 
-    Each report stays in the scheduler's memory, so jobs at full speed would hide what the calls leave there. These jobs report five
-    times a second.
+    Each report and each experiment stays in the scheduler's memory, which would hide what the calls leave there. Therefore jobs
+    report five times a second, and old experiments are deleted.
 
     Args:
         client: A client of the cluster.
@@ -320,13 +325,19 @@ async def keep_busy(client: AsyncClient, node: str, folder: Path) -> None:
         folder: Folder for the file of the data set.
     """
     await client.undrain_node(node)
-    running = {one.name for one in await client.experiments() if one.state is ExperimentState.RUNNING}
+    experiments = await client.experiments()
+    running = {one.name for one in experiments[:MOST_EXPERIMENTS] if one.state is ExperimentState.RUNNING}
+    for old in experiments[MOST_EXPERIMENTS:]:
+        with suppress(HopyardError):  # It is ending, or its group has younger members.
+            await client.stop(old)
+            await client.delete([old], force=True)
     if not running - {"study"}:
         paced = noop_spec(1000, 500, name="long", trainer="train.py:Paced", snapshot={"every": 50, "keep_best": 0})
         await client.create(paced, NOOP)
     if "study" not in running:
         stop = {"jobs": 0, "max_iterations": 9, "idle": 600}
-        study = await client.create(noop_spec(0, 9, name="study", policy="stage_tree", stop=stop), NOOP)
+        terms = noop_spec(0, 9, name="study", trainer="train.py:Paced", policy="stage_tree", stop=stop)
+        study = await client.create(terms, NOOP)
         await client.request(study, {"x": 0.5}, 3)
     file = folder / "numbers.csv"
     file.write_text("1,2,3\n")
@@ -395,7 +406,7 @@ async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
         recordings, problems = await record(Path(scratch))
     chosen = [method for method in methods() if only in method.full_name]
     report.unrecorded = [one.full_name for one in chosen if one.full_name not in recordings]
-    report.unrecorded += [f"{part}: {problem}" for part, problem in problems.items()]
+    report.incomplete = [f"{part}: {problem}" for part, problem in problems.items()]
     async with AsyncExitStack() as stack:
         _, client = await stack.enter_async_context(embedded(folder / "data", 2))
         spare = await asyncio.create_subprocess_exec(
@@ -428,7 +439,10 @@ async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
             try:
                 size = -(-ROUND // len(chosen)) * len(chosen)
                 for done in range(0, calls, size):
-                    await keep_busy(client, node.id, folder)
+                    try:
+                        await keep_busy(client, node.id, folder)
+                    except HopyardError as error:
+                        report.findings[f"jobs cannot be kept running: {type(error).__name__}: {error}"] += 1
                     source.known = await known_texts(client)
                     await fuzzer.run(min(size, calls - done), chosen)
                     if not report.memory_warm and 10 * (done + size) >= calls:
@@ -487,6 +501,8 @@ def main() -> int:
     print(f"{report.mutated} of {report.calls} calls are mutations of valid ones")
     for text in report.unrecorded:
         print(f"no valid calls: {text}")
+    for text in report.incomplete:
+        print(f"INCOMPLETE recording: {text}")
     print(f"{report.calls} calls: {', '.join(f'{name} {count}' for name, count in report.codes.most_common())}")
     for name, size in report.memory_begin.items():
         warm, end = report.memory_warm.get(name, 0), report.memory_end.get(name, 0)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +22,8 @@ WATCHES: Final = 2000
 TOKENS: Final = 8
 """Tokens of the watching clients in the second measurement; with one token, the server refuses most of the watches."""
 
-CALLS: Final = 60
-PACE: Final = 0.1
+CALLS: Final = 1000
+PACE: Final = 0.02
 
 _WATCHERS: Final = """
 import asyncio, json, os, sys
@@ -54,7 +55,7 @@ async def main(address, experiment, watches, tokens):
     before = messages
     await asyncio.to_thread(sys.stdin.read)
     print(json.dumps([messages - before, codes]), flush=True)
-    os._exit(0)  # Thousands of open calls need long to be cancelled.
+    os._exit(0)  # Thousands of open calls take long to be cancelled.
 
 given = json.loads(sys.stdin.readline())
 asyncio.run(main(**given))
@@ -75,9 +76,11 @@ async def measure(folder: Path) -> list[Sample]:
         experiment = await client.create(paced, NOOP)
         await _running(client, experiment.id)
         address = (folder / "data" / "scheduler.address").read_text().strip()
-        alone = await _times(client, experiment.id)
+        alone, one = await _beside(client, experiment.id, address, [tokens[0].text], 1)
+        messages = one["messages a second to watches"]
         for name, used in (("one token", tokens[:1]), (f"{TOKENS} tokens", tokens)):
             found, beside = await _beside(client, experiment.id, address, [token.text for token in used])
+            beside["messages a second to one watch alone"] = messages
             samples += [
                 Sample(
                     name=f"call beside {WATCHES} watches of {name}, p{round(rank * 100)}",
@@ -85,7 +88,7 @@ async def measure(folder: Path) -> list[Sample]:
                     unit="ms",
                     most=1000.0,
                     baseline=percentile(alone, rank),
-                    against="the same calls without watches",
+                    against="the same calls with one watch",
                     beside=beside if rank == 0.5 else {},
                 )
                 for rank in (0.5, 0.99)
@@ -95,20 +98,21 @@ async def measure(folder: Path) -> list[Sample]:
 
 async def _running(client: AsyncClient, experiment: str) -> None:
     """Wait until a job of an experiment runs."""
-    async for change in client.watch(experiment):
-        if isinstance(change, Job) and change.state is JobState.RUNNING:
-            return
+    async with aclosing(client.watch(experiment)) as changes:
+        async for change in changes:
+            if isinstance(change, Job) and change.state is JobState.RUNNING:
+                return
 
 
 async def _beside(
-    client: AsyncClient, experiment: str, address: str, tokens: list[str]
+    client: AsyncClient, experiment: str, address: str, tokens: list[str], watches: int = WATCHES
 ) -> tuple[list[float], dict[str, float]]:
     """Return the milliseconds of calls while watches are open, and numbers of the watches."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", _WATCHERS, stdin=pipe, stdout=pipe)
     assert process.stdin is not None
     assert process.stdout is not None
-    given = {"address": address, "experiment": experiment, "watches": WATCHES, "tokens": tokens}
+    given = {"address": address, "experiment": experiment, "watches": watches, "tokens": tokens}
     process.stdin.write(f"{json.dumps(given)}\n".encode())
     began = time.perf_counter()
     refused = json.loads(await process.stdout.readline())

@@ -122,7 +122,9 @@ class MutationSource:
             case 0:
                 del messages[place]
             case 1:
-                messages.insert(place, messages[place])
+                again = type(messages[place])()
+                again.CopyFrom(messages[place])
+                messages.insert(place, again)
             case 2:
                 other = self._random.randrange(len(messages))
                 messages[place], messages[other] = messages[other], messages[place]

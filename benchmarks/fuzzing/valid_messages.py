@@ -64,7 +64,11 @@ _REPLACED: Final = "ErrorInterceptor"
 """Name in the module of servers of the interceptor that `RecordingInterceptor` replaces."""
 
 _CALLS: Final = 20
+"""Maximum number of recorded calls of a method."""
+
 _MESSAGES: Final = 20
+"""Maximum number of recorded messages of a call."""
+
 _ALIKE: Final = 3
 """Number of recorded calls or messages of a method in which the same fields are set."""
 
@@ -109,10 +113,11 @@ WRITTEN: Final[Mapping[str, Sequence[Sequence[Message]]]] = {
 
 
 class Recorder:
-    """Keeps some calls of each method: at most 20, and at most 3 that look alike because the same fields are set.
+    """Keeps some calls of each method: at most `_CALLS`, and at most `_ALIKE` that look alike because the same fields are set.
 
-    A call that looks like no other one takes the place of one that does. Of a stream, at most 3 messages that look alike are kept. A
-    stream with more than 20 such messages is kept as several calls: each begins with its first message, which says who calls.
+    A call that looks like no other one takes the place of one that does. Of a stream, at most `_ALIKE` messages that look alike are
+    kept. A stream with more than `_MESSAGES` such messages is kept as several calls: each begins with its first message, which says
+    who calls.
 
     Attributes:
         calls: The calls by the full name of the method.
@@ -268,7 +273,7 @@ class _Cluster:
         """Return a channel to a service, as a caller of a kind."""
         return channel(address, token=partial(find_token, kind, address))
 
-    async def connection(self) -> Connection:
+    def connection(self) -> Connection:
         """Return the connection of a client to the scheduler, which has the stubs."""
         return Connection(self.scheduler.address, timeout=_SCENARIO_SECONDS, patience=_SCENARIO_SECONDS)
 
@@ -331,8 +336,7 @@ async def record(folder: Path) -> tuple[Recordings, Mapping[str, str]]:
         async with _cluster(folder) as cluster:
             parts = (_life, _jobs, _study, _failure, _policy, _data, _blobs, _queries)
             outcomes = await asyncio.gather(*(_limited(part(cluster)) for part in parts), return_exceptions=True)
-            with suppress(HopyardError, TimeoutError):
-                await _limited(_upkeep(cluster), 5.0)
+            outcomes += await asyncio.gather(_limited(_upkeep(cluster), 5.0), return_exceptions=True)
     calls: dict[str, Sequence[Sequence[bytes]]] = {
         name: [call for call in made if call] for name, made in sorted(recorder.calls.items()) if any(made)
     }
@@ -340,15 +344,17 @@ async def record(folder: Path) -> tuple[Recordings, Mapping[str, str]]:
         calls.setdefault(name, [[message.SerializeToString() for message in call] for call in written])
     problems = {
         part.__name__.removeprefix("_"): f"{type(outcome).__name__}: {outcome}"
-        for part, outcome in zip(parts, outcomes, strict=True)
+        for part, outcome in zip((*parts, _upkeep), outcomes, strict=True)
         if isinstance(outcome, BaseException)
     }
     return calls, problems
 
 
 def _paced(jobs: int, iterations: int, **changes: Any) -> Mapping[str, Any]:
-    snapshot = {"every": 1, "keep_best": 1}
-    return noop_spec(jobs, iterations, trainer="train.py:Paced", snapshot=snapshot, **changes)
+    """Return an experiment whose jobs report five times a second, also if a mutated request makes them long."""
+    return noop_spec(
+        jobs, iterations, **{"trainer": "train.py:Paced", "snapshot": {"every": 1, "keep_best": 1}} | changes
+    )
 
 
 async def _attempt(call: Awaitable[Any]) -> Any:
@@ -400,7 +406,7 @@ async def _life(cluster: _Cluster) -> None:
 
 async def _jobs(cluster: _Cluster) -> None:
     """Single jobs and slots are handled by people and programs."""
-    client, connection = cluster.client, await cluster.connection()
+    client, connection = cluster.client, cluster.connection()
     one = await client.create(_paced(3, 1000, name="jobs"), NOOP)
     while not (running := await client.jobs(one, JobState.RUNNING)) or not await client.statistics(one):  # noqa: ASYNC110
         await asyncio.sleep(0.1)
@@ -444,7 +450,7 @@ async def _study(cluster: _Cluster) -> None:
     """Clients request configurations of a study, and read its search plan."""
     client = cluster.client
     one = await client.create(
-        noop_spec(0, 9, name="study", policy="stage_tree", stop={"jobs": 0, "max_iterations": 9, "idle": 60}), NOOP
+        _paced(0, 9, name="study", policy="stage_tree", stop={"jobs": 0, "max_iterations": 9, "idle": 60}), NOOP
     )
     await client.request_all(one, [({"x": 0.25}, 3), ({"x": 0.5}, 5)])
     await client.request(one, {"x": 0.25}, 6, request_id="again")
@@ -478,7 +484,7 @@ async def _root(cluster: _Cluster, experiment: str) -> str:
 async def _failure(cluster: _Cluster) -> None:
     """A job fails and is retried."""
     stop = {"jobs": 1, "max_iterations": 2, "max_failures": 0}
-    spec = noop_spec(1, 2, name="failure", trainer="train.py:Missing", stop=stop)
+    spec = _paced(1, 2, name="failure", trainer="train.py:Missing", stop=stop)
     one = await cluster.client.create(spec, NOOP)
     while not await cluster.client.jobs(one, JobState.FAILED):  # noqa: ASYNC110
         await asyncio.sleep(0.1)
@@ -488,14 +494,14 @@ async def _failure(cluster: _Cluster) -> None:
 async def _policy(cluster: _Cluster) -> None:
     """A policy in a process of its own decides; the generator gets the results of jobs."""
     command = ["hopyard", "policy", "serve", "hopyard_policies.default:DefaultPolicy"]
-    spec = noop_spec(6, 3, name="policy", policy={"command": command}, generator={"name": "tpe", "n_startup_trials": 1})
+    spec = _paced(6, 3, name="policy", policy={"command": command}, generator={"name": "tpe", "n_startup_trials": 1})
     one = await cluster.client.create(spec, NOOP)
     await cluster.client.wait(one)
 
 
 async def _data(cluster: _Cluster) -> None:
     """A data set is registered, listed and dropped."""
-    client, connection = cluster.client, await cluster.connection()
+    client, connection = cluster.client, cluster.connection()
     file = cluster.folder / "numbers.csv"
     file.write_text("1,2,3\n")
     partitions = [
@@ -532,7 +538,7 @@ async def _blobs(cluster: _Cluster) -> None:
 
 async def _queries(cluster: _Cluster) -> None:
     """Programs read the tables and the journal page by page, ask for the health of a service, and for its methods."""
-    one = await cluster.client.create(noop_spec(2, 3, name="queries"), NOOP)
+    one = await cluster.client.create(_paced(2, 3, name="queries"), NOOP)
     await cluster.client.wait(one)
     running = experiment_pb2.EXPERIMENT_STATE_RUNNING
     async with cluster.channel(CallerKind.USER, cluster.appstat.address) as opened:
@@ -571,7 +577,7 @@ async def _queries(cluster: _Cluster) -> None:
 
 async def _upkeep(cluster: _Cluster) -> None:
     """People drain the node and collect garbage. This comes last, because a drained node trains nothing."""
-    client, connection = cluster.client, await cluster.connection()
+    client, connection = cluster.client, cluster.connection()
     await client.drain_node("n", deadline=30.0)
     await client.undrain_node("n")
     await client.drain_node("n")

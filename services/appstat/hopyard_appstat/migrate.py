@@ -17,7 +17,7 @@ from hopyard_appstat.database.writer import cause_of
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST: Final = "0006"
+NEWEST: Final = "0007"
 """The schema revision that `migrate` creates."""
 
 _FOLDER: Final = Path(__file__).parent / "migrations"

@@ -253,7 +253,7 @@ class SchedulerService:
         for node, known in self._runtime.core.cluster.nodes.items():
             if known.lost_at is None:
                 self._sessions.seen(node)
-        await self._runtime.journal.append([], found.failed, self._runtime.clock())
+        await self._runtime.journal.append([], found.rows, self._runtime.clock())
         for event in found.unanswered:
             self._runtime.post(event)
         for call in found.waiting:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,8 @@ import pytest
 from hopyard._net.auth.tickets import issue_ticket
 from hopyard._net.rpc import channel
 from hopyard.client import AsyncClient
-from hopyard.client.types import ExperimentState, JobState
-from hopyard.errors import Exhausted, StaleEpoch
+from hopyard.client.types import ExperimentState, JobReport, JobState
+from hopyard.errors import Conflict, DataLoss, Exhausted, StaleEpoch
 from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as r
@@ -172,7 +174,7 @@ async def test_of_two_schedulers_on_one_appstat_the_newer_writes(pieces: Pieces,
         (FORMAT + 1, f"found format version {FORMAT + 1}, supported is version {FORMAT}; install a Hopyard"),
     ],
 )
-async def test_a_journal_that_cannot_be_read_fails_its_experiment_and_no_start(
+async def test_a_journal_that_cannot_be_read_pauses_its_experiment_and_fails_no_start(
     pieces: Pieces, tmp_path: Path, version: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await pieces.scheduler()
@@ -192,13 +194,97 @@ async def test_a_journal_that_cannot_be_read_fails_its_experiment_and_no_start(
     second = await pieces.scheduler()
     async with AsyncClient(server=second.address) as client:
         found = await client.get(poisoned.id)
-        assert found.state is ExperimentState.FAILED
+        assert found.state is ExperimentState.PAUSED
         assert found.reason_code is ReasonCode.JOURNAL_UNREADABLE
         assert f": journal of {poisoned.id}, record {end + 1}: {reason}" in found.reason
         assert "\n" not in found.reason
         assert (await client.get(sound.id)).state is ExperimentState.RUNNING
         await client.stop(sound.id)
     assert [one for one in caplog.records if one.exc_info and poisoned.id in one.getMessage()] == []
+
+
+def change(pieces: Pieces, statement: str, *values: object) -> None:
+    """Change the database of AppStat with SQL, as a damaged disk or a repair does."""
+    with (
+        closing(sqlite3.connect(pieces.data / "appstat" / "appstat.sqlite", timeout=HANG_SECONDS)) as database,
+        database,
+    ):
+        assert database.execute(statement, values).rowcount == 1
+
+
+DAMAGE = "update journal set at = at + {} where stream = ? and position = 1"
+
+
+async def test_a_damaged_journal_pauses_its_experiment_until_it_is_mended(pieces: Pieces, tmp_path: Path) -> None:
+    first = await pieces.scheduler()
+    async with AsyncClient(server=first.address) as client:
+        damaged, sound = [await client.create(experiment(tmp_path / name, jobs=1)) for name in ("e", "f")]
+    await first.stop(0)
+    change(pieces, DAMAGE.format(1), damaged.id)
+    second = await pieces.scheduler()
+    async with AsyncClient(server=second.address) as client:
+        found = await client.get(damaged)
+        assert (found.state, found.reason_code) == (ExperimentState.PAUSED, ReasonCode.JOURNAL_UNREADABLE)
+        assert f"journal of {damaged.id}: record 1 " in found.reason
+        for call in (client.resume, client.stop, client.pause):
+            with pytest.raises(DataLoss, match="record 1 or the one before it was changed"):
+                await call(damaged)
+        assert (await client.get(sound)).state is ExperimentState.RUNNING
+        change(pieces, DAMAGE.format(-1), damaged.id)
+        resumed = await client.resume(damaged)
+        assert (resumed.state, resumed.reason_code) == (ExperimentState.RUNNING, None)
+        slots = (SlotSettings(id="n/0", cpus=1),)
+        agent = NodeAgent(AgentSettings(node="n", scheduler=second.address, data=tmp_path / "agent", slots=slots))
+        await agent.start()
+        try:
+            for one in (damaged, sound):
+                assert (await client.wait(one, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
+        finally:
+            await agent.stop()
+
+
+async def test_an_experiment_that_held_slots_when_its_journal_was_damaged_continues_after_a_restart(
+    pieces: Pieces, tmp_path: Path
+) -> None:
+    first = await pieces.scheduler()
+    slots = (SlotSettings(id="n/0", cpus=1),)
+    agent = NodeAgent(AgentSettings(node="n", scheduler=first.address, data=tmp_path / "agent", slots=slots))
+    await agent.start()
+    try:
+        async with AsyncClient(server=first.address) as client:
+            made = await client.create(experiment(tmp_path / "e", jobs=1, length=40, pace=0.05))
+            async for change_ in client.watch(made):
+                if isinstance(change_, JobReport):
+                    break
+        await first.stop(0)
+        change(pieces, DAMAGE.format(1), made.id)
+        second = await pieces.scheduler()
+        async with AsyncClient(server=second.address) as client:
+            assert (await client.get(made)).state is ExperimentState.PAUSED
+            change(pieces, DAMAGE.format(-1), made.id)
+            with pytest.raises(Conflict, match="restart the cluster to continue it"):
+                await client.resume(made)
+        await second.stop(0)
+        third = await pieces.scheduler()
+        async with AsyncClient(server=third.address) as client:
+            assert (await client.get(made)).state is ExperimentState.RUNNING
+            assert (await client.wait(made, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
+    finally:
+        await agent.stop()
+
+
+async def test_an_experiment_with_a_damaged_journal_is_deleted_by_force(pieces: Pieces, tmp_path: Path) -> None:
+    first = await pieces.scheduler()
+    async with AsyncClient(server=first.address) as client:
+        made = await client.create(experiment(tmp_path / "e", jobs=1))
+    await first.stop(0)
+    change(pieces, "delete from journal where stream = ? and position = 1", made.id)
+    second = await pieces.scheduler()
+    async with AsyncClient(server=second.address) as client:
+        with pytest.raises(Conflict, match="is PAUSED"):
+            await client.delete([made])
+        assert await client.delete([made], force=True)
+        assert await client.experiments() == []
 
 
 async def test_a_generator_that_learns_gets_its_calls_again_in_the_order_in_which_it_got_them(

@@ -34,9 +34,7 @@ def projection(row: Row) -> pb.Projection:
 
 def record(stream: str, position: int, at: float = 1.5, payload: bytes = b"") -> pb.JournalRecord:
     """Return a journal record of a stream."""
-    return pb.JournalRecord(
-        stream=stream, position=position, at=at, kind="Kind", payload=payload, version=2, checksum="c0ffee"
-    )
+    return pb.JournalRecord(stream=stream, position=position, at=at, kind="Kind", payload=payload, version=2)
 
 
 def append(epoch: int, records: Iterable[pb.JournalRecord] = (), rows: Iterable[Row] = ()) -> Append:

@@ -125,6 +125,7 @@ def test_a_database_of_the_version_before_gets_the_tables_and_keeps_its_rows(dat
             "scaling",
         ):
             connection.execute(text(f"drop table {table}"))
+        connection.execute(text("alter table streams drop column head"))
         for column in ("checksum", "version"):
             connection.execute(text(f"alter table journal drop column {column}"))
         connection.execute(text("update alembic_version set version_num = '0001'"))

@@ -27,7 +27,7 @@ EVENT = Operated(7.0, StreamId("x"), "pause", ExperimentId("x"))
 
 
 def record(version: Any = FORMAT, **changes: Any) -> StoredRecord:
-    return replace(StoredRecord(StreamId("x"), 12, version, kind_of(EVENT), encode(EVENT), "c0ffee"), **changes)
+    return replace(StoredRecord(StreamId("x"), 12, version, kind_of(EVENT), encode(EVENT)), **changes)
 
 
 def renamed_action(old: StoredRecord) -> StoredRecord:
@@ -82,14 +82,14 @@ def test_a_record_of_another_version_is_refused_before_it_is_decoded(version: An
     assert refused(record(version, kind="?", payload=b"not JSON")) == f"journal of x, record 12: {message}"
 
 
-def test_an_older_record_goes_through_each_upgrade_and_loses_its_checksum(
+def test_an_older_record_goes_through_each_upgrade(
     upgrades: dict[int, Callable[[StoredRecord], StoredRecord]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_format, "FORMAT", 3)
     upgrades[1] = lambda old: replace(old, kind=f"{old.kind}+")
     upgrades[2] = lambda old: replace(old, kind=f"{old.kind}*")
     found = upgrade(record(1, kind="k"))
-    assert (found.version, found.kind, found.checksum) == (3, "k+*", "")
+    assert (found.version, found.kind) == (3, "k+*")
     assert refused(record(4)).endswith(
         "found format version 4, supported are versions 1 to 3; install a Hopyard that supports version 4"
     )
@@ -197,18 +197,3 @@ def test_a_stored_file_of_another_version_is_refused(
 
     with pytest.raises(InvalidInput, match=message):
         taken(stored(tmp_path, [lines[0], changed(lines[1], other), *lines[2:]]))
-
-
-def test_a_checksum_is_kept_unless_the_record_changes(lines: list[bytes], tmp_path: Path) -> None:
-    marked = [changed(one, lambda raw: {**raw, "checksum": "c0ffee"}) for one in lines]
-    _, records = taken(stored(tmp_path, marked))
-    assert {one.checksum for one in records} == {"c0ffee"}
-    assert {one.checksum for one in StreamImport("other").take(marked).records} == {""}
-
-
-def test_a_checksum_is_dropped_where_the_payload_is_written_otherwise(lines: list[bytes]) -> None:
-    def more(raw: dict[str, Any]) -> dict[str, Any]:
-        return {**raw, "checksum": "c0ffee", "payload": {"unknown": 1, **raw["payload"]}}
-
-    records = StreamImport().take([changed(one, more) for one in lines]).records
-    assert {one.checksum for one in records} == {""}

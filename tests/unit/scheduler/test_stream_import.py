@@ -164,8 +164,6 @@ def test_what_is_no_journal_is_refused_with_its_place(rig: Rig) -> None:
         [good[0], good[1].replace(json.loads(good[1])["kind"].encode(), b"Later")]
     )
     assert "needed is a record as hopyard export writes it" in refused([good[0], b"[]"])
-    for wrong in (5, None, ["c0ffee"]):
-        assert "event 1: TypeError: checksum: found" in refused([line(rig.journal[0], checksum=wrong)])
     assert len(refused([good[0], line(rig.journal[1], kind="Later" * 1000)])) < 1000
     assert len(refused([good[0], good[1].replace(b'"at": ', b'"at": "' + b"5" * 5000 + b'x", "was": ', 1)])) < 1000
     assert "event 2: NodeJoined belongs to a cluster" in refused([good[0], line(NodeJoined(1.0, "n", "a", ()))])

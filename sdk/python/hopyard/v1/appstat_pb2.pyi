@@ -78,7 +78,7 @@ class JournalRecord(google.protobuf.message.Message):
     version: builtins.int
     """The version of the record's format, which is read before kind and payload; 0: the writer gave none."""
     checksum: builtins.str
-    """The checksum of the record; empty: none. AppStat returns it unchanged."""
+    """The checksum of this record and those before it, which AppStat computes; ignored in requests."""
     def __init__(
         self,
         *,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, func, select, tuple_
 
+from hopyard.errors import DataLoss
+from hopyard_appstat.database.record_chain import RESTORE, START
 from hopyard_appstat.database.schema import blob_owners, blobs, experiments, jobs, journal, scaling, statistics, streams
 from hopyard_appstat.pagination import Page, PageRequest, cut
 from hopyard_appstat.rows import Row
@@ -14,9 +16,25 @@ from hopyard_appstat.rows import Row
 _READ_BYTES = 1024 * 1024
 
 
-def length_of(connection: Connection, stream: str) -> int:
-    """Return the position of the stream's last record; 0 if the stream does not exist."""
-    return connection.scalar(select(streams.c.length).where(streams.c.name == stream)) or 0
+def end_of(connection: Connection, stream: str) -> tuple[int, str]:
+    """Return the position and the checksum of the stream's last record; 0 and "" if the stream does not exist.
+
+    Raises:
+        DataLoss: The stream has records, but its row is missing.
+    """
+    found = connection.execute(select(streams.c.length, streams.c.head).where(streams.c.name == stream)).one_or_none()
+    if found is not None:
+        return found.length, found.head
+    if checksum_of(connection, stream, 1) is not None:
+        raise DataLoss(f"journal of {stream}: its row is missing; {RESTORE}")
+    return 0, START
+
+
+def checksum_of(connection: Connection, stream: str, position: int) -> str | None:
+    """Return the checksum of a record; None: there is no such record."""
+    return connection.scalar(
+        select(journal.c.checksum).where(journal.c.stream == stream, journal.c.position == position)
+    )
 
 
 def journal_part(connection: Connection, stream: str, first: int, last: int) -> tuple[Row, ...]:

@@ -48,6 +48,8 @@ streams: Final = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("length", BigInteger, nullable=False),
+    # The checksum of the last record.
+    Column("head", Text, nullable=False, server_default=""),
 )
 
 journal: Final = Table(
@@ -60,7 +62,7 @@ journal: Final = Table(
     Column("payload", LargeBinary, nullable=False),
     # The version of the journal format; 0: unknown, written before formats had versions.
     Column("version", Integer, nullable=False, server_default="0"),
-    # Empty: the record was written without a checksum.
+    # See `record_chain`.
     Column("checksum", Text, nullable=False, server_default=""),
     PrimaryKeyConstraint("stream", "position"),
 )

@@ -14,9 +14,11 @@ from sqlalchemy.exc import DBAPIError
 from hopyard_appstat.database.schema import epochs, jobs, journal, streams
 
 NEWEST_EPOCH: Final = select(func.max(epochs.c.epoch))
-LENGTH: Final = select(streams.c.length).where(streams.c.name == bindparam("stream_name"))
-SET_LENGTH: Final = (
-    update(streams).where(streams.c.name == bindparam("stream_name")).values(length=bindparam("stream_length"))
+END: Final = select(streams.c.length, streams.c.head).where(streams.c.name == bindparam("stream_name"))
+SET_END: Final = (
+    update(streams)
+    .where(streams.c.name == bindparam("stream_name"))
+    .values(length=bindparam("stream_length"), head=bindparam("stream_head"))
 )
 DELETE_JOB: Final = delete(jobs).where(
     jobs.c.experiment == bindparam("of_experiment"), jobs.c.id == bindparam("job_id")
@@ -39,13 +41,12 @@ def execute(connection: Connection, statement: Executable, rows: Sequence[Row]) 
         _run(connection, _text(statement, _spoken(connection)), rows)
 
 
-def scalar(connection: Connection, statement: Executable, row: Row) -> Any:
-    """Return the first column of the first row that one of this module's constant statements finds; None: it finds no row.
+def first(connection: Connection, statement: Executable, row: Row) -> Any:
+    """Return the first row that one of this module's constant statements finds; None: it finds no row.
 
     `row` contains the statement's parameters by name.
     """
-    found = _run(connection, _text(statement, _spoken(connection)), [row]).fetchone()
-    return None if found is None else found[0]
+    return _run(connection, _text(statement, _spoken(connection)), [row]).fetchone()
 
 
 def upsert(connection: Connection, table: Table, key: tuple[str, ...], rows: Sequence[Row], *, replace: bool) -> None:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from hopyard.errors import InvalidInput, Unavailable
 from hopyard_appstat.database import datasets, queries, search_plan
 from hopyard_appstat.database.connections import READERS, damage_of
+from hopyard_appstat.database.record_chain import START, ChainCheck
 from hopyard_appstat.database.search_plan import NodeDetails
 from hopyard_appstat.pagination import Page, PageRequest
 from hopyard_appstat.rows import Row
@@ -46,17 +47,25 @@ class StoreReader:
 
         Raises:
             InvalidInput: The position is negative.
+            DataLoss: A record was changed, removed, doubled or moved. The parts before it were yielded.
         """
         if first < 0:
             raise InvalidInput(f"from_position: found {first}, allowed is 0 or more")
-        last = await self._read(queries.length_of, stream)
-        position = max(1, first)
-        while position <= last:
-            records = await self._read(queries.journal_part, stream, position, last)
+        last, head = await self._read(queries.end_of, stream)
+        before = max(0, first - 1)
+        if before > last or not last:
+            return
+        previous = await self._read(queries.checksum_of, stream, before) if before else START
+        chain = ChainCheck(stream, before, previous or START)
+        while chain.position < last:
+            records = await self._read(queries.journal_part, stream, chain.position + 1, last)
             if not records:
-                return  # The stream was deleted meanwhile.
+                break
+            chain.add(records)
             yield records
-            position = records[-1]["position"] + 1
+        if chain.position < last and await self._read(queries.end_of, stream) != (last, head):
+            return  # The stream was deleted meanwhile.
+        chain.end(last, head)
 
     async def list_streams(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the streams with their lengths, ordered by name."""

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Table, delete, select
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
 from hopyard_appstat.database import datasets, search_plan, statements
 from hopyard_appstat.database.deletion import delete_stream
+from hopyard_appstat.database.record_chain import START, checksum
 from hopyard_appstat.database.schema import blob_owners, blobs, epochs, experiments, jobs, journal, scaling, statistics
 from hopyard_appstat.projections import Append, ProjectedRows
 from hopyard_appstat.rows import Row
@@ -37,7 +38,8 @@ class Transaction:
     def __init__(self, connection: Connection, *, now: float) -> None:
         self._connection = connection
         self._now = now
-        self._lengths: dict[str, int] = {}
+        self._ends: dict[str, tuple[int, str]] = {}
+        """Length and head (checksum of the last record) by stream."""
         self._newest: int | None = None
         self.touched: set[str] = set()
 
@@ -53,7 +55,7 @@ class Transaction:
 
     def _check_epoch(self, epoch: int) -> None:
         if self._newest is None:
-            self._newest = statements.scalar(self._connection, statements.NEWEST_EPOCH, {}) or 0
+            self._newest = statements.first(self._connection, statements.NEWEST_EPOCH, {})[0] or 0
         if epoch < self._newest:
             holder = self._connection.scalar(select(epochs.c.holder).where(epochs.c.epoch == self._newest))
             raise StaleEpoch(
@@ -92,7 +94,7 @@ class Transaction:
         self._project(append.projected)
         for stream, names in append.deleted:
             delete_stream(self._connection, stream, names)
-            self._lengths[stream] = 0
+            self._ends[stream] = 0, START
 
     def import_journal(self, parts: Callable[[], Iterable[Append]]) -> None:
         """Write complete streams that do not exist yet, after checking all parts. An import that was already written changes nothing.
@@ -123,10 +125,13 @@ class Transaction:
             self._project(part.projected)
 
     def _length(self, stream: str) -> int:
-        if stream not in self._lengths:
-            found = statements.scalar(self._connection, statements.LENGTH, {"stream_name": stream})
-            self._lengths[stream] = found or 0
-        return self._lengths[stream]
+        return self._end(stream)[0]
+
+    def _end(self, stream: str) -> tuple[int, str]:
+        if stream not in self._ends:
+            found = statements.first(self._connection, statements.END, {"stream_name": stream})
+            self._ends[stream] = (0, START) if found is None else (found[0], found[1])
+        return self._ends[stream]
 
     def _check_repeated(self, batches: Mapping[str, list[Row]]) -> None:
         """Raise `Aborted` unless the journal contains all records of the batches, unchanged. `batches` has the records by stream."""
@@ -144,7 +149,7 @@ class Transaction:
                 .order_by(journal.c.position)
             )
             for row, record in zip(self._connection.execute(query), records, strict=True):
-                if dict(row._mapping) != record:
+                if dict(row._mapping) != {**record, "checksum": row.checksum}:
                     raise Aborted(
                         f"stream {stream!r} has another record at position {record['position']}: found {row.kind!r}, "
                         f"the batch has {record['kind']!r}; another writer was faster"
@@ -153,16 +158,20 @@ class Transaction:
     def _write_records(self, batches: Mapping[str, list[Row]]) -> None:
         new: list[dict[str, Any]] = []
         old: list[dict[str, Any]] = []
+        values: list[Row] = []
         for stream, records in batches.items():
-            row = {"stream_name": stream, "stream_length": records[-1]["position"]}
-            (old if self._length(stream) else new).append(row)
-        added = [{"name": row["stream_name"], "length": row["stream_length"]} for row in new]
-        statements.execute(self._connection, statements.ADD_STREAM, added)
-        statements.execute(self._connection, statements.SET_LENGTH, old)
-        values = [record for records in batches.values() for record in records]
+            length, head = self._end(stream)
+            for record in records:
+                head = checksum(head, record)
+                values.append({**record, "checksum": head})
+            self._ends[stream] = end = records[-1]["position"], head
+            if length:
+                old.append({"stream_name": stream, "stream_length": end[0], "stream_head": end[1]})
+            else:
+                new.append({"name": stream, "length": end[0], "head": end[1]})
+        statements.execute(self._connection, statements.ADD_STREAM, new)
+        statements.execute(self._connection, statements.SET_END, old)
         statements.execute(self._connection, statements.ADD_RECORD, values)
-        for stream, records in batches.items():
-            self._lengths[stream] = records[-1]["position"]
 
     def _project(self, projected: ProjectedRows) -> None:
         tables: tuple[tuple[Table, tuple[str, ...], Mapping[Any, Row]], ...] = (

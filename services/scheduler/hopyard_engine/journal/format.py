@@ -24,7 +24,6 @@ class StoredRecord:
         version: Version of the format in which it was written; 0: it has none.
         kind: Class name of its event.
         payload: Its event as JSON.
-        checksum: Checksum of the record; empty: it has none.
     """
 
     stream: StreamId
@@ -32,7 +31,6 @@ class StoredRecord:
     version: int
     kind: str
     payload: bytes
-    checksum: str = ""
 
 
 FORMAT: Final = 2
@@ -79,8 +77,6 @@ def check_sequence(record: StoredRecord, previous: int) -> None:
 def upgrade(record: StoredRecord) -> StoredRecord:
     """Return a record converted to the current version of the format.
 
-    An upgraded record has no checksum, because the checksum was computed from the original content.
-
     Raises:
         RecordError: The record has no version, a version newer than `FORMAT`, or an older one that `UPGRADES` cannot convert.
     """
@@ -97,7 +93,7 @@ def upgrade(record: StoredRecord) -> StoredRecord:
             raise RecordError(record, f"found format version {record.version}, {_supported()}; {_THE_WRITER}")
         version = upgraded.version + 1
         try:
-            upgraded = replace(step(upgraded), version=version, checksum="")
+            upgraded = replace(step(upgraded), version=version)
         except Exception as error:  # an upgrade may raise any error on an unexpected payload
             reason = f"the upgrade to format version {version} failed: {type(error).__name__}: {error}"
             raise RecordError(record, reason) from error

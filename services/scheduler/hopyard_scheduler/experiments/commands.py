@@ -36,6 +36,7 @@ from hopyard_scheduler.experiments.update_request import UpdateRequest, need_pat
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.request_ids import check_request_id
 from hopyard_scheduler.runtime.journal import persist
+from hopyard_scheduler.runtime.projections import readable_row, was_unreadable
 from hopyard_scheduler.runtime.recovery import RecoveryResult, replay
 from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 from hopyard_scheduler.search_plan.mismatch import unlike_others
@@ -512,17 +513,32 @@ class ExperimentCommands:
 
         Raises:
             NotFound: The experiment does not exist.
+            DataLoss, RecordError: Its journal cannot be read.
+            Conflict: Its journal could not be read when the scheduler started, and can be read now, but has slots that others may have
+                now.
         """
         known = self._runtime.core.find(ExperimentId(name))
         if known is None:
             stream = (await self.queries.show(name)).group or name
             async with self.loading(StreamId(stream)):
                 if self._runtime.core.find(ExperimentId(name)) is None:
-                    await self.queries.show(name)  # It may have been deleted meanwhile.
-                    apart, found = Core(), RecoveryResult()
-                    await replay(apart, self._runtime.journal, StreamId(stream), found)
-                    self._runtime.install(apart.streams[StreamId(stream)], found)
+                    await self._load(StreamId(stream), await self.queries.show(name))
         return experiment_of(self._runtime.core, ExperimentId(name))
+
+    async def _load(self, name: StreamId, shown: experiment_pb2.Experiment) -> None:
+        """Replay a stream from its journal. `shown` is one of its experiments, read while its loading is locked."""
+        apart, found = Core(), RecoveryResult()
+        await replay(apart, self._runtime.journal, name, found)
+        stream = apart.streams[name]
+        if stream.slots:
+            raise Conflict(
+                f"experiment {shown.id}: its journal can be read again, and it held slots when the scheduler started; restart the "
+                "cluster to continue it"
+            )
+        if was_unreadable(shown):
+            rows = [readable_row(apart, experiment, self._runtime.clock()) for experiment in stream.experiments]
+            await self._runtime.journal.append([], rows, self._runtime.clock())
+        self._runtime.install(stream, found)
 
 
 def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -> None:

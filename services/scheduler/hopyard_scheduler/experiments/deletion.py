@@ -25,6 +25,7 @@ from hopyard_scheduler.converters import EXPERIMENT_STATES
 from hopyard_scheduler.experiments.watchers import Watcher
 from hopyard_scheduler.request_ids import check_request_id
 from hopyard_scheduler.runtime.journal import persist
+from hopyard_scheduler.runtime.projections import was_unreadable
 
 if TYPE_CHECKING:
     from hopyard._net.server import Background
@@ -128,7 +129,7 @@ class ExperimentDeletion:
                 experiment_pb2.DeletedExperiments(experiments=event.experiments)
                 for event in {before[name].stream: before[name] for name in wanted if name in before}.values()
             ]
-            streams = await self._find_deletable(present, force)
+            streams = await self._find_deletable(present, force=force, unreadable=force)
             if dry_run:
                 return repeated + await self._measure(streams)
             await self._stop_paused(streams)
@@ -164,12 +165,13 @@ class ExperimentDeletion:
         events = self._runtime.core.cluster.deletions.values()
         return {name: event for event in events if event.request == request for name in event.experiments}
 
-    async def _find_deletable(self, names: Sequence[str], force: bool) -> list[_Stream]:
+    async def _find_deletable(self, names: Sequence[str], *, force: bool, unreadable: bool) -> list[_Stream]:
         """Return the streams of experiments, each with all its experiments, after checking that they may be deleted.
 
         Raises:
             NotFound: An experiment does not exist.
-            Conflict: An experiment has not ended (with `force`: and is not paused), or `names` lacks a member of its group.
+            Conflict: An experiment has not ended (with `force`: and is not paused; with `unreadable`: and is not paused because its
+                journal cannot be read), or `names` lacks a member of its group.
         """
         streams: dict[str, None] = {}
         for name in names:
@@ -186,7 +188,7 @@ class ExperimentDeletion:
                     f"{_and(missing)} (share), so they are deleted together: name {'it' if len(missing) == 1 else 'them'} too"
                 )
             for one in members:
-                _need_end(one, force)
+                _need_end(one, force or (unreadable and was_unreadable(one)))
             found.append(_Stream(StreamId(stream), tuple(members)))
         return found
 
@@ -196,7 +198,8 @@ class ExperimentDeletion:
         Raises:
             Conflict: An experiment has not ended within `_STOP_SECONDS` seconds.
         """
-        for name in (one.id for stream in streams for one in stream.experiments if not _ended(one)):
+        paused = [one for stream in streams for one in stream.experiments if not _ended(one)]
+        for name in (one.id for one in paused if not was_unreadable(one)):
             await self._commands.operate(name, "stop")
             try:
                 async with asyncio.timeout(_STOP_SECONDS):
@@ -217,7 +220,9 @@ class ExperimentDeletion:
             for stream in sorted(streams, key=lambda one: one.id):
                 await stack.enter_async_context(self._commands.loading(stream.id))
             # Another client may have continued an experiment, or added one to a group.
-            await self._find_deletable([name for stream in streams for name in stream.names], force=False)
+            await self._find_deletable(
+                [name for stream in streams for name in stream.names], force=False, unreadable=True
+            )
             measured = await self._measure(streams)
             snapshots = [await self._snapshots(stream) for stream in streams]
             at = self._runtime.clock()

@@ -159,7 +159,7 @@ class StreamImport:
             self._number += 1
             try:
                 at, record = _record_of(line, StreamId(self._source or "the imported experiment"), self._number)
-                self._apply(self._checked(_event_of(record)), at, part, record)
+                self._apply(self._checked(_event_of(record)), at, part)
             except RecordError:
                 raise
             except InvalidInput as error:
@@ -230,20 +230,14 @@ class StreamImport:
         if payload["bundle"]:
             self.bundles[payload["bundle"]] = None
 
-    def _apply(
-        self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest, source: StoredRecord | None = None
-    ) -> None:
+    def _apply(self, event: StreamEvent, at: float, part: appstat_pb2.ImportJournalRequest) -> None:
         """Apply an event to the core of this object, and add its record and its statistics to a message.
 
         Args:
             event: The event, with the new id of its experiment.
             at: Unix time in seconds at which it was first journalled.
             part: The message.
-            source: The record from the file. Its checksum is kept if the new record has the same content. None: the
-                event is not from the file.
         """
-        payload = encode(event)
-        unchanged = source is not None and source.version == FORMAT and source.payload == payload
         reports = []
         for effect in self._core.restore(event):
             match effect:
@@ -260,9 +254,8 @@ class StreamImport:
             position=self._number,
             at=at,
             kind=kind_of(event),
-            payload=payload,
+            payload=encode(event),
             version=FORMAT,
-            checksum=source.checksum if source is not None and unchanged else "",
         )
 
 
@@ -285,12 +278,7 @@ def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, Store
         if raw["position"] != number:
             raise ValueError(f"position: found {raw['position']!r:.40}, needed is {number}: a record is missing")
         payload = json.dumps(raw["payload"], separators=(",", ":")).encode()
-        checksum = raw.get("checksum", "")
-        if not isinstance(checksum, str):
-            raise TypeError(f"checksum: found {checksum!r:.80}, needed is a text")
-        return float(raw["at"]), StoredRecord(
-            stream, number, raw.get("version", 0), str(raw["kind"]), payload, checksum
-        )
+        return float(raw["at"]), StoredRecord(stream, number, raw.get("version", 0), str(raw["kind"]), payload)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidInput(
             f"{type(error).__name__}: {error!s:.200}; needed is a record as hopyard export writes it"

@@ -134,7 +134,8 @@ class Journal:
         After the last event was yielded, `append` continues the stream at its end.
 
         Raises:
-            RecordError: A record is missing, or cannot be read by this version.
+            DataLoss: A record is damaged or missing.
+            RecordError: This version cannot read a record.
         """
         end = 0
         async for response in self._stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
@@ -152,9 +153,7 @@ class Journal:
 
 def stored(record: appstat_pb2.JournalRecord) -> StoredRecord:
     """Convert a journal record from its AppStat message to the engine's type."""
-    return StoredRecord(
-        StreamId(record.stream), record.position, record.version, record.kind, record.payload, record.checksum
-    )
+    return StoredRecord(StreamId(record.stream), record.position, record.version, record.kind, record.payload)
 
 
 async def persist(call: Callable[[], Awaitable[T]], delayed: Callable[[Exception], None] = lambda error: None) -> T:

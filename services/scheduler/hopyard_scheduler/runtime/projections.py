@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from hopyard._net.rpc.reasons import set_reason
 from hopyard._net.rpc.values import fill_report
 from hopyard.policy.vocabulary import ExperimentId
-from hopyard.policy.vocabulary.reasons import Reason
-from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
+from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import ExperimentChanged, JobChanged, Profiled, ReportAccepted
 from hopyard_engine.core.state.entities import Job
@@ -118,9 +118,26 @@ def _scaling(profiled: Profiled, at: float) -> appstat_pb2.Projection:
     return appstat_pb2.Projection(scaling=row)
 
 
-def failed_row(experiment: experiment_pb2.Experiment, reason: Reason) -> appstat_pb2.Projection:
-    """Return the row of an experiment with the state FAILED and the given reason."""
+def unreadable_row(experiment: experiment_pb2.Experiment, error: str) -> appstat_pb2.Projection:
+    """Return the row of an experiment whose journal cannot be read because of `error`: PAUSED, with this reason."""
     row = appstat_pb2.Projection(experiment=experiment)
-    row.experiment.state = experiment_pb2.EXPERIMENT_STATE_FAILED
-    set_reason(row.experiment, reason)
+    row.experiment.state = experiment_pb2.EXPERIMENT_STATE_PAUSED
+    set_reason(row.experiment, Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=error))
     return row
+
+
+def was_unreadable(experiment: experiment_pb2.Experiment) -> bool:
+    """Return True if an experiment is the message of an `unreadable_row`."""
+    return experiment.reason_code == common_pb2.REASON_CODE_JOURNAL_UNREADABLE
+
+
+def readable_row(core: Core, experiment: str, at: float) -> appstat_pb2.Projection:
+    """Return the row of an experiment whose journal can be read again, with the state that the core has replayed from it.
+
+    Args:
+        core: The core, which must have the experiment.
+        experiment: Id of the experiment.
+        at: The present time, in seconds since the Unix epoch.
+    """
+    stream, found = _found(core, experiment)
+    return appstat_pb2.Projection(experiment=experiment_to_proto(stream, found, at, found.reason))

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hopyard._net.rpc import Backoff
-from hopyard.errors import Internal, TimedOut, Unavailable
+from hopyard.errors import DataLoss, Internal, TimedOut, Unavailable
 from hopyard.policy.vocabulary import ExperimentState, StreamId
-from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core import CLUSTER_STREAM, Core
 from hopyard_engine.core.effects import Effect, UpCall
@@ -33,7 +32,7 @@ from hopyard_scheduler.converters import EXPERIMENT_STATES
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.runtime.journal import Journal, persist
-from hopyard_scheduler.runtime.projections import failed_row
+from hopyard_scheduler.runtime.projections import readable_row, unreadable_row, was_unreadable
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -58,7 +57,7 @@ class RecoveryResult:
             before all other events.
         diverged: For each stream whose policy now decides differently, a description of the first difference.
         outstanding: External requests and other effects to carry out again.
-        failed: Rows, with the state FAILED, of experiments whose journals cannot be replayed.
+        rows: Rows of experiments whose journals cannot be read, and of those whose journals can be read again.
     """
 
     hosts: dict[StreamId, Host] = field(default_factory=dict)
@@ -66,7 +65,7 @@ class RecoveryResult:
     unanswered: list[Event] = field(default_factory=list)
     diverged: dict[StreamId, str] = field(default_factory=dict)
     outstanding: list[Effect] = field(default_factory=list)
-    failed: list[appstat_pb2.Projection] = field(default_factory=list)
+    rows: list[appstat_pb2.Projection] = field(default_factory=list)
 
     def follow_up_events(self, core: Core, at: float) -> list[Event]:
         """Return events to post after recovery, in addition to `unanswered`.
@@ -99,7 +98,8 @@ class RecoveryResult:
 async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> RecoveryResult:
     """Replay the journals of the cluster and of all unfinished experiments into the core.
 
-    If the journal of a stream cannot be replayed, only the experiments of that stream fail (`RecoveryResult.failed`).
+    If the journal of a stream cannot be read, the experiments of that stream are paused (`RecoveryResult.rows`), and the core does
+    not have it. Others are not affected. If it can be read again, its experiments continue in the state that the journal records.
 
     Args:
         core: An empty core (the state machine of the engine).
@@ -118,19 +118,19 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
     for _, experiment in sorted((await live_experiments(stub)).items()):
         streams.setdefault(StreamId(experiment.group or experiment.id), []).append(experiment)
     for name, experiments in sorted(streams.items()):
-        await _replay_or_fail(core, journal, name, experiments, found)
+        await _replay_or_pause(core, journal, name, experiments, found)
     found.outstanding = core.recovered()
     return found
 
 
-async def _replay_or_fail(
+async def _replay_or_pause(
     core: Core,
     journal: Journal,
     name: StreamId,
     experiments: list[experiment_pb2.Experiment],
     found: RecoveryResult,
 ) -> None:
-    """Replay the journal of one stream into the core. If it cannot be replayed, only the experiments of the stream fail.
+    """Replay the journal of one stream into the core. If it cannot be read, the experiments of the stream are paused.
 
     It retries without a time limit while AppStat is unavailable or slow.
 
@@ -153,15 +153,17 @@ async def _replay_or_fail(
             await asyncio.sleep(wait)
         except Exception as error:  # noqa: BLE001 - any error concerns only this journal
             core.forget(name)
-            if isinstance(error, RecordError):
-                _LOG.error("experiment %s has failed: %s", name, error)
-                reason = Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=str(error))
+            if isinstance(error, RecordError | DataLoss):
+                _LOG.error("experiment %s is paused: %s", name, error)
+                why = str(error)
             else:
-                _LOG.exception("experiment %s has failed: its journal cannot be replayed", name)
-                reason = Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=f"{type(error).__name__}: {error}")
-            found.failed += [failed_row(experiment, reason) for experiment in experiments]
+                _LOG.exception("experiment %s is paused: its journal cannot be replayed", name)
+                why = f"{type(error).__name__}: {error}"
+            found.rows += [unreadable_row(experiment, why) for experiment in experiments]
             return
         else:
+            again = [experiment.id for experiment in experiments if was_unreadable(experiment)]
+            found.rows += [readable_row(core, experiment, time.time()) for experiment in again]
             return
 
 
@@ -193,6 +195,7 @@ async def replay(core: Core, journal: Journal, name: StreamId, found: RecoveryRe
         found: Receives the policy, and unanswered up-calls, of the stream.
 
     Raises:
+        DataLoss: A record is damaged, or records are missing.
         RecordError: A record cannot be read by this version.
     """
     driven = Replay(core, lambda stream: _host(stream) if _inline(stream) else None)
@@ -202,6 +205,8 @@ async def replay(core: Core, journal: Journal, name: StreamId, found: RecoveryRe
         if time.monotonic() - began > STRETCH_SECONDS:
             await asyncio.sleep(0)
             began = time.monotonic()
+    if name not in core.streams:
+        raise DataLoss(f"journal of {name}: it has no records; restore the database of AppStat from a backup")
     stream = core.streams[name]
     if not _inline(stream):
         if driven.unmade is not None:

@@ -137,8 +137,6 @@ async def _write_journal(stub: AppStatServiceAsyncStub, archive: ArchiveWriter, 
         async for response in stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
             for record in response.records:
                 head = {"position": record.position, "at": record.at, "version": record.version, "kind": record.kind}
-                if record.checksum:
-                    head["checksum"] = record.checksum
                 # Not strict JSON: numbers in payloads may be NaN.
                 line = json.dumps({**head, "payload": json.loads(record.payload)}, separators=(",", ":"))
                 member.write(line.encode() + b"\n")

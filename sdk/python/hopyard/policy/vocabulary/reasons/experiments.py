@@ -82,8 +82,8 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "The engine could not handle an event; the stream is quarantined.",
     ),
     Code.JOURNAL_UNREADABLE: Sentence(
-        "its journal cannot be replayed: {error}",
-        "The scheduler restarted and could not replay the journal.",
+        "its journal cannot be read: {error}",
+        "The journal could not be read when the scheduler started, so the experiment is paused until it can be read.",
     ),
     Code.LEAVING_RUNS: Sentence(
         "waits for {runs:run|runs} to reach a boundary and leave",

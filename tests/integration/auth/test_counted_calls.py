@@ -87,7 +87,7 @@ async def test_calls_at_the_same_time_see_their_own_callers(counted: tuple[Chann
     opened, control = counted
     call = opened.unary_unary(GET_CLUSTER)
     found = await asyncio.gather(call(b"", metadata=token_metadata("one")), call(b"", metadata=token_metadata("two")))
-    assert found == [b"user one", b"user two"]
+    assert list(found) == [b"user one", b"user two"]
     await until(lambda: not control.calls)
 
 

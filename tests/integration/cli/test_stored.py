@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hopyard.cli.doctor import cluster, packages
+from hopyard.cli.doctor.check_result import ok
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.embedded import EmbeddedCluster
@@ -187,3 +192,25 @@ def test_a_database_of_another_version_is_one_line(
     assert err.startswith("error: ")
     assert "found schema revision 9999" in err
     assert len(err.splitlines()) == 1
+
+
+def test_doctor_reads_the_whole_journal_and_names_what_is_damaged(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "torch", lambda: ok("torch", "left out"))
+    monkeypatch.setattr(cluster, "self_test", lambda: asyncio.sleep(0, ok("self-test", "left out")))
+    folder = shutil.copytree(data, tmp_path / "data")
+
+    def findings(code: int) -> list[dict[str, str]]:
+        assert run(["doctor", "--data", str(folder), "--json"]) == code
+        return [one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "journal"]
+
+    (found,) = findings(0)
+    assert found["health"] == "ok"
+    assert found["detail"].endswith("all intact")
+    connection = sqlite3.connect(folder / "appstat.sqlite")
+    with closing(connection), connection:
+        connection.execute("UPDATE journal SET at = at + 1 WHERE stream != '~cluster' AND position = 7")
+    (found,) = findings(1)
+    assert found["health"] == "problem"
+    assert "record 7 or the one before it was changed" in found["detail"]

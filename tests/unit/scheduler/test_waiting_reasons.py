@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import pytest
 
@@ -21,7 +21,7 @@ def told_of(rig: Rig) -> WatcherState:
     return WatcherState(rig.core, rig.stream, rig.stream.founder, lambda: rig.now)
 
 
-def jobs_in(news: Sequence[experiment_pb2.WatchExperimentResponse]) -> dict[str, str]:
+def jobs_in(news: Iterable[experiment_pb2.WatchExperimentResponse]) -> dict[str, str]:
     return {one.job.id: one.job.reason for one in news if one.HasField("job")}
 
 

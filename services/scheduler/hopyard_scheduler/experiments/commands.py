@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
 from hopyard._common.plugins import PluginError
-from hopyard.errors import Conflict, InvalidInput
+from hopyard.errors import Conflict, DataLoss, InvalidInput
 from hopyard.policy import ENDLESS, PolicyCapabilities, capabilities_of
 from hopyard.policy.vocabulary import ExperimentId, ExperimentState, JobState, StreamId
 from hopyard.spec import ExperimentSpec, canonical_json
@@ -519,14 +519,19 @@ class ExperimentCommands:
         """
         known = self._runtime.core.find(ExperimentId(name))
         if known is None:
-            stream = (await self.queries.show(name)).group or name
-            async with self.loading(StreamId(stream)):
+            shown = await self.queries.show(name)
+            stream = StreamId(shown.group or name)
+            async with self.loading(stream):
                 if self._runtime.core.find(ExperimentId(name)) is None:
-                    await self._load(StreamId(stream), await self.queries.show(name))
+                    try:
+                        await self._load(stream, shown)
+                    except DataLoss:
+                        await self.queries.show(name)  # NotFound: it was deleted while this call waited for `loading`.
+                        raise
         return experiment_of(self._runtime.core, ExperimentId(name))
 
     async def _load(self, name: StreamId, shown: experiment_pb2.Experiment) -> None:
-        """Replay a stream from its journal. `shown` is one of its experiments, read while its loading is locked."""
+        """Replay a stream from its journal while its loading is locked. `shown` is one of its experiments."""
         apart, found = Core(), RecoveryResult()
         await replay(apart, self._runtime.journal, name, found)
         stream = apart.streams[name]

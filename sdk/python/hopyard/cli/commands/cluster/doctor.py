@@ -22,7 +22,9 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the slow checks: torch and the self-test.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Skip the slow checks: journal, torch and the self-test.")
+    ] = False,
     server: Server = None,
     data: Data = None,
     json: Json = False,
@@ -30,7 +32,8 @@ def doctor(
     """Check this computer and the installation, with advice.
 
     It checks Python, cores, memory, GPUs, disk, limits, the network and installed packages, and runs a tiny search in a
-    temporary folder. With --server it also checks a cluster and compares the clocks. Exit code 1 if something that
+    temporary folder. If a cluster has run in the data directory, it reads its journal, which finds damaged records. With
+    --server it also checks a cluster and compares the clocks. Exit code 1 if something that
     Hopyard needs is missing or has a problem; missing optional parts are no failure.
 
     **Examples:** `hopyard doctor`, `hopyard doctor --quick --json`, `hopyard doctor --server gpu1:4650`
@@ -62,11 +65,11 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     Args:
         address: Address of the scheduler of a cluster to check; None: check no cluster.
         data: The data directory of the cluster on this computer.
-        quick: Whether to omit the slow checks: torch and the self-test.
+        quick: Whether to omit the slow checks: the journal, torch and the self-test.
     """
     import asyncio
 
-    from hopyard.cli.doctor import cluster, disk, host, packages
+    from hopyard.cli.doctor import cluster, disk, host, journal, packages
 
     for look in (
         host.python,
@@ -88,6 +91,8 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
         yield from asyncio.run(cluster.server(address))
     if quick:
         return
+    if address is not None or (data / "cluster.lock").exists():
+        yield from asyncio.run(journal.journal(address, data))
     yield packages.torch()
     if not any(one.fails for one in extras):
         yield asyncio.run(cluster.self_test())

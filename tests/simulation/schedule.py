@@ -400,14 +400,15 @@ class Schedule:
         self.world.later(self.world.rng.choice([0.1, 20.0]), self._undrain, agent)
 
     def _undrain(self, agent: Agent) -> None:
-        """Undrain a node, and repeat that until it has taken effect, because a crash may have lost it."""
+        """Undrain a node, and repeat that until it has taken effect, because a crash may have lost it, also the crash that it causes."""
         core = self.scheduler.core
         node = core.cluster.nodes.get(agent.node) if core is not None else None
-        if node is not None and node.drain is not None:
+        if core is not None and (node is None or node.drain is None):
+            return
+        if node is not None:
             self.world.fault("node undrained", agent.node)
             self.scheduler.handle(NodeUndrained(self.world.now, agent.node))
-        if core is None or (node is not None and node.drain is not None):
-            self.world.later(1.0, self._undrain, agent)
+        self.world.later(1.0, self._undrain, agent)
 
     def _leave_again(self) -> None:
         """Let an agent announce that it is stopping, end within its grace, and start anew."""

@@ -54,6 +54,11 @@ async def begin(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> int:
     return (await stub.BeginEpoch(pb.BeginEpochRequest(holder="test"))).epoch
 
 
+def with_checksum(found: pb.JournalRecord, checksum: str) -> pb.JournalRecord:
+    found.checksum = checksum
+    return found
+
+
 async def test_journal_and_projections_through_the_wire(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
     epoch = await begin(stub)
     experiment = Experiment(id="e1", name="digits", state=EXPERIMENT_STATE_RUNNING, created_at=3.0, spec_json="{}")
@@ -66,7 +71,9 @@ async def test_journal_and_projections_through_the_wire(stub: appstat_pb2_grpc.A
     await stub.AppendJournal(request)
 
     parts = [part async for part in stub.ReadJournal(pb.ReadJournalRequest(stream="e1"))]
-    assert [r for part in parts for r in part.records] == [record(1), record(2)]
+    read = [r for part in parts for r in part.records]
+    assert read == [with_checksum(record(number), read[number - 1].checksum) for number in (1, 2)]
+    assert len({one.checksum for one in read}) == 2
     running = await stub.QueryExperiments(pb.QueryExperimentsRequest(state=EXPERIMENT_STATE_RUNNING))
     assert list(running.experiments) == [experiment]
     assert list((await stub.QueryJobs(pb.QueryJobsRequest(experiment="e1"))).jobs) == [job]

@@ -46,7 +46,7 @@ class MutationSource:
     def draw(self, method: MethodDescriptor, *, elsewhere: bool = False) -> list[bytes]:
         """Return the serialized requests of a call; empty: no call of the method is recorded, or no request is left.
 
-        Ids that exist in the recorded cluster only become ids that exist now, each one the same in the whole call. One call of ten has
+        Ids that exist in the recorded cluster only become ids that exist now; fields of one meaning get the same one. One call of ten has
         no other change. In the others one to three fields of a request change, or bytes of its serialized form. Requests of a stream
         are also left out, repeated and exchanged.
 
@@ -122,9 +122,7 @@ class MutationSource:
             case 0:
                 del messages[place]
             case 1:
-                again = type(messages[place])()
-                again.CopyFrom(messages[place])
-                messages.insert(place, again)
+                messages.insert(place, _copy(messages[place]))
             case 2:
                 other = self._random.randrange(len(messages))
                 messages[place], messages[other] = messages[other], messages[place]

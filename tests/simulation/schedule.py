@@ -400,7 +400,7 @@ class Schedule:
         self.world.later(self.world.rng.choice([0.1, 20.0]), self._undrain, agent)
 
     def _undrain(self, agent: Agent) -> None:
-        """Undrain a node, and repeat that until it has taken effect, because a crash may have lost it, also the crash that it causes."""
+        """Undrain a node, and repeat that until it has taken effect: a crash may lose it, also one in the same batch."""
         core = self.scheduler.core
         node = core.cluster.nodes.get(agent.node) if core is not None else None
         if core is not None and (node is None or node.drain is None):

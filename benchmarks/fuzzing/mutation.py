@@ -46,9 +46,9 @@ class MutationSource:
     def draw(self, method: MethodDescriptor, *, elsewhere: bool = False) -> list[bytes]:
         """Return the serialized requests of a call; empty: no call of the method is recorded, or no request is left.
 
-        Ids that exist in the recorded cluster only become ids that exist now; fields of one meaning get the same one. One call of ten has
-        no other change. In the others one to three fields of a request change, or bytes of its serialized form. Requests of a stream
-        are also left out, repeated and exchanged.
+        Ids that exist in the recorded cluster only become ids that exist now; fields of one meaning get the same one. One call of ten
+        has no other change. In the others one to three fields of a request change, or bytes of its serialized form. Requests of a
+        stream are also left out, repeated and exchanged.
 
         Args:
             method: The method.

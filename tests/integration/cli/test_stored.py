@@ -210,7 +210,7 @@ def test_doctor_reads_the_whole_journal_and_names_what_is_damaged(
     assert found["detail"].endswith("all intact")
     connection = sqlite3.connect(folder / "appstat.sqlite")
     with closing(connection), connection:
-        connection.execute("UPDATE journal SET at = at + 1 WHERE stream != '~cluster' AND position = 7")
+        connection.execute("UPDATE journal SET at = at + 1 WHERE stream != 'cluster' AND position = 7")
     (found,) = findings(1)
     assert found["health"] == "problem"
     assert "record 7 or the one before it was changed" in found["detail"]

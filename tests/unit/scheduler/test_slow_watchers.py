@@ -165,7 +165,7 @@ async def test_thousands_of_watchers_work_in_turn() -> None:
 
 
 @pytest.mark.quick
-async def test_cancelled_turns_delay_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_turns_delay_nobody() -> None:
     queue = WatchQueue()
     cancelled = [asyncio.create_task(queue.turn()) for _ in range(10 * watchers.STEPS_PER_ITERATION)]
     last = asyncio.create_task(queue.turn())

@@ -118,3 +118,15 @@ async def test_terms_that_cannot_be_are_refused(
         await client.update(found, **change)  # type: ignore[arg-type]
     assert expected in str(caught.value)
     await client.stop(found)
+
+
+async def test_an_extension_beyond_the_largest_number_of_jobs_is_refused(client: AsyncClient, tmp_path: Path) -> None:
+    found = await client.create(experiment(tmp_path / "e", jobs=2, length=2000, pace=0.05))
+    with pytest.raises(
+        InvalidInput, match=r"jobs: found 2147483645, allowed are at most 2147483644 more: stop\.jobs is 2"
+    ):
+        await client.extend(found, jobs=2**31 - 3)
+    await client.extend(found, jobs=2**31 - 4)
+    await client.stop(found)
+    ended = await client.wait(found, timeout=HANG_SECONDS)
+    assert ended.spec["stop"]["jobs"] == 2**31 - 2

@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 
 from hopyard.policy.vocabulary import (
+    ENDLESS,
     CreateJob,
     ExperimentChange,
     ExperimentId,
@@ -220,6 +221,10 @@ def test_terms_are_changed_of_the_one_that_is_named() -> None:
     rig.feed(Updated(rig.now, StreamId("x"), "u1", more_jobs=2, weight=4.0, experiment=ExperimentId("y")))
     assert (rig.y.settings.jobs, rig.stream.founder.settings.jobs) == (10, 8)
     assert rig.core.cluster.tenants[StreamId("x")].weight == 5.0
+
+
+def test_the_jobs_left_of_two_experiments_without_a_limit_are_no_more_than_those_of_one() -> None:
+    assert Pair(jobs=ENDLESS).stream.jobs_left == ENDLESS
 
 
 def test_what_the_policy_asked_for_of_an_ended_member_stays_until_the_last_one_ends() -> None:

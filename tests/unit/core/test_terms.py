@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hopyard.policy.vocabulary import (
+    ENDLESS,
     SUSPEND,
     AmendRun,
     ApplicationStat,
@@ -112,6 +113,14 @@ def test_an_extension_of_an_experiment_that_is_ending_revives_it_when_it_has_end
     assert (rig.stream.state, rig.stream.settings.jobs) == (ExperimentState.ENDING, 8)
     rig.ended(RunEndReason.TERMINATED, 0)
     assert (str(rig.stream.state), rig.stream.settings.jobs, rig.stream.share) == ("ExperimentState.RUNNING", 10, 2)
+
+
+@pytest.mark.parametrize(("jobs", "extended"), [(2, ENDLESS - 1), (ENDLESS, ENDLESS)])
+def test_extensions_neither_reach_nor_change_the_number_that_means_no_limit(jobs: int, extended: int) -> None:
+    rig = Rig(jobs=jobs)
+    rig.feed(Updated(rig.now, StreamId("x"), "u1", more_jobs=ENDLESS - 2))
+    rig.feed(Updated(rig.now, StreamId("x"), "u2", more_jobs=1))
+    assert (rig.stream.settings.jobs, rig.stream.jobs_left) == (extended, extended)
 
 
 def test_an_extension_revives_a_failed_experiment() -> None:

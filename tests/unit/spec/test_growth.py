@@ -44,4 +44,11 @@ def test_what_was_accepted_once_is_read_again() -> None:
 
 def test_a_long_training_is_read_at_once() -> None:
     space = "{lr: {sequence: {step: {initial: 1, step_size: 2, gamma: 0.9}}}}"
-    assert load_spec(FILE.format(space=space, stop=10**12)).stop.max_iterations == 10**12
+    assert load_spec(FILE.format(space=space, stop=2**31 - 2)).stop.max_iterations == 2**31 - 2
+
+
+@pytest.mark.parametrize("field", ["jobs", "max_iterations"])
+def test_numbers_that_mean_no_limit_are_refused(field: str) -> None:
+    text = FILE.format(space="{lr: 1}", stop=1).replace(f"{field}: 1", f"{field}: 2147483647")
+    with pytest.raises(SpecError, match=rf"stop\.{field}: needs a number < 2147483647, found 2147483647"):
+        load_spec(text)

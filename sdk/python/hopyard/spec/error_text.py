@@ -24,6 +24,7 @@ _ALLOWED: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "literal_error": lambda context: f"one of {context['expected'].replace(chr(39), '').replace(' or ', ', ')}",
     "greater_than": lambda context: f"a number > {context['gt']:g}",
     "greater_than_equal": lambda context: f"a number >= {context['ge']:g}",
+    "less_than": lambda context: f"a number < {context['lt']}",
     "less_than_equal": lambda context: f"a number <= {context['le']}",
     "string_too_short": lambda context: f"at least {context['min_length']} character",
 }

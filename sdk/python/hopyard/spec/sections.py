@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hopyard.policy.vocabulary import ENDLESS
 from hopyard.spec.fields import Bytes, LogBytes, Seconds
 
 _MOST: Final = 100_000
@@ -23,12 +24,14 @@ class StopSpec(Section):
     jobs: int | None = Field(
         None,
         ge=0,
+        lt=ENDLESS,
         description="Maximum number of jobs to create; none: until the generator has no further configuration. 0, with idle: "
         "only jobs that clients request.",
     )
     max_iterations: int | None = Field(
         None,
         ge=1,
+        lt=ENDLESS,
         description="The position, in units, at which a job is complete; none: the program ends by itself. A trainer "
         "needs it.",
     )

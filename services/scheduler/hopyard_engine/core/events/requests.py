@@ -106,7 +106,7 @@ class Updated:
         at: Time of the event in seconds since the Unix epoch.
         stream: Id of the stream.
         request: Identifies the change; a repeated change has no effect.
-        more_jobs: Number added to `Settings.jobs`.
+        more_jobs: Number added to `Settings.jobs`. The sum stays below `ENDLESS`, which is not changed.
         max_position: New maximum position, if it is higher than the present one; None: unchanged.
         more_seconds: Seconds added to `Settings.max_seconds`.
         target: New target; None: unchanged.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hopyard.policy.vocabulary import (
+    ENDLESS,
     Command,
     ExperimentChange,
     ExperimentState,
@@ -429,7 +430,7 @@ def _changed(s: Settings, event: Updated) -> Settings:
     return replace(
         s,
         **{name: value for name, value in limits.items() if value is not None or name in event.cleared},
-        jobs=s.jobs + event.more_jobs,
+        jobs=s.jobs if s.jobs == ENDLESS else min(s.jobs + event.more_jobs, ENDLESS - 1),
         max_position=max(event.max_position or 0, s.max_position),
         max_seconds=None if s.max_seconds is None else s.max_seconds + event.more_seconds,
         weight=s.weight if event.weight is None else event.weight,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from hopyard.policy.vocabulary import (
+    ENDLESS,
     AllocateJobs,
     Call,
     ExperimentId,
@@ -225,9 +226,10 @@ class Stream:
     def jobs_left(self) -> int:
         """The number of jobs that RUNNING experiments may still create with a proposal of a generator or with given hyperparameters.
 
-        It is the sum over these experiments of `Experiment.jobs_left`, which is about `ENDLESS` for one without a limit on jobs.
+        It is the sum over these experiments of `Experiment.jobs_left`, which is about `ENDLESS` for one without a limit on jobs. The
+        sum is at most `ENDLESS`.
         """
-        return sum([m.jobs_left for m in self.experiments.values() if m.running])
+        return min(sum([m.jobs_left for m in self.experiments.values() if m.running]), ENDLESS)
 
     @property
     def best(self) -> tuple[str, int, float] | None:

@@ -129,11 +129,11 @@ class TreeBranch:
         self, plan: SearchPlan, inputs: Inputs, open_nodes: Nodes, available: Available, times: CostModel
     ) -> None:
         self._plan, self._inputs, self.open_nodes = plan, inputs, open_nodes
-        self._units: dict[str, float] = {}
+        self._units = units = dict[str, float]()
         requests = [*inputs.again, *((trial, until) for trial, until, _, _ in inputs.virtual_runs)]
 
         def unit(trial: str) -> float:
-            self._units[trial] = found = times.unit(trial)
+            units[trial] = found = times.unit(trial)
             return found
 
         self.tree = StageTree(plan, requests, {run.trial: run for run in inputs.runs}, available, unit)

@@ -145,6 +145,8 @@ class StageTree:
             if point.run is not None:
                 way = (point.position - runs[point.run].position) * unit_time(point.run) + point.level
                 self._ways[point.run] = max(way, self._ways.get(point.run, 0.0))
+        # Only the construction needs these. A tree that is reused must not keep the view of the up-call in which it was built.
+        del self._available, self._saves, self._cuts, self._passing
 
     def roots(self) -> list[TreePoint]:
         """Return the states that exist, or that a run will reach, and from which at least one stage starts."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard_policies.stage_tree import incremental_tree
+from hopyard_policies.stage_tree import incremental_tree, policy
 from hopyard_policies.stage_tree.cost_model import CostModel
+from hopyard_policies.stage_tree.dispatch import Dispatch
 from hopyard_policies.stage_tree.incremental_tree import Forest, Inputs, TreeBranch, in_order
 from hopyard_policies.stage_tree.plan import PlannedTrial, SearchPlan
 from hopyard_policies.stage_tree.prefix_equality import BySequences
@@ -108,3 +112,23 @@ def test_a_decision_makes_anew_what_has_changed_and_not_all(monkeypatch: pytest.
     result = simulate(CurveWorkload(value, space, LENGTH), "stage_tree", slots=4)
     assert result.iterations == 20 * (LENGTH + LENGTH - 3)
     assert made < grown / 5
+
+
+def test_reused_branches_keep_nothing_else_of_the_decisions_that_built_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each of n branches keeps the inputs of all n, and only the garbage collector, which runs rarely, frees them."""
+    alive: list[weakref.ref[Any]] = []
+
+    class Watched(Dispatch):
+        def __init__(self, *given: object) -> None:
+            super().__init__(*given)  # type: ignore[arg-type]
+            assert sum(found() is not None for found in alive) <= 2
+            alive.extend((weakref.ref(self), weakref.ref(self._cluster)))
+
+    monkeypatch.setattr(policy, "Dispatch", Watched)
+    space: list[Configuration] = [{"lr": steps([part], [rate, 0.5])} for rate in range(1, 21) for part in (3, 5)]
+    gc.disable()
+    try:
+        simulate(CurveWorkload(value, space, LENGTH), "stage_tree", slots=4)
+        assert len(alive) > 200
+    finally:
+        gc.enable()

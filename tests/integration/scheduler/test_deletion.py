@@ -17,9 +17,12 @@ from hopyard.errors import Conflict, HopyardError, InvalidInput, NotFound, Unava
 from hopyard.policy.vocabulary import StreamId
 from hopyard.v1 import appstat_pb2, appstat_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
+from hopyard_engine.core.effects import Effect
+from hopyard_engine.core.events import Event
 from hopyard_scheduler.experiments.commands import ExperimentCommands
 from hopyard_scheduler.experiments.deletion import ExperimentDeletion
 from hopyard_scheduler.runtime.journal import Journal
+from hopyard_scheduler.runtime.runtime import Runtime
 from tests.access import channel_as
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_garbage_collection import Pieces, pieces, put, until
@@ -342,3 +345,28 @@ async def test_a_command_for_an_experiment_that_is_being_deleted_does_not_find_i
     assert await client.delete([made])
     with pytest.raises(NotFound, match=f"there is no experiment '{made.id}'"):
         await calls[0]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_commands_load_streams_again_that_left_memory_before_the_engine_handled_them(
+    pieces: Pieces, client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    await pieces.start_agent()
+    made = await finished(client, tmp_path / "one", jobs=1)
+    apply = Runtime.apply
+
+    async def late(self: Runtime, event: Event) -> list[Effect]:
+        monkeypatch.setattr(Runtime, "apply", apply)
+        if deleted:
+            await client.delete([made])
+        else:
+            self.core.forget(event.stream)  # type: ignore[union-attr]
+        return await apply(self, event)
+
+    monkeypatch.setattr(Runtime, "apply", late)
+    if deleted:
+        with pytest.raises(NotFound, match=f"there is no experiment '{made.id}'"):
+            await client.extend(made, jobs=1)
+    else:
+        await client.extend(made, jobs=1)
+        assert len(await client.jobs(await client.wait(made, HANG_SECONDS))) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hopyard.errors import Conflict, Exhausted, NotFound
 from hopyard.policy.vocabulary import ExperimentId, ReleaseSlot, StreamId
 from hopyard.v1 import resource_manager_pb2 as pb
+from hopyard_engine.core import UnknownStreamError
 from hopyard_engine.core.events import JobOperated, SlotReserved
 from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 
@@ -39,7 +40,10 @@ class SlotReservations:
         idle = sorted(slot.id for slot in stream.slots.values() if slot.idle and not slot.reserved)
         if not idle:
             raise Exhausted(f"experiment {stream.id} has no idle slot; it holds {len(stream.slots)}")
-        refused = await self._runtime.operate(SlotReserved(self._runtime.clock(), stream.id, idle[0], request))
+        try:
+            refused = await self._runtime.operate(SlotReserved(self._runtime.clock(), stream.id, idle[0], request))
+        except UnknownStreamError:
+            raise NotFound(f"there is no experiment {experiment!r}: it was deleted") from None
         if refused:
             raise Exhausted(refused)
         return idle[0]
@@ -58,9 +62,11 @@ class SlotReservations:
         if slot is None:
             raise NotFound(f"there is no slot {name!r}")
         if slot.holder:
-            refused = await self._runtime.operate(
-                JobOperated(self._runtime.clock(), StreamId(slot.holder), ReleaseSlot(name))
-            )
+            event = JobOperated(self._runtime.clock(), StreamId(slot.holder), ReleaseSlot(name))
+            try:
+                refused = await self._runtime.operate(event)
+            except UnknownStreamError:
+                return  # The experiment has ended and left memory, so it has no slots.
             if refused:
                 raise Conflict(refused)
 

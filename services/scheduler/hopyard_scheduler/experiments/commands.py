@@ -30,6 +30,7 @@ from hopyard_engine.core.types import EarlierTrial, PlacedData, PolicyVersion, S
 from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric, with_capabilities
 from hopyard_scheduler.experiments.job_requests import JobRequest, check, known
 from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
+from hopyard_scheduler.experiments.reload import reloads
 from hopyard_scheduler.experiments.scaling_profiles import measured
 from hopyard_scheduler.experiments.spec_thread import SpecThread
 from hopyard_scheduler.experiments.update_request import UpdateRequest, need_pattern, update_of
@@ -177,6 +178,7 @@ class ExperimentCommands:
             note = "; ".join(said for said in (note, unlike) if said)
         return name, note
 
+    @reloads
     async def _begin(
         self, name: str, spec: ExperimentSpec, settings: Settings, payload: dict[str, str], version: str
     ) -> bool:
@@ -337,6 +339,7 @@ class ExperimentCommands:
 
     # ------------------------------------------------------------------------------------------------------------ change
 
+    @reloads
     async def operate(self, name: str, action: Literal["pause", "resume", "stop", "close"]) -> None:
         """Pause, resume, stop or close an experiment.
 
@@ -358,6 +361,7 @@ class ExperimentCommands:
             Operated(self._runtime.clock(), stream.id, action, ExperimentId(name), ends_if_done=action == "pause")
         )
 
+    @reloads
     async def keep(self, name: str) -> None:
         """Restart the idle time of an experiment that waits for job requests. It has no effect on one that does not.
 
@@ -376,6 +380,7 @@ class ExperimentCommands:
         if stream.due(IdleTimer(ExperimentId(name))) is not None:
             await self._runtime.apply(Operated(self._runtime.clock(), stream.id, "keep", ExperimentId(name)))
 
+    @reloads
     async def extend(self, name: str, jobs: int, max_iterations: int, seconds: float, request: str) -> None:
         """Give an experiment, which may have ended, more jobs, positions or time. At least one of them must be given.
 
@@ -416,6 +421,7 @@ class ExperimentCommands:
             Updated(now, stream.id, request, jobs, max_iterations or None, seconds, experiment=ExperimentId(name))
         )
 
+    @reloads
     async def retry(self, name: str, jobs: Sequence[str], request: str) -> list[experiment_pb2.Job]:
         """Let failed jobs of an experiment, which may have ended, start again.
 
@@ -446,6 +452,7 @@ class ExperimentCommands:
             await self._change(retried)
         return self.queries.shown_jobs(stream, [stream.jobs[job] for job in wanted if job in stream.jobs])
 
+    @reloads
     async def update(self, name: str, terms: UpdateRequest) -> None:
         """Change the metric, the target or the weight of an experiment, or its maximum number of slots or of jobs in training.
 
@@ -464,6 +471,7 @@ class ExperimentCommands:
             need_pattern(self._runtime.program(ExperimentId(name)).spec, terms.metric, running=bool(stream.live))
         await self._change(update_of(self._runtime.clock(), stream.id, experiment, terms))
 
+    @reloads
     async def request(self, name: str, wanted: Sequence[JobRequest]) -> list[experiment_pb2.Job]:
         """Request configurations, each to be trained up to a position, as jobs of an experiment.
 

@@ -12,6 +12,7 @@ from hopyard.v1 import job_manager_pb2 as pb
 from hopyard_engine.core.events import JobHeld, JobOperated
 from hopyard_engine.core.state.stream import Stream
 from hopyard_scheduler.experiments.commands import ExperimentCommands
+from hopyard_scheduler.experiments.reload import reloads
 from hopyard_scheduler.pagination import page
 from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 
@@ -163,10 +164,12 @@ class JobManagerServicer(job_manager_pb2_grpc.JobManagerServiceServicer):
         shown, token = page(jobs, request.page_size, request.page_token)
         return pb.ListJobsResponse(jobs=shown, next_page_token=token)
 
+    @reloads
     async def _act(self, name: str, job: str, command: Command) -> experiment_pb2.Job:
         stream = await self._stream(name, job)
         return await self._operate(stream, job, JobOperated(self._runtime.clock(), stream.id, command))
 
+    @reloads
     async def _hold(self, name: str, job: str, held: bool) -> experiment_pb2.Job:
         stream = await self._stream(name, job)
         return await self._operate(stream, job, JobHeld(self._runtime.clock(), stream.id, job, held))

@@ -15,7 +15,14 @@ from typing import Final
 
 from hopyard._net.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
 from hopyard._net.rpc.reasons import code_to_proto, set_reason
-from hopyard._net.rpc.values import hyperparameters_to_proto, report_from_proto, report_to_proto, run_key_to_proto
+from hopyard._net.rpc.values import (
+    MAX_COUNT,
+    check_report,
+    hyperparameters_to_proto,
+    report_from_proto,
+    report_to_proto,
+    run_key_to_proto,
+)
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import ENDLESS, ExperimentState, Reason, ReasonCode, RunEndReason, RunKey, StreamId
 from hopyard.policy.vocabulary.reasons import explain
@@ -74,8 +81,23 @@ def slot_from_proto(message: resource_manager_pb2.Slot) -> SlotSpec:
 
 
 def snapshot_from_proto(message: common_pb2.Snapshot) -> SnapshotInfo:
-    """Convert the description of a snapshot from a run's message."""
-    return SnapshotInfo(message.position, message.sha256, message.size_bytes, message.provider)
+    """Convert the description of a snapshot from a run's message.
+
+    Raises:
+        InvalidInput: The position or the size is negative or too large.
+    """
+    size = _count("snapshot.size_bytes", message.size_bytes, MAX_COUNT)
+    return SnapshotInfo(_position("snapshot", message.position), message.sha256, size, message.provider)
+
+
+def _position(path: str, position: int) -> int:
+    return _count(f"{path}.position", position, ENDLESS)
+
+
+def _count(path: str, found: int, most: int) -> int:
+    if not 0 <= found <= most:
+        raise InvalidInput(f"{path}: found {found}, allowed is 0 to {most}")
+    return found
 
 
 def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) -> RunMessage:
@@ -86,7 +108,8 @@ def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) 
         at: The time of its arrival, for the event, in seconds since the Unix epoch.
 
     Raises:
-        InvalidInput: The message has no body, or its body has an unknown type or an unknown end reason.
+        InvalidInput: The message has no body, its body has an unknown type or an unknown end reason, or a number of it is negative
+            or too large.
     """
     run = message.run
     body = _body_from_proto(message)
@@ -129,17 +152,18 @@ def _body_from_proto(message: resource_manager_pb2.RunMessage) -> RunBody:
     match message.WhichOneof("body"):
         case "started":
             started = message.started
-            return Started(started.position, started.fetched_bytes, started.from_store)
+            fetched = _count("started.fetched_bytes", started.fetched_bytes, MAX_COUNT)
+            return Started(_position("started", started.position), fetched, started.from_store)
         case "reports":
             return _reports_from_proto(message.reports)
         case "amended":
             amended = message.amended
-            return Amended(amended.ticket, amended.accepted, amended.position)
+            return Amended(amended.ticket, amended.accepted, _position("amended", amended.position))
         case "snapshot_taken":
             return SnapshotTaken(snapshot_from_proto(message.snapshot_taken.snapshot))
         case "snapshot_stored":
             stored = message.snapshot_stored
-            return SnapshotStored(stored.position, stored.sha256, stored.error)
+            return SnapshotStored(_position("snapshot_stored", stored.position), stored.sha256, stored.error)
         case "ended":
             return _ended_from_proto(message.ended)
         case other:
@@ -154,7 +178,8 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
     cause = Reason.of(ReasonCode.RUN_MESSAGE, message=message) if message else None
     finished, unable = ended.finished, ended.unable and user_code
     same = fingerprint(message) if user_code and message else ""
-    return Ended(reason, ended.position, snapshot, user_code, cause, ended.snapshot_missing, finished, unable, same)
+    position = _position("ended", ended.position)
+    return Ended(reason, position, snapshot, user_code, cause, ended.snapshot_missing, finished, unable, same)
 
 
 def fingerprint(message: str) -> str:
@@ -181,6 +206,7 @@ def _reports_from_proto(message: resource_manager_pb2.RunReports) -> Reports | E
     for report in message.reports:
         names = report.metrics
         if len(names) > MAX_METRICS or any(len(name) > MAX_NAME for name in names):
+            check_report(report)
             cause = Reason.of(ReasonCode.REPORT_TOO_LARGE, metrics=MAX_METRICS, characters=MAX_NAME)
             same = ReasonCode.REPORT_TOO_LARGE.value
             return Ended(RunEndReason.FAILED, report.position, user_code=True, cause=cause, fingerprint=same)

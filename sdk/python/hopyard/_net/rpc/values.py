@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
-from hopyard.policy.vocabulary import Report, RunKey, StreamId
+from hopyard.policy.vocabulary import ENDLESS, Report, RunKey, StreamId
 from hopyard.v1 import common_pb2
 
 MAX_DEPTH: Final = 24
 """Maximum nesting of lists and maps: protobuf refuses messages nested more than 100 deep, and a level takes up to four."""
+
+MAX_COUNT: Final = 2**46
+"""Maximum number of bytes or examples in one message of an agent. More than 100,000 of them can be added without exceeding int64."""
+
+MAX_SECONDS: Final = 1e12
+"""Maximum duration in seconds in one message of an agent."""
 
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -108,7 +114,7 @@ def report_from_proto(message: common_pb2.Report) -> Report:
     """Convert a message to a report, without the message's `at` and `in_force`.
 
     Raises:
-        InvalidInput: The position, seconds or examples are negative.
+        InvalidInput: The position, seconds or examples are negative or too large.
     """
     check_report(message)
     metrics = metrics_from_proto(message.metrics)
@@ -118,17 +124,18 @@ def report_from_proto(message: common_pb2.Report) -> Report:
 
 
 def check_report(message: common_pb2.Report, path: str = "report") -> None:
-    """Raise InvalidInput if the position, seconds or examples of a report are negative.
+    """Raise InvalidInput if the position, seconds or examples of a report are negative or too large.
 
     Args:
         message: The report.
         path: Name of the report in the error message.
     """
     position, seconds, examples = message.position, message.seconds, message.examples
-    if not (position >= 0 and seconds >= 0 and examples >= 0):
-        found = {"position": position, "seconds": seconds, "examples": examples}
-        field = next(name for name, value in found.items() if not value >= 0)
-        raise InvalidInput(f"{path}.{field}: found {found[field]}, allowed is 0 or more")
+    if not (0 <= position <= ENDLESS and 0 <= seconds <= MAX_SECONDS and 0 <= examples <= MAX_COUNT):
+        bounds = {"position": (position, ENDLESS), "seconds": (seconds, MAX_SECONDS), "examples": (examples, MAX_COUNT)}
+        for field, (found, most) in bounds.items():
+            if not 0 <= found <= most:
+                raise InvalidInput(f"{path}.{field}: found {found}, allowed is 0 to {most}")
 
 
 def run_key_from_proto(message: common_pb2.RunRef) -> RunKey:

@@ -1,0 +1,60 @@
+"""Tests of the conversion of agents' messages into events: numbers out of range are refused.
+
+A number that the engine accepts is added to others and sent to policies and clients. A sum beyond int64 would end the scheduler, and
+would again when the agent repeats its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hopyard.errors import InvalidInput
+from hopyard.v1 import common_pb2
+from hopyard.v1 import resource_manager_pb2 as pb
+from hopyard_scheduler.converters import run_message_from_proto
+
+
+def taken(position: int = 0, size: int = 0) -> pb.RunMessage:
+    snapshot = common_pb2.Snapshot(position=position, size_bytes=size)
+    return pb.RunMessage(snapshot_taken=pb.SnapshotTaken(snapshot=snapshot))
+
+
+def ended(position: int = 0, size: int = 0) -> pb.RunMessage:
+    snapshot = common_pb2.Snapshot(size_bytes=size)
+    reason = common_pb2.RUN_END_REASON_UNTIL
+    return pb.RunMessage(ended=pb.RunEnded(reason=reason, position=position, snapshot=snapshot))
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**31])
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("started", lambda n: pb.RunMessage(started=pb.RunStarted(position=n))),
+        ("report", lambda n: pb.RunMessage(reports=pb.RunReports(reports=[common_pb2.Report(position=n)]))),
+        ("amended", lambda n: pb.RunMessage(amended=pb.RunAmended(position=n))),
+        ("snapshot", taken),
+        ("snapshot_stored", lambda n: pb.RunMessage(snapshot_stored=pb.SnapshotStored(position=n))),
+        ("ended", ended),
+    ],
+)
+def test_positions_out_of_range_are_refused(field: str, message: Callable[[int], pb.RunMessage], wrong: int) -> None:
+    run_message_from_proto(message(2**31 - 1), 1.0)
+    with pytest.raises(InvalidInput, match=rf"{field}\.position: found {wrong}, allowed is 0 to 2147483647"):
+        run_message_from_proto(message(wrong), 1.0)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**46 + 1, 2**63 - 1])
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("started.fetched_bytes", lambda n: pb.RunMessage(started=pb.RunStarted(fetched_bytes=n))),
+        ("snapshot.size_bytes", lambda n: taken(size=n)),
+        ("snapshot.size_bytes", lambda n: ended(size=n)),
+    ],
+)
+def test_sizes_out_of_range_are_refused(field: str, message: Callable[[int], pb.RunMessage], wrong: int) -> None:
+    run_message_from_proto(message(2**46), 1.0)
+    with pytest.raises(InvalidInput, match=rf"{field}: found {wrong}, allowed is 0 to {2**46}"):
+        run_message_from_proto(message(wrong), 1.0)

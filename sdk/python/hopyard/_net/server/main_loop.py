@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from hopyard._common.private_files import private_umask
+from hopyard._net.server.heap import return_freed_memory
 from hopyard._net.server.logs import LogFormat, set_up_logging
 from hopyard._net.server.terse_errors import explained
 from hopyard.errors import InvalidInput
@@ -59,6 +60,7 @@ def run_service(main: Main, *, name: str, log_format: LogFormat = LogFormat.TEXT
     # Few objects of a service are in garbage cycles. With the default threshold of 700 objects, the garbage collector
     # takes a third of the scheduler's time under load.
     gc.set_threshold(*GC_THRESHOLDS)
+    return_freed_memory()
     try:
         with private_umask():
             return asyncio.run(_run(main, name))

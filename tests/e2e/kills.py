@@ -40,6 +40,9 @@ EACH: Final = Counter(
 SLOTS: Final = 2
 """Slots of each of the two agents."""
 
+LOG_LINES: Final = 40
+"""Number of lines of each log in a failure report."""
+
 Row = tuple[Any, ...]
 
 
@@ -135,8 +138,27 @@ class Disturbed:
             self.up.stop()
 
     def story(self) -> str:
-        """Return what is needed to repeat a failure: the seed, the kills with their times, and the output of `up`."""
-        return f"seed {self.seed}: killed {self.killed}\n" + "".join(self.up.said)
+        """Return what is needed to understand a failure.
+
+        It contains the seed, the kills with their times, the output of `up`, the state of the cluster, and the ends of the logs.
+        """
+        parts = [f"seed {self.seed}: killed {self.killed}\n", *self.up.said]
+        if self.up.process.poll() is None:
+            parts += [_output("experiments", self.server), _output("jobs", self.server), _output("nodes", self.server)]
+        for log in sorted(self.data.rglob("*.log")):
+            if "jobs" not in log.parts:
+                parts.append(f"{log}:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]) + "\n")
+        return "".join(parts)
+
+
+def _output(command: str, server: str) -> str:
+    """Return the output and the errors of a command that reads a cluster, which may not answer."""
+    given = [sys.executable, "-m", "hopyard.cli.main", command, "--server", server]
+    try:
+        done = subprocess.run(given, capture_output=True, text=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:
+        return f"hopyard {command}: no answer within 20 s\n"
+    return f"hopyard {command}:\n{done.stdout}{done.stderr}"
 
 
 def _killed(pid: int) -> bool:

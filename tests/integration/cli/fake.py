@@ -123,6 +123,7 @@ class FakeCluster(_Services):
         self.puts = 0
         self.pace = pace
         self.hold = hold
+        self.silent_watches = 0  # Number of next watches that send nothing.
 
     async def start(self) -> str:
         services: tuple[tuple[str, Any], ...] = (
@@ -252,6 +253,9 @@ class FakeCluster(_Services):
     async def WatchExperiment(
         self, request: Any, context: Context
     ) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
+        if self.silent_watches:
+            self.silent_watches -= 1
+            await asyncio.Event().wait()
         search = self.search(request.experiment)
         queue: asyncio.Queue[experiment_pb2.WatchExperimentResponse] = asyncio.Queue()
         search.watchers.add(queue)

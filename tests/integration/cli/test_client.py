@@ -81,6 +81,16 @@ async def test_a_watch_that_was_ended_because_it_was_slow_is_opened_again(
     assert [change for change in changes if isinstance(change, Experiment)][-1].state.ended
 
 
+async def test_a_silent_watch_is_opened_again(
+    fake: FakeCluster, client: AsyncClient, experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = await client.create(experiment_file)
+    fake.silent_watches = 2
+    monkeypatch.setattr("hopyard.client.queries._SILENCE_SECONDS", 0.2)
+    assert (await client.wait(created, HANG_SECONDS)).state.ended
+    assert fake.silent_watches == 0
+
+
 async def test_watch_brings_the_present_state_then_every_change_and_ends(
     client: AsyncClient, experiment_file: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobR
 from hopyard_scheduler.runtime.journal import Journal
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.generators import GatedGrid
+from tests.timing import HANG_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +81,18 @@ async def test_jobs_for_which_there_is_no_configuration_are_gone_for_a_watcher_t
             gone.add(change.job)
     assert gone
     assert set(seen) == {job.id for job in await client.jobs(created.id)} == {"1", "2"}
+
+
+async def test_the_state_of_a_quiet_experiment_is_repeated(
+    client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hopyard_scheduler.experiments.queries.REPEAT_SECONDS", 0.1)
+    created = await client.create(experiment(tmp_path / "e", jobs=1, length=2))
+    await client.pause(created)
+    paused = await client.wait(created, HANG_SECONDS, until={ExperimentState.PAUSED})
+    repeated = 0
+    async with asyncio.timeout(HANG_SECONDS), aclosing(client.watch(paused)) as changes:
+        async for change in changes:
+            repeated += isinstance(change, Experiment)
+            if repeated == 3:
+                break

@@ -54,6 +54,9 @@ _NEEDS_A_PERSON: Final = frozenset([ReasonCode.METRIC_MISSING, ReasonCode.JOBS_F
 _PAGE: Final = 1000
 _WATCH_SECONDS: Final = 3600.0
 _LAST_WORDS_SECONDS: Final = 2.0
+_SILENCE_SECONDS: Final = 90.0
+"""Time without a message after which a watch is opened again. The scheduler repeats the state of an experiment every 20 seconds."""
+
 
 ENDED: Final = frozenset(state for state in ExperimentState if state.ended)
 
@@ -241,8 +244,9 @@ class ClientQueries:
     async def watch(self, experiment: str | Experiment) -> AsyncGenerator[Change]:
         """Yield the current state of the experiment and its jobs, then every change until the experiment ends.
 
-        A lost connection is reopened, and the current state is then yielded again; so is a watch that the scheduler ended
-        because this reader was far too slow. A slow reader gets the newest state of each job and may miss intermediate states.
+        A lost or silent connection is reopened, and the current state is then yielded again; so is a watch that the scheduler ended
+        because this reader was far too slow. A slow reader gets the newest state of each job and may miss intermediate states. The
+        state of the experiment is also repeated while nothing changes.
 
         Raises:
             NotFound: There is no such experiment.
@@ -257,7 +261,7 @@ class ClientQueries:
             try:
                 while True:
                     # The server closes the stream after the experiment has ended; do not wait for long if the close is lost.
-                    async with asyncio.timeout(_LAST_WORDS_SECONDS if ended else None):
+                    async with asyncio.timeout(_LAST_WORDS_SECONDS if ended else _SILENCE_SECONDS):
                         message = await anext(messages)
                     failures = 0
                     change = converters.change(message)
@@ -266,7 +270,7 @@ class ClientQueries:
                     if change is not None:
                         yield change
             except TimeoutError:
-                continue  # the deadline of the stream, which is then reopened; or its close was lost
+                continue  # the deadline of the stream, or silence: the stream is reopened; or its close was lost
             except StopAsyncIteration:
                 failures, lost_at = failures + 1, time.monotonic()  # the server closed the stream
             except Exhausted:

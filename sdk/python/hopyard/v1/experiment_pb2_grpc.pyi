@@ -441,6 +441,7 @@ class ExperimentServiceStub(typing.Generic[_ExperimentServiceCreateExperimentTyp
 
     WatchExperiment: _ExperimentServiceWatchExperimentType
     """Sends the present state of the experiment, then every change, until the experiment ends or the caller cancels.
+    Repeats the state of the experiment every 20 seconds: a client that receives nothing for longer opens a new watch.
     Bounded: a slow reader gets the newest state of each job instead of all intermediate ones. RESOURCE_EXHAUSTED: too
     many reports wait for the reader; AppStat has them.
     """
@@ -618,6 +619,7 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[hopyard.v1.experiment_pb2.WatchExperimentResponse], collections.abc.AsyncIterator[hopyard.v1.experiment_pb2.WatchExperimentResponse]]:
         """Sends the present state of the experiment, then every change, until the experiment ends or the caller cancels.
+        Repeats the state of the experiment every 20 seconds: a client that receives nothing for longer opens a new watch.
         Bounded: a slow reader gets the newest state of each job instead of all intermediate ones. RESOURCE_EXHAUSTED: too
         many reports wait for the reader; AppStat has them.
         """

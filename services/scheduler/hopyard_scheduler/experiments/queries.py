@@ -24,6 +24,9 @@ from hopyard_scheduler.runtime.runtime import Runtime
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
 
+REPEAT_SECONDS = 20.0
+"""Seconds after which a watch repeats the state of its experiment."""
+
 _ROWS = 1000
 _OVER = frozenset(EXPERIMENT_STATES.to_proto(state) for state in ExperimentState if state.ended)
 
@@ -148,8 +151,9 @@ class ExperimentQueries:
 
         A slow reader gets the newest state of a changed experiment or job instead of each intermediate state.
 
-        A reason for waiting may change with other experiments. Such changes are yielded within about two seconds. If
-        the experiment has ended, only the present state is yielded.
+        A reason for waiting may change with other experiments. Such changes are yielded within about two seconds. The state of the
+        experiment is yielded at least every `REPEAT_SECONDS`, so that the client can distinguish a quiet experiment from a lost
+        connection. If the experiment has ended, only the present state is yielded.
 
         Args:
             name: The id of the experiment.
@@ -177,10 +181,15 @@ class ExperimentQueries:
                 for point in stream.curve(present):
                     await turn()
                     yield experiment_pb2.WatchExperimentResponse(report=point_to_proto(present.id, point))
+            loop = asyncio.get_running_loop()
+            repeat_at = loop.time() + REPEAT_SECONDS
             while True:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(AGAIN_SECONDS):
                         await watcher.wait()
+                if loop.time() >= repeat_at:
+                    watcher.changed = True
+                    repeat_at = loop.time() + REPEAT_SECONDS
                 while watcher.jobs:
                     touched = next(iter(watcher.jobs))
                     del watcher.jobs[touched]

@@ -279,6 +279,13 @@ FAILED, LOST = common_pb2.RUN_END_REASON_FAILED, common_pb2.RUN_END_REASON_LOST
             "train at position 5: ValueError: no (full)",
             False,
         ),
+        (
+            user_error(TrainerPhase.TRAIN, OSError(errno.EMFILE, "Too many open files")),
+            LOST,
+            "train at position 5",
+            True,
+        ),
+        (user_error(TrainerPhase.LOAD, OSError(errno.ENOMEM, "No memory")), LOST, "load at position 5", True),
         (user_error(TrainerPhase.TRAIN, OSError(errno.EROFS, "fixed")), FAILED, "train at position 5", False),
         (user_error(TrainerPhase.TRAIN, OSError(errno.ENOENT, "gone")), FAILED, "train at position 5", False),
         (ProgramError("net.py:Net", "no"), FAILED, "import of net.py:Net: no", True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,9 @@ _MESSAGE_CHARACTERS: Final = 8000
 _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """Error numbers of an OSError caused by the host's disk and not by user code, even if user code raised it."""
 
+_PROCESS_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Error numbers of an OSError caused by a limit of the host or of the process. The next run needs a new process."""
+
 _FULL_BYTES: Final = 1024 * 1024
 """Free space in bytes below which a disk is treated as full."""
 
@@ -52,12 +55,13 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
     """
     match error:
         case UserCodeError():
-            trouble = _disk_trouble(error, disk)
+            exhausted = _text_of_cause(error, _PROCESS_ERRORS)
+            trouble = exhausted or _disk_trouble(error, disk)
             message = f"{error.phase} at position {error.position}: {error.reason}"
             if trouble and trouble not in message:
                 message += f" ({trouble})"
             lines = error.traceback_text.rstrip().splitlines()[-_TRACEBACK_LINES:]
-            return _ended(position, "\n".join([message, *lines]), user=not trouble), False
+            return _ended(position, "\n".join([message, *lines]), user=not trouble), bool(exhausted)
         case TrainingCommandError():
             return _ended(position, str(error), user=error.user), False
         case ProgramError():
@@ -89,13 +93,18 @@ def _disk_trouble(error: UserCodeError, disk: Path | None) -> str:
         disk: A folder on the disk to which snapshots are saved, whose free space is examined; None: not examined.
     """
     moving = error.phase in (TrainerPhase.SAVE, TrainerPhase.LOAD)
-    for cause in _causes(error):
-        if isinstance(cause, OSError) and (cause.errno in _DISK_ERRORS or (moving and cause.errno == errno.EROFS)):
-            return cause.strerror or str(cause)
+    if trouble := _text_of_cause(error, _DISK_ERRORS | {errno.EROFS} if moving else _DISK_ERRORS):
+        return trouble
     # Libraries that write files without Python's I/O, such as torch.save, raise other errors when the disk is full.
     if error.phase is TrainerPhase.SAVE and disk is not None and shutil.disk_usage(disk).free < _FULL_BYTES:
         return f"no space left on the disk of {disk}"
     return ""
+
+
+def _text_of_cause(error: BaseException, numbers: Collection[int]) -> str:
+    """Return the text of the first OSError with one of these error numbers that caused an error; empty: there is none."""
+    found = (cause for cause in _causes(error) if isinstance(cause, OSError) and cause.errno in numbers)
+    return next((cause.strerror or str(cause) for cause in found), "")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

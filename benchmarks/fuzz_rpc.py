@@ -62,7 +62,7 @@ ANSWERS: Final = {("PutBlob", grpc.StatusCode.DATA_LOSS)}
 """Codes of `BAD` that are the right answers of a method: the bytes of a blob do not have the hash that the client has named."""
 
 SPARE: Final = {"BeginEpoch", "AppendJournal", "ImportJournal", "DeleteBlobs", "ReleaseBlobs", "SweepBlobs"}
-"""Methods of AppStat that go to the second AppStat, because only the scheduler may call them."""
+"""Methods that would change what the cluster's own scheduler stores; they go to the second AppStat."""
 
 OWN_ERROR: Final = "Internal error from Core"
 """Details with which the client's gRPC ends a call itself, if the server ended it while a request was written."""

@@ -106,17 +106,22 @@ class ClusterAccess:
             raise Unavailable(f"no scheduler has written its address into {self.scheduler}") from error
         async with self._opening:
             if scheduler not in self._channels:
-                await self.close()  # The address of a restarted scheduler may differ.
+                # The address of a restarted scheduler may differ. Calls that wait for the old one fail by themselves.
+                await self.close(_ADDRESS_SECONDS)
                 self._channels[scheduler] = self.to_service(scheduler)
         stub = resource_manager_pb2_grpc.ResourceManagerServiceStub(self._channels[scheduler])
         request = resource_manager_pb2.IssueTicketRequest(address=address, method=method, object=scope)
         return token_metadata((await stub.IssueTicket(request)).ticket)
 
-    async def close(self) -> None:
-        """Close the channel over which tickets are requested. Safe to call twice."""
+    async def close(self, grace: float | None = None) -> None:
+        """Close the channel over which tickets are requested. Safe to call twice.
+
+        Args:
+            grace: Seconds after which pending calls are cancelled; None: immediately.
+        """
         channels, self._channels = list(self._channels.values()), {}
         for one in channels:
-            await one.close()
+            await one.close(grace)
 
 
 def _is_folder(given: str) -> bool:

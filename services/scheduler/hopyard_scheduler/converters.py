@@ -103,16 +103,21 @@ def _count(path: str, found: int, most: int) -> int:
 def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) -> RunMessage:
     """Convert a message of a run into an event.
 
+    A message that cannot be converted becomes the end of the run as FAILED in user code, with the error as its cause: it has no body,
+    its body has an unknown type or an unknown end reason, or a number of it is negative or too large. The agent would repeat a message
+    that the scheduler refused, and all other runs of the node would wait.
+
     Args:
         message: The message.
         at: The time of its arrival, for the event, in seconds since the Unix epoch.
-
-    Raises:
-        InvalidInput: The message has no body, its body has an unknown type or an unknown end reason, or a number of it is negative
-            or too large.
     """
     run = message.run
-    body = _body_from_proto(message)
+    body: RunBody
+    try:
+        body = _body_from_proto(message)
+    except InvalidInput as error:
+        cause = Reason.of(ReasonCode.RUN_MESSAGE, message=str(error)[:MAX_MESSAGE])
+        body = Ended(RunEndReason.FAILED, 0, user_code=True, cause=cause, fingerprint=fingerprint(str(error)))
     return RunMessage(at, StreamId(run.experiment), run.job, run.attempt, run.rank, message.sequence, body)
 
 

@@ -17,7 +17,8 @@ from hopyard._net.auth.access_control import MOST_CALLS
 from hopyard._net.rpc import Channel, channel
 from hopyard._net.rpc.channel import token_metadata
 from hopyard._net.server import Server
-from tests.timing import HANG_SECONDS, scaled
+from hopyard._net.server.authorization import OPEN_SECONDS
+from tests.timing import HANG_SECONDS
 
 
 class AnyUser:
@@ -92,9 +93,18 @@ async def test_calls_at_the_same_time_see_their_own_callers(counted: tuple[Chann
 
 
 @pytest.mark.parametrize("how", ["cancelled", "without a request", "refused", "unknown"])
-async def test_no_call_stays_counted(counted: tuple[Channel, AccessControl], how: str) -> None:
+async def test_no_call_stays_counted(
+    counted: tuple[Channel, AccessControl], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     opened, control = counted
     user = token_metadata("user")
+    most, begin = [0], control.begin
+
+    def watched(principal: Principal | None, *, streaming: bool) -> None:
+        begin(principal, streaming=streaming)
+        most.append(control.calls)
+
+    monkeypatch.setattr(control, "begin", watched)
     call: Any
     match how:
         case "cancelled":
@@ -112,19 +122,32 @@ async def test_no_call_stays_counted(counted: tuple[Channel, AccessControl], how
         await until(lambda: control.calls > 0)
         call.cancel()
     await until(lambda: not control.calls)
+    assert max(most) == (0 if how in ("refused", "unknown") else 1)
 
 
 async def test_callers_without_a_token_cannot_keep_health_checks_from_others(
     counted: tuple[Channel, AccessControl], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They send the headers of as many checks as are allowed, and no request."""
-    monkeypatch.setattr("hopyard._net.server.authorization.OPEN_SECONDS", scaled(0.5))
+    """They send the headers of as many checks as are allowed, and no request. The timers of these calls elapse after the refusal."""
+    elapse: list[Callable[[], object]] = []
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def held(delay: float, callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+        if delay == OPEN_SECONDS:
+            elapse.append(callback)
+        return call_later(delay, callback, *args, **kwargs)
+
+    monkeypatch.setattr(loop, "call_later", held)
     opened, control = counted
     limit = MOST_CALLS[None][False]
     calls = [opened.stream_unary(CHECK)(silence()) for _ in range(limit)]
     await until(lambda: control.calls == limit)
     with pytest.raises(errors.Exhausted):
         await opened.unary_unary(CHECK)(b"")
+    assert len(elapse) == limit
+    for callback in elapse:
+        callback()
     await until(lambda: not control.calls)
     await opened.unary_unary(CHECK)(b"")
     for call in calls:

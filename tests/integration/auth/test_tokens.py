@@ -53,7 +53,7 @@ async def test_an_open_channel_uses_the_token_that_has_replaced_the_first(
 
 
 @pytest.mark.parametrize("format", list(LogFormat))
-def test_a_token_that_a_library_logs_is_removed(format: LogFormat) -> None:
+def test_a_token_that_a_library_logs_is_removed(format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
     token, ticket = new_token(CallerKind.USER).text, "hop_ticket_eyJhIjoxfQ==.c2ln"
     stream = io.StringIO()
     root = logging.getLogger()
@@ -67,13 +67,21 @@ def test_a_token_that_a_library_logs_is_removed(format: LogFormat) -> None:
         except UnicodeDecodeError:
             logging.getLogger("grpc._cython.cygrpc").exception("a caller sent no text")
             logging.getLogger("hopyard").exception("a bug")
+        try:
+            raise ValueError(token)
+        except ValueError:
+            logging.getLogger("hopyard").exception("a bug with a token")
+        with monkeypatch.context() as patch:  # The error of a wrong entry is printed, not raised into the caller.
+            patch.setattr(sys, "stderr", io.StringIO())
+            logging.getLogger("other").warning("%d items", "three")
     finally:
         root.handlers[:], root.level = before
     said = stream.getvalue()
     assert token not in said
     assert "hop_user_***" in said
     assert "hop_ticket_*** and 5, the rest" in said
-    assert said.count("Traceback") == 1
+    assert "ValueError: hop_user_***" in said
+    assert said.count("Traceback") == 2
 
 
 async def test_a_header_that_is_no_text_puts_no_token_into_the_log(
@@ -106,6 +114,13 @@ def test_the_service_token_is_not_sent_to_a_generator_that_an_experiment_names(
     assert _headers(f"unix:{tmp_path}/run/generator.sock") == ()
     monkeypatch.setenv("HOPYARD_GENERATOR_TOKEN", generator)
     assert _headers("127.0.0.1:1") == (("authorization", f"Bearer {generator}"),)
+    monkeypatch.setenv("HOPYARD_GENERATOR_TOKEN", "wrong")
+    with pytest.raises(errors.InvalidInput, match="HOPYARD_GENERATOR_TOKEN: found no token"):
+        _headers("127.0.0.1:1")
+    monkeypatch.delenv("HOPYARD_GENERATOR_TOKEN")
+    monkeypatch.setenv("HOPYARD_GENERATOR_TOKEN_FILE", "/nowhere")
+    with pytest.raises(errors.NotFound, match=r"HOPYARD_GENERATOR_TOKEN_FILE: .*/nowhere"):
+        _headers("127.0.0.1:1")
     SecretsFolder(tmp_path / "secrets").make()
     own = SecretsFolder(tmp_path / "secrets").token(CallerKind.SERVICE)
     assert _headers(f"unix:{tmp_path}/run/generator.sock") == (("authorization", f"Bearer {own}"),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from hopyard._net.auth import CallerKind, new_token
 from hopyard.cli.commands.inspect.files import _beside_best
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job, JobReport, JobState
+from hopyard.client.wire.connection import Connection
 from hopyard.errors import AlreadyExists, DataLoss, Exhausted, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.spec import SpecError
 from tests.integration.cli.conftest import SPEC
 from tests.integration.cli.fake import FakeCluster
-from tests.timing import HANG_SECONDS
+from tests.timing import HANG_SECONDS, scaled
 
 
 async def test_an_experiment_from_its_file_to_its_best_state(
@@ -86,7 +88,7 @@ async def test_a_silent_watch_is_opened_again(
 ) -> None:
     created = await client.create(experiment_file)
     fake.silent_watches = 2
-    monkeypatch.setattr("hopyard.client.queries._SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("hopyard.client.queries._SILENCE_SECONDS", scaled(0.2))
     assert (await client.wait(created, HANG_SECONDS)).state.ended
     assert fake.silent_watches == 0
 
@@ -175,6 +177,24 @@ def test_what_is_no_user_token_is_refused_and_not_shown(token: str) -> None:
         AsyncClient("127.0.0.1:9", token=token)
     assert not token or token not in str(error.value)
     AsyncClient("127.0.0.1:9", token=f" {new_token(CallerKind.USER).text}\n")
+
+
+async def test_an_open_client_uses_the_tokens_that_have_replaced_the_first(
+    fake: FakeCluster, client: AsyncClient, experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def token(self: Connection, address: str) -> str:
+        asked.append(found(self, address))
+        return asked[-1]
+
+    found = Connection._user_token
+    monkeypatch.setattr(Connection, "_user_token", token)
+    monkeypatch.setattr(sys.modules["hopyard._net.rpc.channel"], "TOKEN_SECONDS", 0.0)
+    await client.create(experiment_file)
+    before = len(asked)
+    await client.experiments()
+    assert len(asked) > before
 
 
 async def test_what_is_not_there(client: AsyncClient, experiment_file: Path) -> None:

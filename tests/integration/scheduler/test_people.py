@@ -122,9 +122,7 @@ async def test_terms_that_cannot_be_are_refused(
 
 async def test_an_extension_beyond_the_largest_number_of_jobs_is_refused(client: AsyncClient, tmp_path: Path) -> None:
     found = await client.create(experiment(tmp_path / "e", jobs=2, length=2000, pace=0.05))
-    with pytest.raises(
-        InvalidInput, match=r"jobs: found 2147483645, allowed are at most 2147483644 more: stop\.jobs is 2"
-    ):
+    with pytest.raises(InvalidInput, match=r"jobs: found 2147483645, allowed is 0 to 2147483644: stop\.jobs is 2"):
         await client.extend(found, jobs=2**31 - 3)
     await client.extend(found, jobs=2**31 - 4)
     await client.stop(found)

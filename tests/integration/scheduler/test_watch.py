@@ -16,7 +16,7 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobR
 from hopyard_scheduler.runtime.journal import Journal
 from tests.integration.scheduler.conftest import experiment
 from tests.integration.scheduler.generators import GatedGrid
-from tests.timing import HANG_SECONDS
+from tests.timing import HANG_SECONDS, scaled
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ async def test_jobs_for_which_there_is_no_configuration_are_gone_for_a_watcher_t
 async def test_the_state_of_a_quiet_experiment_is_repeated(
     client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hopyard_scheduler.experiments.queries.REPEAT_SECONDS", 0.1)
+    monkeypatch.setattr("hopyard_scheduler.experiments.queries.REPEAT_SECONDS", scaled(0.1))
     created = await client.create(experiment(tmp_path / "e", jobs=1, length=2))
     await client.pause(created)
     paused = await client.wait(created, HANG_SECONDS, until={ExperimentState.PAUSED})

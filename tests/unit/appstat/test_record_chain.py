@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from hopyard.errors import DataLoss
+from hopyard_appstat.database import queries
 from hopyard_appstat.database.connections import Database, database_url, open_database
 from hopyard_appstat.database.record_chain import START, checksum
 from hopyard_appstat.database.store import Store
@@ -131,6 +132,21 @@ async def test_a_stream_without_its_row_is_damaged(journal: Journal) -> None:
         driver.execute("delete from streams where name = 'e1'")
         driver.execute("pragma foreign_keys = on")
     with pytest.raises(DataLoss, match="journal of e1: its row is missing"):
+        await journal.read()
+
+
+async def test_damage_of_a_stream_that_grows_during_the_read_is_found(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.change("delete from journal where stream = 'e1' and position > 4")
+    part = queries.journal_part
+
+    def grown(connection: Any, stream: str, first: int, last: int) -> Any:
+        journal.change("update streams set length = 7 where name = 'e1'")
+        return part(connection, stream, first, last)
+
+    monkeypatch.setattr(queries, "journal_part", grown)
+    with pytest.raises(DataLoss, match="journal of e1"):
         await journal.read()
 
 

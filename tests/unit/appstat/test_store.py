@@ -135,7 +135,7 @@ async def test_a_wrong_position_is_aborted_and_writes_nothing(
         ((), (job("e1", "1"), statistic("", 1)), r"projections\[1\]\.statistic\.job: found nothing"),
         ((), (experiment("e", ended_at=float("nan")),), r"projections\[0\]\.experiment\.ended_at: found nan"),
         ((), (statistic("j", 1, at=float("inf")),), r"projections\[0\]\.statistic\.report\.at: found inf"),
-        ((), (statistic("j", -1),), r"projections\[0\]\.statistic\.report\.position: found -1, allowed is 0 or more"),
+        ((), (statistic("j", -1),), r"projections\[0\]\.statistic\.report\.position: found -1, allowed is 0"),
         ((), (statistic("j", 1, seconds=float("inf")),), r"projections\[0\]\.statistic\.report\.seconds: found inf"),
     ],
 )

@@ -54,10 +54,24 @@ async def failed(run: NodeRun) -> str:
         ({"position": 3}, "report at position 3: allowed: 4 to 2147483647; each report's is above the last one's"),
         ({"position": -1}, "report at position -1: allowed: 4 to 2147483647; each report's is above the last one's"),
         ({"position": 2**31}, "report at position 2147483648: allowed: 4 to 2147483647; each report's is above"),
-        ({"seconds": -0.5}, "report at position 4: found -0.5 seconds and 0 examples; allowed: 0 or more"),
-        ({"seconds": math.nan}, "report at position 4: found nan seconds and 0 examples; allowed: 0 or more"),
-        ({"seconds": math.inf}, "report at position 4: found inf seconds and 0 examples; allowed: 0 or more"),
-        ({"examples": -1}, "report at position 4: found 0.0 seconds and -1 examples; allowed: 0 or more"),
+        (
+            {"seconds": -0.5},
+            "report at position 4: found -0.5 seconds and 0 examples; allowed: 0 to 1000000000000 seconds",
+        ),
+        (
+            {"seconds": math.nan},
+            "report at position 4: found nan seconds and 0 examples; allowed: 0 to 1000000000000 seconds",
+        ),
+        (
+            {"seconds": math.inf},
+            "report at position 4: found inf seconds and 0 examples; allowed: 0 to 1000000000000 seconds",
+        ),
+        ({"seconds": 1e13}, "report at position 4: found 10000000000000.0 seconds and 0 examples; allowed: 0 to"),
+        ({"examples": 2**50}, f"report at position 4: found 0.0 seconds and {2**50} examples; allowed: 0 to"),
+        (
+            {"examples": -1},
+            "report at position 4: found 0.0 seconds and -1 examples; allowed: 0 to 1000000000000 seconds",
+        ),
     ],
 )
 async def test_a_report_that_no_journal_can_hold_fails_its_run(run: NodeRun, report: dict[str, Any], says: str) -> None:

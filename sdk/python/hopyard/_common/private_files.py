@@ -225,9 +225,8 @@ def _link_new(partial: Path, path: Path) -> None:
         os.link(partial, path)
     except FileExistsError:
         raise
-    except (
-        OSError
-    ):  # Some network file systems have no hard links. Then a second process could replace the file meanwhile.
+    except OSError:
+        # Some network file systems have no hard links. A second process could then replace the file.
         if os.path.lexists(path):
             raise FileExistsError(path) from None
         os.rename(partial, path)

@@ -117,7 +117,8 @@ def open_database(url: URL, *, synchronous: Synchronous = Synchronous.NORMAL) ->
         _set_up_sqlite(writer, synchronous, reads_only=False)
         _set_up_sqlite(reader, synchronous, reads_only=True)
     else:
-        reader = reader.execution_options(postgresql_readonly=True)
+        # A reader needs one state of the database for all its statements, as SQLite gives it.
+        reader = reader.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
     return Database(writer, reader)
 
 

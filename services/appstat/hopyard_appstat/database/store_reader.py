@@ -63,8 +63,8 @@ class StoreReader:
                 break
             chain.add(records)
             yield records
-        if chain.position < last and await self._read(queries.end_of, stream) != (last, head):
-            return  # The stream was deleted meanwhile.
+        if chain.position < last and (await self._read(queries.end_of, stream))[0] < last:
+            return  # The stream was deleted meanwhile. (A stream that has grown has lost records.)
         chain.end(last, head)
 
     async def list_streams(self, paging: PageRequest) -> Page[Row]:

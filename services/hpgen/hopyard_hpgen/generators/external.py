@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import threading
 import time
@@ -15,13 +14,12 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from hopyard._net.auth import CallerKind, find_token
-from hopyard._net.auth.credentials import FILE, VARIABLE
 from hopyard._net.rpc.address import is_socket
 from hopyard._net.rpc.channel import Metadata, blocking_channel, token_metadata
 from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
 from hopyard._net.rpc.retry import Backoff
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
-from hopyard.errors import HopyardError, InvalidInput, NotFound, Unauthenticated, Unavailable
+from hopyard.errors import HopyardError, InvalidInput, Unauthenticated, Unavailable
 from hopyard.generator import Generator, Reads, Result
 from hopyard.space import Configuration, Space
 from hopyard.v1 import hpgen_pb2 as pb
@@ -200,19 +198,16 @@ def _text(error: grpc.RpcError) -> str:
 def _headers(server: str) -> Metadata:
     """Return the headers of a call to the process at `server`: the service token of that process, if it is known.
 
-    It is found next to a socket, or in the variables HOPYARD_GENERATOR_TOKEN and HOPYARD_GENERATOR_TOKEN_FILE. The token of the
-    cluster's own services is never sent to an address that an experiment names. Processes of other programs need no token.
+    It is found next to a socket, or in the variables HOPYARD_GENERATOR_TOKEN and HOPYARD_GENERATOR_TOKEN_FILE. The token in the
+    environment of this service is never sent to an address that an experiment names. Processes of other programs need no token.
 
     Raises:
         InvalidInput: The token is in a file that is not private, or damaged.
+        NotFound: The file that HOPYARD_GENERATOR_TOKEN_FILE names does not exist.
     """
-    given = {
-        f"{VARIABLE.format('SERVICE')}{suffix}": os.environ.get(f"{VARIABLE.format('GENERATOR')}{suffix}", "")
-        for suffix in ("", FILE)
-    }
     try:
-        return token_metadata(find_token(CallerKind.SERVICE, server, environment=given))
-    except (Unauthenticated, Unavailable, NotFound):
+        return token_metadata(find_token(CallerKind.SERVICE, server, variable="HOPYARD_GENERATOR_TOKEN"))
+    except (Unauthenticated, Unavailable):
         return ()
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from hopyard._net.rpc.values import run_key_to_proto
+from hopyard._net.rpc.values import MAX_COUNT, MAX_SECONDS, run_key_to_proto
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.control import RunControl
 from hopyard.errors import InvalidInput
@@ -60,7 +59,7 @@ def _refused(report: common_pb2.Report, last: int) -> str:
     """Return why a report is invalid; empty: it is valid.
 
     A report is invalid if its position is not after the position before, or too large, if it has too many metrics or a metric with too
-    long a name, or if its seconds or its number of examples is negative (or the seconds are not finite).
+    long a name, or if its seconds or its number of examples is negative or too large.
 
     Args:
         report: The report.
@@ -74,8 +73,9 @@ def _refused(report: common_pb2.Report, last: int) -> str:
     longest = max((len(name) for name in report.metrics), default=0)
     if longest > MAX_NAME:
         return f"{at} found a metric name of {longest} characters; allowed: {MAX_NAME}"
-    if not 0 <= report.seconds < math.inf or report.examples < 0:
-        return f"{at} found {report.seconds} seconds and {report.examples} examples; allowed: 0 or more"
+    if not (0 <= report.seconds <= MAX_SECONDS and 0 <= report.examples <= MAX_COUNT):
+        found = f"{report.seconds} seconds and {report.examples} examples"
+        return f"{at} found {found}; allowed: 0 to {MAX_SECONDS:.0f} seconds and 0 to {MAX_COUNT} examples"
     return ""
 
 

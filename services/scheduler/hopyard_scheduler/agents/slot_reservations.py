@@ -43,7 +43,7 @@ class SlotReservations:
         try:
             refused = await self._runtime.operate(SlotReserved(self._runtime.clock(), stream.id, idle[0], request))
         except UnknownStreamError:
-            raise NotFound(f"there is no experiment {experiment!r}: it was deleted") from None
+            raise NotFound(f"there is no experiment {experiment!r} in memory: it has ended or was deleted") from None
         if refused:
             raise Exhausted(refused)
         return idle[0]

@@ -403,13 +403,10 @@ class ExperimentCommands:
             raise InvalidInput(f"an extension is finite and at most {ENDLESS - 1} jobs or units")
         if jobs < 0 or seconds < 0:
             raise InvalidInput(f"found jobs {jobs} and seconds {seconds:g}, allowed are 0 or more")
-        if max_iterations and max_iterations < (present := experiment.settings.max_position):
-            raise InvalidInput(f"max_iterations: found {max_iterations}, allowed are the present {present} or more")
-        most = ENDLESS - 1 - experiment.settings.jobs
-        if experiment.settings.jobs < ENDLESS and jobs > most:
-            raise InvalidInput(
-                f"jobs: found {jobs}, allowed are at most {most} more: stop.jobs is {experiment.settings.jobs}"
-            )
+        if max_iterations and max_iterations < (furthest := experiment.settings.max_position):
+            raise InvalidInput(f"max_iterations: found {max_iterations}, allowed are the present {furthest} or more")
+        if (present := experiment.settings.jobs) < ENDLESS <= present + jobs:
+            raise InvalidInput(f"jobs: found {jobs}, allowed is 0 to {ENDLESS - 1 - present}: stop.jobs is {present}")
         if not (jobs or max_iterations or seconds):
             raise InvalidInput("extend by jobs, max_iterations or seconds")
         if seconds and experiment.settings.max_seconds is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hopyard import __version__
 from hopyard._net.rpc.values import report_to_proto
@@ -24,7 +24,7 @@ from hopyard_scheduler.runtime.runtime import Runtime
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
 
-REPEAT_SECONDS = 20.0
+REPEAT_SECONDS: Final = 20.0
 """Seconds after which a watch repeats the state of its experiment."""
 
 _ROWS = 1000

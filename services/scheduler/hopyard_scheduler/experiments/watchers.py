@@ -68,7 +68,9 @@ class Watcher:
 
 
 class WatchQueue:
-    """Lets watches work in turn and for about half of the time, so that thousands of them do not delay other calls.
+    """A fair queue of the work of all watches. It limits them to about half of the event loop's time.
+
+    Thousands of watches therefore do not delay other calls.
 
     A call needs several iterations of the event loop. Without the queue, each of them would last as long as all watches need for a
     message. In the other half of the time the event loop waits for its sockets. gRPC's threads need it to deliver what arrives.
@@ -116,7 +118,7 @@ class WatchQueue:
             loop.call_soon(self._pause, begun)  # It runs after the watches whose turn it is.
 
     def _pause(self, begun: float) -> None:
-        """Run the next steps: at once, or after a pause as long as the work since the last one, if this was `SLICE_SECONDS` or more."""
+        """Continue at once if the work since the last pause took less than `SLICE_SECONDS`, else after a pause as long as that work."""
         loop = asyncio.get_running_loop()
         self._worked += loop.time() - begun
         if self._worked < SLICE_SECONDS:

@@ -40,27 +40,38 @@ class FoundToken(NamedTuple):
 
 
 def find_token(
-    kind: CallerKind, address: str, data: Path | None = None, environment: Mapping[str, str] = os.environ
+    kind: CallerKind,
+    address: str,
+    data: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    variable: str = "",
 ) -> str:
     """Return the text of the token that `locate_token` finds. Arguments and errors are the same."""
-    return locate_token(kind, address, data, environment).text
+    return locate_token(kind, address, data, environment, variable=variable).text
 
 
 def locate_token(
-    kind: CallerKind, address: str, data: Path | None = None, environment: Mapping[str, str] = os.environ
+    kind: CallerKind,
+    address: str,
+    data: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    variable: str = "",
 ) -> FoundToken:
     """Return the token for calls to a service, and its file: the first that exists of the following.
 
     1. for a socket: the token in the folder `secrets` next to it, or in the folder above;
     2. for a TCP port: the token in the folder `secrets` of `data`;
-    3. the value of the variable HOPYARD_KIND_TOKEN, such as HOPYARD_USER_TOKEN;
-    4. the token in the file that HOPYARD_KIND_TOKEN_FILE names.
+    3. the value of `variable`;
+    4. the token in the file that the variable with this name and the suffix _FILE names.
 
     Args:
         kind: Kind of the caller: user, node or service.
         address: unix:/PATH or HOST:PORT of the service.
         data: The data folder whose address file contains the address, or that of a service of the same cluster; None: none.
         environment: The environment variables.
+        variable: Name of the variable; empty: HOPYARD_KIND_TOKEN, such as HOPYARD_USER_TOKEN.
 
     Raises:
         Unavailable: There is none, and no service has listened on the socket yet.
@@ -76,7 +87,7 @@ def locate_token(
             return FoundToken(secrets.token(kind), secrets.token_file(kind))
         except NotFound:
             continue
-    name = VARIABLE.format(kind.upper())
+    name = variable or VARIABLE.format(kind.upper())
     if given := environment.get(name):
         token = _given(name, given)
         if token.kind is not kind:
@@ -87,7 +98,7 @@ def locate_token(
             return FoundToken(read_token(Path(file), kind).text, Path(file))
         except (InvalidInput, NotFound) as error:
             raise type(error)(f"{name}{FILE}: {error}") from None
-    if is_socket(address) and not any(SecretsFolder(folder).complete for folder in _folders(address, data)):
+    if is_socket(address) and not any(SecretsFolder(folder).initialized for folder in _folders(address, data)):
         if not socket_file(address).exists():
             raise Unavailable(f"no service has listened on {address} yet")
         place = _folders(address, data)[-1]

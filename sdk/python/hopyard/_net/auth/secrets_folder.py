@@ -61,15 +61,15 @@ class SecretsFolder:
             OSError: The folder cannot be written.
         """
         make_private_folder(self.path)
-        if not self.complete:
+        if not self.initialized:
             made = [self._make_token(kind) for kind in STORED]
             lines = "".join(f"{token.kind} {token.id} {digest(token.text)}\n" for token in made)
             write_private(self.path / _ACCEPTED, lines.encode())
             _log.info("created the tokens of this cluster in %s", self.path)
 
     @property
-    def complete(self) -> bool:
-        """Whether the folder has all its files: `accepted` is written last."""
+    def initialized(self) -> bool:
+        """Whether the tokens of the cluster were created: `accepted` is written last."""
         return (self.path / _ACCEPTED).exists()
 
     def token(self, kind: CallerKind) -> str:

@@ -66,16 +66,16 @@ class TokenAuthenticator:
     def __init__(self) -> None:
         self._accepted: dict[tuple[str, str], tuple[str, Principal]] = {}
 
-    def accept(self, kind: CallerKind, name: str, sha256: str, scope: str = "") -> None:
+    def accept(self, kind: CallerKind, token_id: str, sha256: str, scope: str = "") -> None:
         """Accept a token from now on.
 
         Args:
             kind: Kind of the token.
-            name: Id of the token.
+            token_id: Id of the token.
             sha256: SHA-256 of its text, as `digest` returns it.
             scope: The scope of its principal.
         """
-        self._accepted[kind, name] = sha256, Principal(kind, name, scope)
+        self._accepted[kind, token_id] = sha256, Principal(kind, token_id, scope)
 
     def add(self, token: Token, scope: str = "") -> None:
         """Accept a token, whose principal has this scope, from now on."""
@@ -86,10 +86,9 @@ class TokenAuthenticator:
         self._accepted.pop((token.kind, token.id), None)
 
     def authenticate(self, token: str) -> Principal | None:
-        """Return the principal of a token; None: the token is not accepted. The comparison takes constant time."""
+        """Return the principal of a token; None: the token is not accepted. Hashes are compared in constant time."""
         found = _TOKEN.fullmatch(token)
         if found is None:
             return None
         accepted, principal = self._accepted.get((found[1], found[2]), ("", None))
-        # The hash is compared also if the id is unknown, so that the time does not show which ids exist.
         return principal if hmac.compare_digest(accepted, digest(token)) else None

@@ -18,6 +18,9 @@ from hopyard.errors import HopyardError
 OPEN_SECONDS: Final = 5.0
 """Maximum seconds of a call without a token that has one request and one response."""
 
+OPEN_STREAM_SECONDS: Final = 600.0
+"""Maximum seconds of a stream without a token, such as `Health/Watch`. Clients open it again."""
+
 
 class AuthorizationInterceptor(grpc.aio.ServerInterceptor):
     """Applies the access control of a server to all four kinds of calls.
@@ -61,16 +64,17 @@ class AuthorizationInterceptor(grpc.aio.ServerInterceptor):
         """Count the call of the present task until the task ends, and make `principal` the current one in it.
 
         gRPC runs the interceptors and the handler of a call in one task, so the count includes the time until the request arrives.
-        A call with one request and without a token is cancelled if it has not ended after `OPEN_SECONDS`.
+        A call without a token is cancelled if it has not ended after `OPEN_SECONDS`, a stream after `OPEN_STREAM_SECONDS`.
         """
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("gRPC calls interceptors in the task of the call")
         self._control.begin(principal, streaming=streaming)
         task.add_done_callback(lambda _: self._control.end(principal, streaming=streaming))
-        if principal is None and not streaming:
+        if principal is None:
             # Callers without a token could otherwise take all open calls by sending headers only.
-            timer = asyncio.get_running_loop().call_later(OPEN_SECONDS, task.cancel)
+            seconds = OPEN_STREAM_SECONDS if streaming else OPEN_SECONDS
+            timer = asyncio.get_running_loop().call_later(seconds, task.cancel)
             task.add_done_callback(lambda _: timer.cancel())
         present.set(principal)
 

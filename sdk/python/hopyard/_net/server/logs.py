@@ -21,20 +21,19 @@ class LogFormat(enum.StrEnum):
 _SECRET: Final = re.compile(r"(hop_[a-z]+_)[A-Za-z0-9_.=-]+")
 
 
-class _Redaction(logging.Filter):
-    """Removes tokens from entries. Hopyard logs none, but libraries log what callers send, such as headers that are not text.
-
-    For entries of gRPC about what a caller has sent, the traceback is removed, too: it is the same for each, and callers need no token.
-    """
+class _TerseTracebacks(logging.Filter):
+    """Removes the traceback from entries of gRPC about what a caller has sent. It is the same for each, and callers need no token."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the entry, and return True: it is logged."""
-        message = record.getMessage()
-        if _SECRET.search(message):
-            record.msg, record.args = _SECRET.sub(r"\1***", message), ()
         if record.name == "grpc._cython.cygrpc" and record.exc_info and isinstance(record.exc_info[1], UnicodeError):
             record.exc_info = None
         return True
+
+
+def _redacted(text: str) -> str:
+    """Return the text without tokens. Hopyard logs none, but libraries log what callers send, such as headers that are not text."""
+    return _SECRET.sub(r"\1***", text)
 
 
 class _TextFormatter(logging.Formatter):
@@ -44,6 +43,9 @@ class _TextFormatter(logging.Formatter):
         super().__init__(
             f"%(asctime)s.%(msecs)03dZ %(levelname)s {service} %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
         )
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _redacted(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         # Each entry is one line, even if the message contains line breaks; only a traceback adds lines.
@@ -65,7 +67,7 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return _redacted(json.dumps(entry, ensure_ascii=False))
 
 
 def set_up_logging(
@@ -80,7 +82,7 @@ def set_up_logging(
         stream: Target; None: stderr.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.addFilter(_Redaction())
+    handler.addFilter(_TerseTracebacks())
     handler.setFormatter(_JsonFormatter(service) if format is LogFormat.JSON else _TextFormatter(service))
     root = logging.getLogger()
     root.handlers[:] = [handler]

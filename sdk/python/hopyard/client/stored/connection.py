@@ -105,7 +105,7 @@ class StoredConnection(Connection):
         """Return no headers: the folder of a node agent is read, and needs no ticket."""
         return ()
 
-    def _channel(self, address: str, token: str | None = None) -> grpc.aio.Channel:
+    def _channel(self, address: str, *, with_token: bool = True) -> grpc.aio.Channel:
         if address not in self._local:  # the folder of a node agent
             self._local[address] = ServicerChannel(self._refusal)
             self._open("agent", Path(address), self._local[address])

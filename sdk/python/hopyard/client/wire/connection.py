@@ -6,6 +6,7 @@ Stubs are imported when they are needed, because read-only commands should be fa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -86,7 +87,7 @@ class Connection:
         """Return the stub of the node agent at `address`. Each call needs the headers that `ticket` returns."""
         from hopyard.v1.node_agent_pb2_grpc import NodeAgentServiceStub
 
-        return NodeAgentServiceStub(self._channel(address, token=""))
+        return NodeAgentServiceStub(self._channel(address, with_token=False))
 
     async def ticket(self, address: str, method: str, scope: str) -> Metadata:
         """Return the headers of one call to a node agent, with a ticket for it. The user token is never sent to nodes.
@@ -175,12 +176,12 @@ class Connection:
         for one in channels.values():
             await one.close()
 
-    def _channel(self, address: str, token: str | None = None) -> grpc.aio.Channel:
-        """Return the channel to a service, opened with `token` (empty: none; None: the user token)."""
+    def _channel(self, address: str, *, with_token: bool = True) -> grpc.aio.Channel:
+        """Return the channel to a service, whose calls send the user token unless `with_token` is False."""
         fork_guard.begin()
         if address not in self._channels:
-            sent = (self._user_token(address) if token is None else token) or None
-            self._channels[address] = channel(address, token=sent, timeout=self._timeout)
+            token = partial(self._user_token, address) if with_token else None
+            self._channels[address] = channel(address, token=token, timeout=self._timeout)
         return self._channels[address]
 
     def _user_token(self, address: str) -> str:

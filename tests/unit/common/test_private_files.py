@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._common.private_files import make_private_folder, open_private, read_private, write_private
+from hopyard._common.private_files import (
+    check_own_folder,
+    make_private_folder,
+    open_private,
+    read_private,
+    write_private,
+)
 from hopyard.errors import AlreadyExists, InvalidInput, NotFound
 
 pytestmark = pytest.mark.quick
@@ -201,3 +207,39 @@ def test_a_service_restricts_its_umask_and_knows_the_one_before() -> None:
     )
     said = subprocess.check_output([sys.executable, "-c", program], text=True)
     assert said.split() == ["-1", "0o26", "0o77", "-1", "0o26"]
+
+
+def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `path` belong to another user than this process, and not to root."""
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+    else:
+        strangers(monkeypatch)
+
+
+def test_a_folder_that_only_this_user_can_change_is_accepted(tmp_path: Path) -> None:
+    for allowed in (0o700, 0o500, 0o755):
+        tmp_path.chmod(allowed)
+        check_own_folder(tmp_path)
+    tmp_path.chmod(0o700)
+    check_own_folder(tmp_path / "missing")
+
+
+def test_a_folder_that_others_can_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for refused in (0o720, 0o702, 0o777, 0o1777):
+        folder.chmod(refused)
+        with pytest.raises(InvalidInput, match=rf"other users can write to the folder \(mode {refused:04o}\)"):
+            check_own_folder(folder)
+    folder.chmod(0o700)
+    tmp_path.chmod(0o777)
+    with pytest.raises(InvalidInput, match="every user can rename the folders in it"):
+        check_own_folder(folder)
+    tmp_path.chmod(0o700)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    give_away(folder, monkeypatch)
+    for path in (folder, link):
+        with pytest.raises(InvalidInput, match=rf"{path}: the folder belongs to user .*, and this process runs as"):
+            check_own_folder(path)

@@ -29,6 +29,7 @@ UNCHANGED: Final = -1
 """As the argument `umask` of `subprocess.Popen`: the child process has the umask of this process."""
 
 _OTHERS: Final = 0o077  # all rights of the group and of other users
+_OTHERS_WRITE: Final = 0o022
 _PARENT_MODE: Final = 0o755  # missing parents of a private folder; the umask removes further rights
 _inherited_umask = UNCHANGED
 
@@ -83,6 +84,33 @@ def make_private_folder(path: Path) -> None:
         path.mkdir(FOLDER_MODE)
     # The umask may have removed rights of the owner, and another process may have created the folder.
     _narrow(path, new=True)
+
+
+def check_own_folder(path: Path) -> None:
+    """Raise an error if another user can change what the folder `path` contains, so that an address or a token in it may be false.
+
+    Nothing is changed. A folder that does not exist, or belongs to root, is accepted.
+
+    Raises:
+        InvalidInput: The folder belongs to another user, its group or other users may write to it, or another user could replace it
+            (see `make_private_folder`).
+    """
+    path = Path(os.path.abspath(path))
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise InvalidInput(os_error_text(error)) from error
+    if found.st_uid != 0:
+        _check_owner(path, found, "folder")
+    if found.st_mode & _OTHERS_WRITE:
+        raise InvalidInput(
+            f"{path}: other users can write to the folder (mode {stat.S_IMODE(found.st_mode):04o}), so what it contains may be theirs; "
+            f"remove the right with `chmod go-w {path}`"
+        )
+    for parent in dict.fromkeys([*path.parents, *Path(os.path.realpath(path)).parents]):
+        _check_parent(parent)
 
 
 def _check_parent(parent: Path) -> None:

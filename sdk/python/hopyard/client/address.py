@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hopyard._common.private_files import check_own_folder
 from hopyard.errors import InvalidInput, Unavailable
 
 DEFAULT_DATA: Final = Path("hopyard-data")
@@ -19,11 +20,16 @@ def read_address(data: Path, service: str = "scheduler") -> str | None:
     """Return the address in the address file of a service in the data directory `data`, or None if there is no such file.
 
     A service writes the file `SERVICE.address` when it starts.
+
+    Raises:
+        InvalidInput: Another user could have written the file, to receive the token and the code of this user (`check_own_folder`).
     """
     try:
-        return (data / f"{service}.address").read_text(encoding="utf-8").strip() or None
+        address = (data / f"{service}.address").read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return None
+    check_own_folder(data)
+    return address or None
 
 
 class ServerAddress(NamedTuple):
@@ -48,7 +54,7 @@ def find_server(server: str | None, data: str | Path | None) -> ServerAddress:
         data: Data directory of a running cluster; None: see above.
 
     Raises:
-        InvalidInput: Both arguments are given.
+        InvalidInput: Both arguments are given, or another user could have written the address file.
         Unavailable: No cluster serves the data directory.
     """
     if server is not None and data is not None:

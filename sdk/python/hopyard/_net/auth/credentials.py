@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hopyard._common.private_files import check_own_folder
 from hopyard._net.auth.principal import CallerKind
 from hopyard._net.auth.secrets_folder import SECRETS, SecretsFolder, read_token
 from hopyard._net.auth.tokens import Token, parse_token
@@ -76,12 +77,16 @@ def locate_token(
     Raises:
         Unavailable: There is none, and no service has listened on the socket yet.
         Unauthenticated: There is none. The message says where one is needed.
-        InvalidInput: The address is neither unix:/PATH nor HOST:PORT; a file is not private; or a file or variable does not contain a
-            token of this kind.
+        InvalidInput: The address is neither unix:/PATH nor HOST:PORT; another user can change the folder of the socket or of the
+            tokens; a file is not private; or a file or variable does not contain a token of this kind.
         NotFound: The file that a variable names does not exist.
     """
     check_address(address)
+    if is_socket(address):  # Whoever listens there receives the token.
+        check_own_folder(socket_file(address).parent)
     for folder in _folders(address, data):
+        if folder.exists():
+            check_own_folder(folder.parent)
         secrets = SecretsFolder(folder)
         try:
             return FoundToken(secrets.token(kind), secrets.token_file(kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 
-from hopyard._common.private_files import make_private_folder, write_private
+from hopyard._common.private_files import check_own_folder, make_private_folder, write_private
 from hopyard.errors import Conflict, InvalidInput, NotFound
 
 
@@ -70,12 +70,15 @@ def read_address(data: Path, name: str) -> str:
 
     Raises:
         NotFound: There is no address file, because the service does not run or has not written its address yet.
+        InvalidInput: Another user could have written the file (`check_own_folder`).
     """
     path = address_file(data, name)
     try:
-        return path.read_text(encoding="utf-8").strip()
+        address = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError as error:
         raise NotFound(f"{path}: no such file, so no {name} runs with this data folder") from error
+    check_own_folder(data)
+    return address
 
 
 def write_address(data: Path, name: str, address: str) -> None:

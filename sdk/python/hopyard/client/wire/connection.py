@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
 
+from hopyard._common.private_files import check_own_folder
 from hopyard._net.auth import CallerKind, find_token
 from hopyard._net.auth.credentials import VARIABLE, locate_token, secrets_of
 from hopyard._net.rpc import Channel, channel, fork_guard, retry
+from hopyard._net.rpc.address import is_socket, socket_file
 from hopyard._net.rpc.channel import Metadata, token_metadata
 from hopyard.errors import HopyardError, Unauthenticated, Unavailable
 from hopyard.v1 import experiment_pb2
@@ -185,6 +187,8 @@ class Connection:
         return self._channels[address]
 
     def _user_token(self, address: str) -> str:
+        if is_socket(address):  # Also for a token that was given to this client: whoever listens there receives it.
+            check_own_folder(socket_file(address).parent)
         # AppStat may have another data folder than the scheduler, and other tokens.
         if address != self.server and secrets_of(address) is not None:
             return find_token(CallerKind.USER, address)

@@ -13,10 +13,10 @@ import re
 from dataclasses import asdict, fields
 from typing import Final
 
+from hopyard._common.bounded_json import MAX_COUNT
 from hopyard._net.rpc.enums import DECISIONS, JOB_STATES, METRIC_MODES, RUN_END_REASONS, RUN_MODES, EnumMap
 from hopyard._net.rpc.reasons import code_to_proto, set_reason
 from hopyard._net.rpc.values import (
-    MAX_COUNT,
     check_report,
     hyperparameters_to_proto,
     report_from_proto,

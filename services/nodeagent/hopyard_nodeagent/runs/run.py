@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from hopyard._net.rpc.values import MAX_COUNT, MAX_SECONDS, run_key_to_proto
+from hopyard._common.bounded_json import MAX_COUNT
+from hopyard._net.rpc.values import MAX_SECONDS, run_key_to_proto
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.control import RunControl
 from hopyard.errors import InvalidInput

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hopyard._common.bounded_json import MAX_COUNT
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import ENDLESS, Report, RunKey, StreamId
 from hopyard.v1 import common_pb2
 
 MAX_DEPTH: Final = 24
 """Maximum nesting of lists and maps: protobuf refuses messages nested more than 100 deep, and a level takes up to four."""
-
-MAX_COUNT: Final = 2**46
-"""Maximum number of bytes or examples in one message of an agent. More than 100,000 of them can be added without exceeding int64."""
 
 MAX_SECONDS: Final = 1e12
 """Maximum duration in seconds in one message of an agent."""

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from hopyard._common.bounded_json import MAX_COUNT
 from hopyard.policy.vocabulary import StreamId
-from hopyard.v1 import common_pb2, experiment_pb2
+from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
+from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import StreamCreated
-from hopyard_scheduler.storage.garbage_collection import SnapshotNeeds
+from hopyard_scheduler.storage.garbage_collection import (
+    COPIES,
+    PARTIALS,
+    GarbageCollector,
+    GarbageReport,
+    SnapshotNeeds,
+)
 from tests.unit.core.rig import settings
 
 pytestmark = pytest.mark.quick
@@ -73,3 +83,77 @@ async def test_what_is_kept_for_others_alone_has_a_price_and_is_needed_only_whil
         assert needs.has("x", "both")
         assert needs.has("x", "end")
         assert needs.releases_reusable("x") is not wanted
+
+
+class Empty:
+    """A store without blobs, its quota, and no experiments."""
+
+    async def show_all(self) -> list[experiment_pb2.Experiment]:
+        return []
+
+    async def ListBlobs(self, request: appstat_pb2.ListBlobsRequest) -> appstat_pb2.ListBlobsResponse:
+        return appstat_pb2.ListBlobsResponse()
+
+    async def SweepBlobs(
+        self, request: appstat_pb2.SweepBlobsRequest, **limits: float
+    ) -> appstat_pb2.SweepBlobsResponse:
+        return appstat_pb2.SweepBlobsResponse()
+
+    async def use(self) -> None:
+        """Return no use: the store has none."""
+
+
+class Lister:
+    """The session of a node that answers the request for its inventory with `inventory`."""
+
+    node = "n"
+
+    def __init__(self, inventory: pb.SnapshotInventory) -> None:
+        self.inventory = inventory
+        self.collector: GarbageCollector | None = None
+
+    def connected(self) -> list[Lister]:
+        return [self]
+
+    def send(self, message: pb.AgentSessionResponse) -> None:
+        assert self.collector is not None
+        self.inventory.ticket = message.list_snapshots.ticket
+        self.collector.arrived(self.inventory)
+
+
+async def collected(inventory: pb.SnapshotInventory) -> GarbageReport:
+    """Return what a dry run reports if a node has this inventory."""
+    empty, node = cast("Any", Empty()), Lister(inventory)
+    runtime = cast("Any", SimpleNamespace(core=Core(), turn=asyncio.Lock()))
+    node.collector = GarbageCollector(runtime, cast("Any", node), empty, empty, cast("Any", None), empty)
+    return await node.collector.collect(dry_run=True)
+
+
+def files(size: int, count: int = 2) -> list[pb.SnapshotFile]:
+    return [pb.SnapshotFile(sha256=f"{number:064x}", size_bytes=size) for number in range(count)]
+
+
+async def test_the_inventory_of_a_node_is_reported() -> None:
+    report = await collected(pb.SnapshotInventory(files=files(MAX_COUNT), partials=1, partial_bytes=5))
+    assert report.found == {(PARTIALS, "n"): (1, 5), (COPIES, "n"): (2, 2 * MAX_COUNT)}
+
+
+@pytest.mark.parametrize(
+    ("inventory", "found"),
+    [
+        (pb.SnapshotInventory(files=files(2**63 - 1)), 2**63 - 1),
+        (pb.SnapshotInventory(files=files(-1)), -1),
+        (pb.SnapshotInventory(partials=-3), -3),
+        (pb.SnapshotInventory(partials=1, partial_bytes=MAX_COUNT + 1), MAX_COUNT + 1),
+        (pb.SnapshotInventory(files=files(MAX_COUNT, 2**17)), 2**63),
+    ],
+    ids=["large", "negative", "negative count", "large partials", "large sum"],
+)
+async def test_an_inventory_with_impossible_numbers_is_ignored(
+    inventory: pb.SnapshotInventory, found: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        report = await collected(inventory)
+    assert not report.found
+    assert report.notes == [f"node n says that {found} bytes or files lie on its disk, so its list is ignored"]
+    assert [record.getMessage().startswith(report.notes[0]) for record in caplog.records] == [True]

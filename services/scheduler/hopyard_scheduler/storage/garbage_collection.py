@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hopyard._common.bounded_json import MAX_COUNT
 from hopyard.client.transfer.blobs import BUNDLE_OWNER
 from hopyard.errors import HopyardError
 from hopyard.policy.vocabulary import StreamId
@@ -412,6 +413,11 @@ class GarbageCollector:
             if inventory is None:
                 report.notes.append(f"node {session.node} did not say what lies on its disk")
                 continue
+            if (found := _out_of_range(inventory)) is not None:
+                wrong = f"node {session.node} says that {found} bytes or files lie on its disk, so its list is ignored"
+                _LOG.warning("%s; allowed are 0 to %d, and together less than 2**63", wrong, MAX_COUNT)
+                report.notes.append(wrong)
+                continue
             report.add(PARTIALS, session.node, inventory.partials, inventory.partial_bytes)
             unknown = [one for one in inventory.files if not needs.held(one.sha256)]
             if unknown:
@@ -467,6 +473,14 @@ async def _kind(needs: SnapshotNeeds, blob: appstat_pb2.BlobInfo) -> str:
     if any([blob.sha256 in await needs.price(owner) for owner in blob.owners]):
         return FOR_OTHERS
     return UNHELD if any(owner in needs.experiments for owner in blob.owners) else UNKNOWN
+
+
+def _out_of_range(inventory: resource_manager_pb2.SnapshotInventory) -> int | None:
+    """Return a number of an inventory that is negative or too large, or the sum of its sizes if it exceeds int64; else None."""
+    sizes = [one.size_bytes for one in inventory.files]
+    numbers = (inventory.partials, inventory.partial_bytes, *sizes)
+    found = next((one for one in numbers if not 0 <= one <= MAX_COUNT), None)
+    return sum(sizes) if found is None and sum(sizes) >= 2**63 else found
 
 
 def _forget(session: Session, hashes: Sequence[str]) -> None:

@@ -85,7 +85,10 @@ def test_points_without_the_metric_are_left_out(rig: Rig) -> None:
     [
         ({"horizon": 0}, "the horizon of a prediction is a position, at least 1, found 0"),
         ({"horizon": 2.5}, "the horizon of a prediction is a position, at least 1, found 2.5"),
+        ({"horizon": ENDLESS + 1}, "the horizon of a prediction is a position, at least 1, found 2147483648"),
         ({"target": math.inf}, "the target of a prediction is a finite number, found inf"),
+        ({"target": math.nan}, "the target of a prediction is a finite number, found nan"),
+        ({"target": -(10**400)}, f"the target of a prediction is a finite number, found -1{'0' * 78}"),
         ({"target": True}, "the target of a prediction is a finite number, found True"),
         ({"stesp": 3}, "a prediction takes target and horizon, found stesp"),
     ],

@@ -370,6 +370,20 @@ async def test_a_process_whose_end_was_cut_short_is_ended_by_the_next_attempt(mo
             "ask.payload_json: is not JSON",
         ),
         (
+            pb.Answer(number=1, commands=[pb.Command(ask=pb.AskCommand(payload_json="[" * 100_000))]),
+            "ask.payload_json: is nested deeper than 100 levels",
+        ),
+        (
+            pb.Answer(number=1, commands=[pb.Command(predict=pb.PredictCommand(parameters_json="[" * 100_000))]),
+            "predict.parameters_json: is nested deeper than 100 levels",
+        ),
+        (
+            pb.Answer(
+                number=1, commands=[pb.Command(predict=pb.PredictCommand(parameters_json=f'{{"target": {10**400}}}'))]
+            ),
+            "predict.parameters_json: has an integer of 401 characters",
+        ),
+        (
             pb.Answer(number=1, commands=[pb.Command(terminate_job=pb.TerminateJobCommand(job="1"))] * 10_001),
             "the answer has 10001 commands; at most 10000 are allowed",
         ),

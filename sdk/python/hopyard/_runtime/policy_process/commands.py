@@ -10,6 +10,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
+from hopyard._common.bounded_json import read_json
 from hopyard._net.rpc.enums import DECISIONS, RUN_MODES
 from hopyard._net.rpc.reasons import reason_from_proto, set_reason
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
@@ -282,9 +283,9 @@ def plain(text: str, field: str) -> Any:
         field: Name of the message field with the text, for the error message.
 
     Raises:
-        InvalidInput: The text is not JSON.
+        InvalidInput: The text is not JSON, or exceeds a limit of `read_json`.
     """
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError as error:
-        raise InvalidInput(f"{field}: is not JSON: {error}") from None
+        raise InvalidInput(f"{field}: {error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -35,10 +35,10 @@ def obstacle(job: Job, parameters: Mapping[str, Any]) -> Reason | None:
     target, horizon = parameters.get("target"), parameters.get("horizon")
     if unknown := sorted(parameters.keys() - {"target", "horizon"}):
         return Reason.of(ReasonCode.PREDICTION_PARAMETERS_UNKNOWN, found=", ".join(unknown))
-    if target is not None and (not _is_number(target) or not math.isfinite(target)):
-        return Reason.of(ReasonCode.PREDICTION_TARGET_INVALID, found=repr(target))
-    if horizon is not None and (type(horizon) is not int or horizon < 1):
-        return Reason.of(ReasonCode.PREDICTION_HORIZON_INVALID, found=repr(horizon))
+    if target is not None and (not _is_number(target) or not abs(target) <= sys.float_info.max):
+        return Reason.of(ReasonCode.PREDICTION_TARGET_INVALID, found=f"{target!r:.80}")
+    if horizon is not None and (type(horizon) is not int or not 1 <= horizon <= ENDLESS):
+        return Reason.of(ReasonCode.PREDICTION_HORIZON_INVALID, found=f"{horizon!r:.80}")
     if horizon is None and job.max_position >= ENDLESS:
         return Reason(ReasonCode.PREDICTION_HORIZON_MISSING)
     if job.state.ended:

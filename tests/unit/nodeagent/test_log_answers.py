@@ -37,3 +37,6 @@ def test_questions_and_answers_survive_the_wire() -> None:
             LogQuery.from_json(text)
     with pytest.raises(ValueError, match="found"):
         logs_answered('{"a": 1}')
+    for answer in ("[" * 100_000, '{"a": [1e999, 1]}', '{"a": ["9", 1]}', '{"a": [1, -1]}', f'{{"a": [1, {2**63}]}}'):
+        with pytest.raises(ValueError, match=r"levels|logs: found"):
+            logs_answered(answer)

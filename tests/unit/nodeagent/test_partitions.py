@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -266,7 +267,7 @@ async def test_a_run_finds_its_partition_and_is_not_given_another(node: Node, tm
 def test_questions_and_answers_survive_the_wire() -> None:
     wanted = [PathQuery("/a"), PathQuery("s3://b/c", "ab", fetch=True)]
     assert asked(question(wanted)) == wanted
-    found = [PathAnswer(1, "ab", 3), PathAnswer(error="no")]
+    found = [PathAnswer(1, "ab" * 32, 3), PathAnswer(error="no")]
     assert answered(answer(found), 2) == found
     with pytest.raises(ValueError, match="about 2 places, 3 were asked for"):
         answered(answer(found), 3)
@@ -274,3 +275,30 @@ def test_questions_and_answers_survive_the_wire() -> None:
         with pytest.raises(ValueError, match="needed is a list of objects"):
             asked(text)
     assert reader.examples_in(Path("none.npz")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        *[({"size": size}, "size: found") for size in ("abc", 1.5, float("nan"), 2**63, -1, None, True)],
+        *[({"sha256": sha256}, "sha256: found") for sha256 in (5, [1], None, "", "ab", "A" * 64)],
+        *[({"examples": examples}, "examples: found") for examples in ("x", 2**70, -1)],
+        *[({"error": error}, "error: found") for error in (["x"], None)],
+        *[
+            ({field: "\ud800"}, "needed is a list of objects with size.* unpaired surrogate")
+            for field in ("sha256", "error")
+        ],
+        ({"size": 10**400}, "needed is a list of objects with size.* integer of 401 characters"),
+    ],
+    ids=str,
+)
+def test_an_invalid_answer_names_the_field(changes: dict[str, object], error: str) -> None:
+    row = {"size": 1, "sha256": "a" * 64, "examples": None, "error": ""}
+    assert answered(json.dumps([row]), 1) == [PathAnswer(1, "a" * 64)]
+    with pytest.raises(ValueError, match=error):
+        answered(json.dumps([row | changes]), 1)
+
+
+def test_a_deeply_nested_answer_is_refused() -> None:
+    with pytest.raises(ValueError, match="needed is a list of objects with size"):
+        answered("[" * 200_000, 1)

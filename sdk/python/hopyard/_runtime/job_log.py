@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hopyard._common.bounded_json import read_count, read_json
+
 LOG_POSITION: Final = "log.position"
 """Name of the file in the run's temporary folder."""
 
@@ -64,13 +66,16 @@ def logs_answered(text: str) -> dict[str, tuple[int, int]]:
         ValueError: The text is not such an answer.
     """
     try:
-        return {name: (int(count), int(size)) for name, (count, size) in _object(text).items()}
+        return {
+            name: (read_count(count, "logs"), read_count(size, "bytes of logs"))
+            for name, (count, size) in _object(text).items()
+        }
     except TypeError as error:
         raise ValueError(f"found {text!r:.80}, needed is the number and size of logs by experiment") from error
 
 
 def _object(text: str) -> dict[str, Any]:
-    found = json.loads(text)
+    found = read_json(text)
     if not isinstance(found, dict):
         raise ValueError(f"found {text!r:.80}, needed is an object")
     return found

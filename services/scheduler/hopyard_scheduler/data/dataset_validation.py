@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from hopyard._common.bounded_json import read_count
 from hopyard._runtime.datasets.names import (
     MAX_PARTITIONS,
     check_data_name,
@@ -84,7 +85,10 @@ def _part(data: str, one: data_pb2.DataPartition) -> WantedPartition:
         if one.replicas:
             raise ValueError("found a URL and paths, allowed is one of them")
         examples = one.examples if one.HasField("examples") else None
-        known = PathAnswer(one.size_bytes, one.sha256, examples) if one.sha256 else None
+        size = read_count(one.size_bytes, "size_bytes")
+        if examples is not None:
+            read_count(examples, "examples")
+        known = PathAnswer(size, one.sha256, examples) if one.sha256 else None
         if known is not None and (len(one.sha256) != 64 or not set(one.sha256) <= set("0123456789abcdef")):
             raise ValueError(f"sha256: found {one.sha256!r:.80}, allowed are 64 lower-case hexadecimal digits")
         return WantedPartition(data, one.name, (), check_url(one.url), known)

@@ -6,15 +6,20 @@ In the messages between scheduler and node agent, these questions have the kind 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
+
+from hopyard._common.bounded_json import read_count, read_json
 
 INSPECT: Final = "inspect"
 """Kind of the questions to a node about data at paths and URLs."""
 
 LOOK_AGAIN: Final = "data"
 """Ticket of an unsolicited answer, with which a node announces that its data has changed."""
+
+_SHA256: Final = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +81,22 @@ def answered(text: str, expected: int) -> list[PathAnswer]:
         expected: Number of queries in the question.
 
     Raises:
-        ValueError: The text is not a JSON list of answers, or has another number of elements.
+        ValueError: The text is not a JSON list of answers, has another number of elements, or an element is invalid. The message
+            names the invalid field.
     """
     rows = _rows(text, ("size", "sha256", "examples", "error"))
     if len(rows) != expected:
         raise ValueError(f"the answer is about {len(rows)} places, {expected} were asked for")
-    return [PathAnswer(**one) for one in rows]
+    return [_path_answer(**one) for one in rows]
+
+
+def _path_answer(size: object, sha256: object, examples: object, error: object) -> PathAnswer:
+    if not isinstance(error, str):
+        raise ValueError(f"error: found {error!r:.80}, allowed is text")
+    if not isinstance(sha256, str) or not (_SHA256.fullmatch(sha256) or (error and not sha256)):
+        raise ValueError(f"sha256: found {sha256!r:.80}, allowed are 64 lower-case hexadecimal digits")
+    known = None if examples is None else read_count(examples, "examples")
+    return PathAnswer(read_count(size, "size"), sha256, known, error)
 
 
 def _rows(text: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -90,7 +105,10 @@ def _rows(text: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
     Raises:
         ValueError: The text is not such a list, or an object lacks a member.
     """
+    needed = f"found {text!r:.80}, needed is a list of objects with {', '.join(names)}"
     try:
-        return [{name: one[name] for name in names} for one in json.loads(text)]
-    except (ValueError, TypeError, LookupError) as error:
-        raise ValueError(f"found {text!r:.80}, needed is a list of objects with {', '.join(names)}") from error
+        return [{name: one[name] for name in names} for one in read_json(text)]
+    except ValueError as error:
+        raise ValueError(f"{needed}; it {error}") from error
+    except (TypeError, LookupError) as error:
+        raise ValueError(needed) from error

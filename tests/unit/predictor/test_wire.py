@@ -57,6 +57,7 @@ def test_what_is_no_question_is_told(text: str) -> None:
         ({"positions": [1.5]}, "positions: whole numbers are needed"),
         ({"positions": [1], "mean": ["x"]}, "mean: numbers are needed"),
         ({"positions": [1], "mean": 3}, "mean: numbers are needed"),
+        ({"positions": [1], "mean": [10**400]}, "mean: found an integer that a double cannot hold"),
     ],
 )
 def test_what_is_no_prediction_is_told(found: object, said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 
 from hopyard._net.server import Background
 from hopyard.policy.vocabulary import ExperimentId, JobState, Predict, StreamId
-from hopyard.predictor import Prediction
+from hopyard.predictor import LEVELS, Prediction
 from hopyard.predictor.factory import new_predictor
 from hopyard.predictor.wire import prediction_to_wire, question_from_json
 from hopyard.spec import PredictorSpec
@@ -32,7 +33,7 @@ from tests.unit.core.rig import Rig
 
 pytestmark = pytest.mark.quick
 
-WIRE = prediction_to_wire(Prediction((10,), (0.5,), (0.1,)))
+WIRE = prediction_to_wire(Prediction((10,), (0.5,), (0.1,), final=(0.5,) * len(LEVELS)))
 
 
 @dataclass
@@ -216,7 +217,13 @@ async def test_without_a_node_it_fails_after_a_while(rig: Rig, background: Backg
         ("{", "the node's answer is not JSON"),
         ("3", "a prediction is a mapping, found int"),
         ('{"positions": [1], "mean": "x"}', "mean: numbers are needed"),
+        ("[" * 100_000, "the node's answer is nested deeper than 100 levels"),
+        (json.dumps(WIRE | {"mean": [10**400]}), "the node's answer has an integer of 401 characters"),
+        (json.dumps(WIRE | {"mean": [math.nan]}), "mean must be finite, found nan"),
+        (json.dumps(WIRE | {"positions": [10**30]}), "positions must rise from above 1 to the horizon 10"),
+        (json.dumps(WIRE | {"final": list(range(len(LEVELS), 0, -1))}), "final are quantiles, which never fall"),
     ],
+    ids=["no JSON", "number", "text", "deep", "large mean", "NaN", "large position", "falling quantiles"],
 )
 async def test_what_is_no_prediction_is_a_failure(rig: Rig, background: Background, said: str, error: str) -> None:
     shell = Shell(rig, background)

@@ -148,12 +148,12 @@ def _numbers(found: Mapping[str, object], name: str) -> tuple[float, ...]:
     values = found.get(name, ())
     if not isinstance(values, list | tuple) or any(type(one) not in (int, float) for one in values):
         raise InvalidInput(f"{name}: numbers are needed, found {values!r:.200}")
-    return tuple(float(one) for one in values)
+    return _floats(name, values)
 
 
 def _finite(name: str, values: Sequence[float], length: int) -> tuple[float, ...]:
     try:
-        found = tuple(float(value) for value in values)
+        found = _floats(name, values)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{name} must be {length} numbers, found {values!r:.200}") from error
     if len(found) != length:
@@ -162,6 +162,13 @@ def _finite(name: str, values: Sequence[float], length: int) -> tuple[float, ...
     if strange is not None:
         raise InvalidInput(f"{name} must be finite, found {strange:g}")
     return found
+
+
+def _floats(name: str, values: Sequence[Any]) -> tuple[float, ...]:
+    try:
+        return tuple(float(value) for value in values)
+    except OverflowError as error:
+        raise InvalidInput(f"{name}: found an integer that a double cannot hold") from error
 
 
 def _shown(positions: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import IO, Any, Final
 
+from hopyard._common.bounded_json import read_json
 from hopyard._common.environment import without_own
 from hopyard._common.formatting import printable
 from hopyard._common.private_files import inherited_umask
@@ -79,7 +80,7 @@ class WorkerProcess:
         length = int.from_bytes(await streams.stdout.readexactly(4), "big")
         if length > self._most_bytes:
             raise ValueError(f"{length} bytes, at most {self._most_bytes} are allowed")
-        found = json.loads(await streams.stdout.readexactly(length))
+        found = read_json(await streams.stdout.readexactly(length))
         if not isinstance(found, dict):
             raise ValueError(f"found {found!r:.80}, where an object is needed")
         return found

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hopyard._common.bounded_json import read_json
 from hopyard._net.server import Background
 from hopyard.errors import HopyardError, Unavailable
 from hopyard.policy.vocabulary import ExperimentId, StreamId
-from hopyard.predictor.wire import prediction_from_wire, prediction_to_wire
+from hopyard.predictor import Question
+from hopyard.predictor.wire import check_prediction, prediction_from_wire, prediction_to_wire, question_from_json
 from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core import Core
 from hopyard_engine.core.effects import AskOutside
@@ -174,11 +176,12 @@ class PredictionDispatcher:
             if said.error:
                 error = said.error
             else:
-                result = prediction_to_wire(prediction_from_wire(json.loads(said.result_json)))
+                found = prediction_from_wire(read_json(said.result_json))
+                result = prediction_to_wire(check_prediction(found, _question(asked)))
         except HopyardError as problem:
             error = str(problem)
         except ValueError as problem:
-            error = f"the node's answer is not JSON: {problem}"
+            error = f"the node's answer {problem}"
         if self._open.pop(ticket, None) is question:
             self._post(Answered(self._clock(), asked.stream, asked.ticket, result, error[:MAX_ERROR]))
 
@@ -264,6 +267,11 @@ class PredictionDispatcher:
                 memory_bytes=predictor.memory or 0,
             ),
         )
+
+
+def _question(asked: AskOutside) -> Question:
+    """Return the question of a request, without the curves of other jobs."""
+    return question_from_json(json.dumps(asked.payload["question"]))
 
 
 def _ticket(stream: StreamId, ticket: str) -> str:

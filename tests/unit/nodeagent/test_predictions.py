@@ -6,15 +6,24 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hopyard._net.server import Background
 from hopyard.errors import NotFound
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey, TaskTime
+from hopyard_nodeagent.predictions import process as process_module
+from hopyard_nodeagent.predictions import queue as queue_module
+from hopyard_nodeagent.predictions.process import (
+    MAX_ANSWER_BYTES,
+    PredictorFailed,
+    PredictorKey,
+    PredictorProcess,
+    TaskTime,
+)
 from hopyard_nodeagent.predictions.queue import MOST_WAITING, PredictionQueue
+from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
 
@@ -269,3 +278,82 @@ def test_nothing_excuses_for_ever() -> None:
     assert not process.spent.more_than(1.0)
     process.passes(1.5)
     assert process.spent.more_than(1.0)
+
+
+# -------------------------------------------------------------------------------------------------------------- frames
+
+
+class Pipes:
+    """Simulates an ended operating system process whose standard output contains `frame` after its length."""
+
+    pid = 2**31 - 1
+    returncode = 0
+
+    def __init__(self, frame: bytes, length: int) -> None:
+        self.stdin = self
+        self.stdout = asyncio.StreamReader()
+        self.stdout.feed_data(length.to_bytes(4, "big") + frame)
+        self.stdout.feed_eof()
+
+    def write(self, frame: bytes) -> None:
+        """Ignore the question."""
+
+    async def drain(self) -> None:
+        """Return at once: the question is ignored."""
+
+    async def wait(self) -> int:
+        return self.returncode
+
+
+async def asked_of(frame: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int | None = None) -> Any:
+    """Return the answer of a predictor process that writes a frame."""
+    monkeypatch.setattr(process_module, "end_left", lambda pid: None)
+    pipes = cast("Any", Pipes(frame, len(frame) if length is None else length))
+    process = PredictorProcess(PredictorKey("p", "{}"), pipes, tmp_path / "log", lambda pid: None)
+    return await process.ask(b"{}", HANG_SECONDS)
+
+
+async def test_frames_with_a_result_or_an_error_are_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for frame in (b'{"result":{"mean":[NaN]}}', b'{"error":"\\ud83d\\ude00"}'):
+        assert str(await asked_of(frame, tmp_path, monkeypatch)) == str(json.loads(frame))
+
+
+@pytest.mark.parametrize(
+    ("frame", "error"),
+    [
+        (b"[" * 100_000, "is nested deeper than 100 levels"),
+        (b"{}", "found {}, where an object with result or error is needed"),
+        (b"[]", r"found \[\], where an object with result or error is needed"),
+        (b'{"error":"\\ud800"}', "has text that is no Unicode"),
+        (b'{"result":1%s}' % (b"0" * 400), "has an integer of 401 characters"),
+        (b"\xff", "is not JSON"),
+    ],
+    ids=["deep", "empty", "list", "surrogate", "large integer", "bytes"],
+)
+async def test_a_malformed_frame_is_a_failed_prediction(
+    frame: bytes, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(PredictorFailed, match=f"predictor p: its process said what is no answer: {error}"):
+        await asked_of(frame, tmp_path, monkeypatch)
+
+
+async def test_a_frame_that_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PredictorFailed, match=f"4294967295 bytes, at most {MAX_ANSWER_BYTES} are allowed"):
+        await asked_of(b"", tmp_path, monkeypatch, length=2**32 - 1)
+
+
+async def test_a_long_error_is_cut(background: Background) -> None:
+    node = Node(background)
+    await node.ask("1")
+    await node.answer(error=["x" * 10_000])
+    assert node.said[0].error == "['" + "x" * 3998
+
+
+async def test_a_result_that_grows_beyond_a_message_is_an_error(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_module, "MAX_ANSWER_BYTES", 20)
+    node = Node(background)
+    await node.ask("1")
+    await node.answer(result=[1e15, 1e15])
+    assert (node.said[0].result_json, node.said[0].error) == ("", "the prediction has 39 bytes, at most 20 are allowed")

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import psutil
 
+from hopyard._common.bounded_json import read_json
 from hopyard._common.environment import passed_environment
 from hopyard._common.private_files import inherited_umask, open_private
 from hopyard_nodeagent.runs.logs import log_reader
@@ -29,6 +30,9 @@ from hopyard_nodeagent.runs.memory import MemoryGuard, end_left, used_bytes
 
 START_SECONDS: Final = 120.0
 """Time limit in seconds for starting a process and creating its predictor, which imports packages at the lowest priority."""
+
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""Maximum size of an answer of a predictor in bytes. It fits into one message to the scheduler."""
 
 _LEAVE_SECONDS: Final = 2.0
 
@@ -161,7 +165,7 @@ class PredictorProcess:
             "parameters": json.loads(self.key.parameters_json),
             "path": [str(self.key.folder)] if self.key.folder is not None else [],
         }
-        said = await self._asked(json.dumps(wanted).encode(), seconds, "to be made")
+        said = await self._asked(json.dumps(wanted).encode(), seconds, "to be made", "reads")
         if "error" in said:
             await self.kill()
             raise PredictorFailed(str(said["error"]))
@@ -176,9 +180,10 @@ class PredictorProcess:
             seconds: Time limit (> 0; see `TaskTime`).
 
         Raises:
-            PredictorFailed: The prediction took too long, or the process ended. In both cases the process has ended.
+            PredictorFailed: The prediction took too long, the process ended, or its answer is invalid. In all cases the process has
+                ended.
         """
-        return await self._asked(question, seconds, "over one prediction")
+        return await self._asked(question, seconds, "over one prediction", "result")
 
     async def kill(self) -> None:
         """Kill the process and its children; return when they have ended."""
@@ -192,9 +197,9 @@ class PredictorProcess:
         await asyncio.to_thread(end_left, self._process.pid)
         self._over(self._process.pid)
 
-    async def _asked(self, frame: bytes, seconds: float, over_what: str) -> Mapping[str, Any]:
+    async def _asked(self, frame: bytes, seconds: float, over_what: str, field: str) -> Mapping[str, Any]:
         name = self.key.name
-        exchange = asyncio.create_task(self._exchange(frame))
+        exchange = asyncio.create_task(self._exchange(frame, field))
         watch = asyncio.create_task(self._watch()) if self.key.memory_bytes else None
         try:
             spent = TaskTime(self._process.pid)
@@ -236,16 +241,18 @@ class PredictorProcess:
         self._measured = time.monotonic()
         return used_bytes(pid, limit)
 
-    async def _exchange(self, frame: bytes) -> Mapping[str, Any]:
+    async def _exchange(self, frame: bytes, field: str) -> Mapping[str, Any]:
         streams = self._process
         assert streams.stdin is not None
         assert streams.stdout is not None
         streams.stdin.write(len(frame).to_bytes(4, "big") + frame)
         await streams.stdin.drain()
         length = int.from_bytes(await streams.stdout.readexactly(4), "big")
-        said = json.loads(await streams.stdout.readexactly(length))
-        if not isinstance(said, dict):
-            raise ValueError(f"found {said!r:.80}, where an object is needed")
+        if length > MAX_ANSWER_BYTES:
+            raise ValueError(f"{length} bytes, at most {MAX_ANSWER_BYTES} are allowed")
+        said = read_json(await streams.stdout.readexactly(length))
+        if not isinstance(said, dict) or not said.keys() & {field, "error"}:
+            raise ValueError(f"found {said!r:.80}, where an object with {field} or error is needed")
         return said
 
     def _end(self) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from hopyard._net.server import Background
 from hopyard.errors import HopyardError
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.predictions.process import PredictorFailed, PredictorKey
+from hopyard_nodeagent.predictions.process import MAX_ANSWER_BYTES, PredictorFailed, PredictorKey
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ MOST_WAITING: Final = 1000
 """Maximum number of waiting questions; the scheduler sends far fewer at a time."""
 
 _MOST_REMEMBERED: Final = 200
+
+_MOST_ERROR: Final = 4000
 
 _NO_LIMIT: Final = 24 * 3600.0
 
@@ -48,7 +50,7 @@ class PredictorWorker(Protocol):
         """Return the process's answer to a question: a dict with `result` or `error`. A cancellation kills the process.
 
         Raises:
-            PredictorFailed: The prediction took longer than `seconds`, or the process ended.
+            PredictorFailed: The prediction took longer than `seconds`, the process ended, or its answer is invalid.
         """
 
     async def kill(self) -> None:
@@ -176,11 +178,17 @@ class PredictionQueue:
             process = await self._process(key)
             said = await process.ask(question.payload_json.encode(), question.timeout_seconds or _NO_LIMIT)
         except (PredictorFailed, HopyardError, OSError) as error:
-            return wire.NodeAnswer(ticket=question.ticket, error=str(error))
+            return wire.NodeAnswer(ticket=question.ticket, error=str(error)[:_MOST_ERROR])
         self._idle.append((process, self._clock()))
         if "error" in said:
-            return wire.NodeAnswer(ticket=question.ticket, error=str(said["error"]) or "the predictor failed")
-        return wire.NodeAnswer(ticket=question.ticket, result_json=json.dumps(said["result"], separators=(",", ":")))
+            return wire.NodeAnswer(
+                ticket=question.ticket, error=str(said["error"])[:_MOST_ERROR] or "the predictor failed"
+            )
+        result = json.dumps(said["result"], separators=(",", ":"))
+        if len(result) > MAX_ANSWER_BYTES:  # Such as 1e15, which is written with more characters than it was read.
+            wrong = f"the prediction has {len(result)} bytes, at most {MAX_ANSWER_BYTES} are allowed"
+            return wire.NodeAnswer(ticket=question.ticket, error=wrong)
+        return wire.NodeAnswer(ticket=question.ticket, result_json=result)
 
     async def _process(self, key: PredictorKey) -> PredictorWorker:
         """Return a process for a question: an idle one with the same key, else a new one.

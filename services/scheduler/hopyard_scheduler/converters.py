@@ -319,14 +319,22 @@ def experiment_to_proto(
         share=stream.share,
         group=stream.id,
         warning=explain(eviction.warning(stream)),
-        snapshot_bytes=stream.snapshots.size,
-        hops=experiment_pb2.Hops(**asdict(stream.hops)),
+        snapshot_bytes=clamped(stream.snapshots.size),
+        hops=experiment_pb2.Hops(**{name: clamped(count) for name, count in asdict(stream.hops).items()}),
         slot_seconds=experiment.slot_seconds,
     )
     set_reason(message, reason)
     if experiment.best is not None:
         message.best_job, message.best_position, message.best_value = experiment.best
     return message
+
+
+def clamped(total: int) -> int:
+    """Return the integer nearest to `total` that fits into a field of type int64.
+
+    Totals grow with what agents report. A total that does not fit would end the scheduler when it writes the row of the experiment.
+    """
+    return min(max(total, -(2**63)), 2**63 - 1)
 
 
 def _spec_json(experiment: Experiment) -> str:
@@ -417,12 +425,12 @@ def snapshot_to_proto(entry: SnapshotEntry) -> common_pb2.Snapshot:
 def use_to_proto(use: StoreUsage) -> experiment_pb2.StoreUse:
     """Convert the usage of the store for clients. A quota of 0 bytes means that there is no quota."""
     return experiment_pb2.StoreUse(
-        quota_bytes=use.quota or 0,
-        used_bytes=use.used,
-        needed_bytes=use.needed,
-        spare=use.spare,
+        quota_bytes=clamped(use.quota or 0),
+        used_bytes=clamped(use.used),
+        needed_bytes=clamped(use.needed),
+        spare=clamped(use.spare),
         spare_seconds=use.spare_seconds,
-        next_bytes=use.next_size,
+        next_bytes=clamped(use.next_size),
         next_seconds=use.next_seconds,
     )
 

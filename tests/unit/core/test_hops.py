@@ -115,6 +115,15 @@ def test_every_so_many_units_a_snapshot_is_stored() -> None:
     assert (rig.job().position, positions(rig)) == (2, [2])
 
 
+def test_a_repeated_result_of_an_upload_is_counted_once() -> None:
+    rig = made(1)
+    rig.command(StartJob("1", ("n1/0",), until=9))
+    rig.kept(1)
+    for _ in range(3):
+        rig.stored(1)
+    assert (rig.stream.hops.stored, rig.stream.hops.stored_bytes) == (1, 10)
+
+
 def test_a_job_that_ended_leaves_its_result_in_the_store_and_the_experiment_waits_for_it() -> None:
     rig = made(max_position=2, jobs=1)
     unit(rig, "n1/0")

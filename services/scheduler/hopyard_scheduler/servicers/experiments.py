@@ -9,7 +9,7 @@ from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard.errors import InvalidInput
 from hopyard.v1 import experiment_pb2 as pb
 from hopyard.v1 import experiment_pb2_grpc
-from hopyard_scheduler.converters import EXPERIMENT_STATES, use_to_proto
+from hopyard_scheduler.converters import EXPERIMENT_STATES, clamped, use_to_proto
 from hopyard_scheduler.experiments.archive_import import Importer
 from hopyard_scheduler.experiments.commands import ExperimentCommands
 from hopyard_scheduler.experiments.deletion import ExperimentDeletion
@@ -268,12 +268,16 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             for_others=request.for_others,
         )
         garbage = [
-            pb.Garbage(kind=kind, place=place, count=count, size_bytes=size)
+            pb.Garbage(kind=kind, place=place, count=clamped(count), size_bytes=clamped(size))
             for (kind, place), (count, size) in report.found.items()
         ]
         kept = [
             pb.KeptForOthers(
-                experiment=name, count=one.count, size_bytes=one.size, seconds_again=one.seconds, given_up=one.given_up
+                experiment=name,
+                count=one.count,
+                size_bytes=clamped(one.size),
+                seconds_again=one.seconds,
+                given_up=one.given_up,
             )
             for name, one in report.kept.items()
         ]

@@ -270,7 +270,7 @@ def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None
     If the snapshot is in the store, it survives the loss of its nodes, and a forked job no longer needs the snapshot that it was forked
     from. If the upload failed permanently, the snapshot stays on its nodes, and nothing waits for the upload any more.
     If the snapshot is unknown, was replaced, or was not taken by the run with this attempt number, nothing is recorded, and uploaded
-    contents that no snapshot has are deleted from the store.
+    contents that no snapshot has are deleted from the store. A repeated result is not counted as another upload.
     """
     if body.error:
         if stream.snapshots.given_up(job.id, body.position, body.sha256, attempt):
@@ -278,22 +278,24 @@ def stored(stream: Stream, job: Job, body: SnapshotStored, attempt: int) -> None
             stream.emit(Noted(stream.id, job.id, reason))
             stream.changed(job)
         return
+    entry = stream.snapshots.get(job.id, body.position)
+    known = entry is not None and entry.stored
     if not stream.snapshots.stored(job.id, body.position, body.sha256, attempt):
         if not stream.snapshots.holds(body.sha256):
             stream.emit(ForgetSnapshot(stream.id, body.sha256, (), True))
         return
-    survives(stream, job, body.position)
+    if entry is not None and not known:
+        stream.hops.shipped(entry.info.size)
+    survives(stream, job)
 
 
-def survives(stream: Stream, job: Job, position: int) -> None:
-    """Update what depends on the upload of the job's snapshot at `position`, after it was recorded as stored.
+def survives(stream: Stream, job: Job) -> None:
+    """Update what depends on the upload of a snapshot of the job, after it was recorded as stored.
 
     If `job` is a fork, its pin on the snapshot that it was forked from is removed. Unneeded snapshots are dropped. If
     the job has ended or its experiment is PAUSED, the job's remaining deferred uploads are ordered. Its row in AppStat is written
     again.
     """
-    if (entry := stream.snapshots.get(job.id, position)) is not None:
-        stream.hops.shipped(entry.info.size)
     stream.unpin_fork(job)
     stream.collect(job)
     if job.state.ended or job.experiment.state is ExperimentState.PAUSED:  # A late upload: order deferred uploads too.

@@ -42,4 +42,5 @@ def take(stream: Stream, event: SnapshotShipped) -> None:
         stream.emit(Noted(stream.id, job.id, reason))
         stream.changed(job)
     else:
-        run_messages.survives(stream, job, event.position)
+        stream.hops.shipped(entry.info.size)
+        run_messages.survives(stream, job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,9 @@ from hypothesis import strategies as st
 
 from hopyard._common import formatting
 from hopyard.cli.live.curves import bar, plot, resample, scale, sparkline
+from hopyard_engine.explain.events import EventPart
+from hopyard_engine.explain.story import StoryLine
+from hopyard_tools.commands.events import _shown
 
 pytestmark = pytest.mark.quick
 
@@ -19,6 +23,19 @@ pytestmark = pytest.mark.quick
 )
 def test_short_times(seconds: float, told: str) -> None:
     assert formatting.short_time(seconds) == told
+
+
+@pytest.mark.parametrize(("at", "told"), [(-1e300, "-1e+300"), (1e13, "1e+13"), (math.inf, "inf"), (math.nan, "nan")])
+def test_a_time_that_no_calendar_has_is_shown_as_a_number(at: float, told: str) -> None:
+    assert formatting.moment(at) == told
+    assert f" {told}  paused" in _shown(StoryLine(7, at, "Operated", (EventPart("", "paused"),)), 3)
+
+
+def test_times() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 678900).timestamp()
+    assert formatting.moment(at) == "2026-01-02 03:04"
+    line = StoryLine(7, at, "Operated", (EventPart("", "paused \x1b[31m\x9b"),))
+    assert _shown(line, 3) == "  7  01-02 03:04:05.678  paused \\x1b[31m\\x9b"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +13,17 @@ import pytest
 import zstandard
 
 from hopyard.errors import Conflict, InvalidInput
-from hopyard.policy.vocabulary import Answer, CreateJob, ExperimentId, RunEndReason, RunKey, StreamId
+from hopyard.policy.vocabulary import (
+    Answer,
+    CreateJob,
+    ExperimentId,
+    ForkJob,
+    Report,
+    RunEndReason,
+    RunKey,
+    StreamId,
+    WakeAt,
+)
 from hopyard.spec import canonical_json, load_spec
 from hopyard.v1 import appstat_pb2
 from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_PAUSED
@@ -25,14 +37,20 @@ from hopyard_engine.core.events import (
     NodeJoined,
     Operated,
     PolicyAnswered,
+    Reports,
+    Requested,
+    RunMessage,
+    SnapshotTaken,
     StreamCreated,
     TimerElapsed,
     Updated,
 )
+from hopyard_engine.core.types import SnapshotInfo
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from hopyard_engine.journal.format import FORMAT
 from hopyard_scheduler.experiments import stream_import
 from hopyard_scheduler.experiments.id_translation import renamed
+from hopyard_scheduler.experiments.import_bounds import check_numbers
 from hopyard_scheduler.experiments.stream_import import LineReader, StreamImport, check_id
 from tests.simulation import dump
 from tests.unit.core.rig import Rig, settings, snapshot
@@ -177,6 +195,59 @@ def test_what_is_no_journal_is_refused_with_its_place(rig: Rig) -> None:
     )
     broken = StreamCreated(1.0, StreamId("x"), settings(), {**PAYLOAD, "spec": "{}"})
     assert "event 1" in refused([line(broken)])
+
+
+def taken(position: int = 1, size: int = 0) -> SnapshotTaken:
+    return SnapshotTaken(SnapshotInfo(position, "s", size))
+
+
+def reported(seconds: float = 1.0, examples: int = 0, **metrics: float) -> Reports:
+    return Reports((Report(1, metrics, seconds, "", examples),))
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            {"body": taken(size=2**63 - 1)},
+            "body.snapshot.size: found 9223372036854775807, allowed is 0 to 70368744177664",
+        ),
+        ({"body": taken(size=-5)}, "body.snapshot.size: found -5, allowed is 0 to 70368744177664"),
+        ({"body": taken(position=2**31)}, "body.snapshot.position: found 2147483648, allowed is 0 to 2147483647"),
+        (
+            {"body": reported(examples=10**30)},
+            f"body.reports[0].examples: found {10**30}, allowed is 0 to 70368744177664",
+        ),
+        ({"body": reported(seconds=-1.0)}, "body.reports[0].seconds: found -1.0, allowed is 0 to 1000000000000.0"),
+        ({"attempt": 2**63 - 1}, "attempt: found 9223372036854775807, allowed is 0 to 1073741824"),
+        ({"sequence": 10**40}, f"sequence: found {str(10**40)[:40]}, allowed is 0 to {2**62}"),
+        ({"at": -1e300}, "at: found -1e+300, allowed is 0 to 253402300799"),
+        ({"at": float("nan")}, "at: found nan, allowed is 0 to 253402300799"),
+    ],
+)
+def test_numbers_beyond_their_bounds_are_refused_with_their_field(rig: Rig, message: dict[str, Any], said: str) -> None:
+    valid = RunMessage(1.0, StreamId("x"), "1", 1, 0, 9, taken())
+    event = dataclasses.replace(valid, **message)
+    assert refused([travelled(rig)[0], line(event)]) == f"journal: event 2: {said}"
+
+
+def test_whole_numbers_beyond_64_bits_are_refused_also_in_values(rig: Rig) -> None:
+    wanted = Requested(1.0, StreamId("x"), "t", {"layers": [1, 2**63]}, 1)
+    said = "journal: event 2: hyperparameters.layers[1]: found 9223372036854775808, allowed is"
+    assert refused([travelled(rig)[0], line(wanted)]).startswith(said)
+
+
+def test_values_and_commands_of_a_policy_may_have_any_number_of_64_bits() -> None:
+    check_numbers(Requested(1.0, StreamId("x"), "t", {"size": -(2**63), "seconds": -1.0, "at": math.nan}, 1))
+    check_numbers(RunMessage(1.0, StreamId("x"), "1", 1, 0, 1, reported(position=-math.inf, at=1e300)))
+    check_numbers(
+        PolicyAnswered(1.0, StreamId("x"), Answer(1, None, (WakeAt("t", math.inf), ForkJob("2", "1", -1, {}))))
+    )
+
+
+@pytest.mark.parametrize("at", [-1e300, 1e300, float("nan"), 10**400])
+def test_a_time_of_a_record_that_no_calendar_has_is_refused(rig: Rig, at: float) -> None:
+    assert re.match("journal: event 1: (at: found|OverflowError)", refused([line(rig.journal[0], at=at)]))
 
 
 @pytest.mark.parametrize("change", [slice(1, 2), slice(2, 4)])

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 NOTHING = "-"
@@ -42,6 +43,14 @@ def duration(seconds: float | None) -> str:
     if whole < 86400:
         return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d {whole % 86400 // 3600:02d}h"
+
+
+def moment(at: float, pattern: str = "%Y-%m-%d %H:%M") -> str:
+    """Return a time in seconds since the Unix epoch as local time in a pattern of `strftime`; the number if no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at).astimezone().strftime(pattern)
+    except (OSError, OverflowError, ValueError):
+        return number(at)
 
 
 def short_time(seconds: float) -> str:

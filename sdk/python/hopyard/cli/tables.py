@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,7 +96,7 @@ def experiments_table(found: Sequence[Experiment], width: int = NARROW) -> Rende
             "job": one.best_job or formatting.NOTHING,
             "ran": formatting.duration(one.running_seconds),
             "billed": formatting.duration(one.slot_seconds),
-            "created": _moment(one.created_at),
+            "created": formatting.moment(one.created_at),
         }
         rows.append([cells[column] for column in columns])
     reasons = [formatting.first_line("; ".join(filter(None, (_untold(one), one.warning)))) for one in found]
@@ -498,10 +497,6 @@ def _table(*columns: str) -> Table:
         number = column in _NUMBERS or column.startswith("best ")
         table.add_column(column, justify="right" if number else "left", no_wrap=column != "hyperparameters")
     return table
-
-
-def _moment(at: float) -> str:
-    return datetime.datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.journal.codec import encode, event_of, kind_of
 from hopyard_engine.journal.format import FORMAT, RecordError, StoredRecord
 from hopyard_scheduler.experiments.id_translation import renamed
+from hopyard_scheduler.experiments.import_bounds import check_numbers, check_time
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_scheduler.runtime.projections import Changes, statistics
 from hopyard_scheduler.search_plan.projection import PlanRows
@@ -271,28 +272,31 @@ def _record_of(line: bytes, stream: StreamId, number: int) -> tuple[float, Store
         The time at which the record was journalled, and the record.
 
     Raises:
-        InvalidInput: The line is not a record.
+        InvalidInput: The line is not a record, or its time is not between 1970 and the year 9999.
     """
     try:
         raw = json.loads(line)
         if raw["position"] != number:
             raise ValueError(f"position: found {raw['position']!r:.40}, needed is {number}: a record is missing")
         payload = json.dumps(raw["payload"], separators=(",", ":")).encode()
-        return float(raw["at"]), StoredRecord(stream, number, raw.get("version", 0), str(raw["kind"]), payload)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        at = float(raw["at"])
+        record = StoredRecord(stream, number, raw.get("version", 0), str(raw["kind"]), payload)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise InvalidInput(
             f"{type(error).__name__}: {error!s:.200}; needed is a record as hopyard export writes it"
         ) from error
+    return check_time(at), record
 
 
 def _event_of(record: StoredRecord) -> StreamEvent:
     """Decode the event of a record.
 
     Raises:
-        InvalidInput: The event concerns the cluster (nodes and slots), not an experiment.
+        InvalidInput: The event concerns the cluster (nodes and slots), not an experiment, or a number of it is beyond its bounds.
         RecordError: The record cannot be decoded by this version.
     """
     event = event_of(record)
     if isinstance(event, ClusterEvent):
         raise InvalidInput(f"{record.kind} belongs to a cluster, not to an experiment")
+    check_numbers(event)
     return event

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import aclosing
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hopyard._common import formatting
 from hopyard.cli.completion import complete_job
 from hopyard.cli.options import Data, Experiment, Json, Server
 from hopyard.cli.options import Job as NamedJob
@@ -97,8 +97,8 @@ async def tell(
 
 
 def _shown(line: StoryLine, width: int) -> str:
-    moment = datetime.fromtimestamp(line.at).astimezone()
-    return f"{line.number:>{width}}  {moment:%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}  {line.text}"
+    at = formatting.moment(line.at, "%m-%d %H:%M:%S.%f")
+    return f"{line.number:>{width}}  {at:.18}  {formatting.printable(line.text)}"
 
 
 def _plain(line: StoryLine) -> dict[str, Any]:

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 from rich.table import Table
+from rich.text import Text
 
 from hopyard.cli.app import load_command
 from hopyard.cli.connect import choose, where
 from hopyard.cli.errors import WrongUse, explain
 from hopyard.cli.main import run
 from hopyard.cli.options import experiment_and_job
-from hopyard.cli.output import emit, plain
-from hopyard.client.types import Job, JobState
+from hopyard.cli.output import emit, plain, show
+from hopyard.cli.tables import nodes_table
+from hopyard.client.types import Job, JobState, Node, NodeState, Slot
 from hopyard.errors import Conflict, Internal, InvalidInput, NotFound
 from hopyard.spec import SpecError, load_spec
 
@@ -32,6 +34,17 @@ def test_plain_makes_json_of_results() -> None:
     assert found["job"]["best_value"] is None
     assert found["job"]["hyperparameters"] == {"lr": None, "layers": [1, 2]}
     assert found["at"] == "x"
+
+
+@pytest.mark.parametrize("stderr", [False, True])
+def test_control_characters_in_renderables_are_escaped(capsys: pytest.CaptureFixture[str], stderr: bool) -> None:
+    node = Node("../\0\x1b[31m\x9b", "", NodeState.UP, (Slot("n\x07/0", "n"),), reason="\x1b]0;title")
+    show(nodes_table([node]), stderr=stderr)
+    show(Text("two\nlines \x1b[2J", style="bold"), stderr=stderr)
+    captured = capsys.readouterr()
+    lines = (captured.err if stderr else captured.out).splitlines()
+    assert lines[1].startswith("../\\x00\\x1b[31m\\x9b")
+    assert [line.strip() for line in lines[-3:]] == [r"../\x00\x1b[31m\x9b  \x1b]0;title", "two", r"lines \x1b[2J"]
 
 
 @pytest.mark.parametrize(

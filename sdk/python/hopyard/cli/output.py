@@ -56,13 +56,18 @@ def emit(renderable: Any) -> None:
 
 
 def show(renderable: Any, *, stderr: bool = False) -> None:
-    """Print a string or a rich renderable on stdout or stderr. Without a terminal, lines are neither truncated nor wrapped."""
+    """Print a string or a rich renderable on stdout or stderr. Without a terminal, lines are neither truncated nor wrapped.
+
+    Control characters are replaced as by `printable`.
+    """
     from rich.console import Console
+
+    from hopyard.cli.escaped import Escaped
 
     console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str))
     if not console.is_terminal:
         console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str), width=_UNLIMITED)
-    console.print(printable(renderable) if isinstance(renderable, str) else renderable, markup=False)
+    console.print(printable(renderable) if isinstance(renderable, str) else Escaped(renderable), markup=False)
 
 
 def width() -> int:

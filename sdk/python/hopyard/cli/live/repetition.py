@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from hopyard.cli.errors import WrongUse
+from hopyard.cli.escaped import Escaped
 from hopyard.cli.output import reader_closed
 
 WATCH_SECONDS: Final = 1.0
@@ -45,7 +46,7 @@ async def repeat(
     console = console or Console(highlight=False)
     if console.is_terminal and not console.is_dumb_terminal:
         with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
-            await _until_over(draw, lambda shown: live.update(shown, refresh=True), seconds)
+            await _until_over(draw, lambda shown: live.update(Escaped(shown), refresh=True), seconds)
         return
     last = ""
 
@@ -76,5 +77,5 @@ async def _until_over(
 def _text(shown: RenderableType) -> str:
     """Return an output of `draw` as plain text, with lines that are neither truncated nor wrapped."""
     console = Console(file=io.StringIO(), width=100_000, highlight=False)
-    console.print(shown, markup=False)
+    console.print(Escaped(shown), markup=False)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"  # type: ignore[attr-defined]

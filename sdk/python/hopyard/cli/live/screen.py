@@ -13,6 +13,7 @@ from rich.console import Console
 
 from hopyard._common import formatting
 from hopyard.cli.errors import explain
+from hopyard.cli.escaped import Escaped
 from hopyard.cli.live.columns import ordered
 from hopyard.cli.live.controls import Action, Command, Controls
 from hopyard.cli.live.keys import Key
@@ -85,7 +86,7 @@ async def _draw_frames(
             size = console.size
             view = render(model, size.width, size.height, time.monotonic(), ascii_only=ascii_only, controls=controls)
             with console.capture() as capture:
-                console.print(view, markup=False, highlight=False)
+                console.print(Escaped(view), markup=False, highlight=False)
             terminal.draw(capture.get().splitlines()[: size.height])
             # A frame each quarter of a second, and at once after a key.
             with suppress(TimeoutError):
@@ -95,7 +96,7 @@ async def _draw_frames(
 
 async def _print_lines(model: LiveModel, console: Console) -> None:
     def write(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(formatting.printable(text), markup=False, highlight=False, soft_wrap=True)
 
     last = ""
     try:

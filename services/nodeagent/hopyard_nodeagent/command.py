@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hopyard._common.environment import check_patterns
+from hopyard._common.node_names import check_node_name
 from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import check_host, tcp_port
 from hopyard._net.server.command_options import Host, Insecure, port_option
@@ -157,7 +158,7 @@ def command(
     options = GpuOptions(gpus, gpus_per_slot, slots_per_gpu)
 
     async def main(stop: asyncio.Event) -> None:
-        name = node or socket.gethostname()
+        name = check_node_name(node or socket.gethostname(), "--node")
         layout = await asyncio.to_thread(lay_out_slots, options, slots)
         for note in layout.notes:
             _log.info("%s", note)

@@ -29,6 +29,7 @@ def test_hosts_with_other_cpus_are_of_another_kind(tmp_path: Path, monkeypatch: 
 def test_slots_with_other_gpus_are_of_another_kind() -> None:
     first, second, other = GpuDevice(0, "a", H200), GpuDevice(1, "b", H200), GpuDevice(2, "c", "NVIDIA A100-SXM4-80GB")
     assert description.hardware("EPYC, 8 CPUs", ()) == "EPYC, 8 CPUs"
+    assert description.hardware("EP\x1bYC,\xa0 8 CPUs", ()) == "EPYC, 8 CPUs"
     assert description.hardware("EPYC, 8 CPUs", (first, second)) == f"EPYC, 8 CPUs, 2 x {H200}"
     assert (
         description.hardware("EPYC, 8 CPUs", (second, other)) == f"EPYC, 8 CPUs, 1 x NVIDIA A100-SXM4-80GB, 1 x {H200}"

@@ -30,7 +30,8 @@ def hardware(cpus: str, gpus: Sequence[GpuDevice], slots_per_gpu: int = 1) -> st
         return ""
     counts = Counter(device.model for device in gpus)
     part = f"/{slots_per_gpu}" if slots_per_gpu > 1 else ""
-    return ", ".join([cpus, *(f"{count}{part} x {name}" for name, count in sorted(counts.items()))])[:_LONGEST]
+    text = ", ".join([cpus, *(f"{count}{part} x {name}" for name, count in sorted(counts.items()))])
+    return "".join(filter(str.isprintable, text))[:_LONGEST]  # The scheduler refuses other characters.
 
 
 def cpus(listed: Path = _CPUS) -> str:

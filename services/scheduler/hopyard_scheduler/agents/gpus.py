@@ -42,10 +42,10 @@ class NodeGpus:
         self._measured.pop(node, None)
 
     def measured(self, node: str, uses: Iterable[pb.GpuUse]) -> None:
-        """Record the use of a node's GPUs. Measurements of unknown GPUs are ignored."""
+        """Record the use of a node's GPUs. Measurements of unknown GPUs, and those out of range, are ignored."""
         known = self._devices.get(node, {})
         for use in uses:
-            if use.uuid in known:
+            if use.uuid in known and use.memory_used_bytes >= 0 and 0 <= use.utilization <= 1:
                 known[use.uuid].use.CopyFrom(use)
                 self._measured[node] = self._clock()
 

@@ -9,6 +9,7 @@ from hopyard._runtime.datasets.node_query import LOOK_AGAIN
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine.core.events import NodeEvicted, NodeJoined, NodeLeaving
+from hopyard_scheduler.agents.hello_validation import check_hello
 from hopyard_scheduler.agents.node_queries import Inspections
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.converters import (
@@ -56,7 +57,7 @@ class SessionRequests:
         The first request must be a hello: the message with which an agent describes itself, its slots, runs and snapshots.
 
         Raises:
-            InvalidInput: The first request is not a hello, the hello is incomplete, or the agent has seen a scheduler
+            InvalidInput: The first request is not a hello, the hello is invalid (`check_hello`), or the agent has seen a scheduler
                 epoch that is newer than this scheduler's.
             Conflict: Another live agent has a session for the same node.
         """
@@ -64,13 +65,12 @@ class SessionRequests:
         if first is None or first.WhichOneof("message") != "hello":
             raise InvalidInput("an agent session begins with hello")
         hello = first.hello
+        check_hello(hello)
         if hello.epoch > self._runtime.journal.epoch:
             raise InvalidInput(
                 f"agent {hello.node} has seen epoch {hello.epoch}; this scheduler's is {self._runtime.journal.epoch}: "
                 "a newer scheduler has taken over"
             )
-        if not (hello.node and hello.incarnation):
-            raise InvalidInput("hello: node and incarnation are required")
         if self._sessions.occupied(hello.node, hello.incarnation, hello.home):
             where = self._sessions.addresses.get(hello.node) or "an unknown address"
             raise Conflict(

@@ -20,10 +20,11 @@ MOST_CALLS: Final[Mapping[CallerKind | None, tuple[int, int]]] = {
     CallerKind.POLICY: (64, 64),
     CallerKind.RUN: (64, 64),
     CallerKind.TICKET: (256, 256),
+    CallerKind.NODE: (4096, 1024),
 }
 """Maximum number of calls with one token at the same time, without and with a stream, by kind; no limit for other kinds.
 
-Tickets for one method share the limit, and so do all calls of open methods (None).
+All agents of a cluster may share one node token. Tickets for one method share the limit, and so do all calls of open methods (None).
 """
 
 _REFUSED: Final = (

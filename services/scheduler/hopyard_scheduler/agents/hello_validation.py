@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from hopyard._common.bounded_json import MAX_COUNT
 from hopyard._common.node_names import check_node_name
-from hopyard._net.rpc.values import MAX_COUNT
 from hopyard.errors import InvalidInput
 from hopyard.v1 import resource_manager_pb2 as pb
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, get_args
 
-from hopyard._net.rpc.values import MAX_COUNT, MAX_SECONDS
+from hopyard._common.bounded_json import MAX_COUNT
+from hopyard._net.rpc.values import MAX_SECONDS
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import ENDLESS, Command
 

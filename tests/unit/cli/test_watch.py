@@ -41,6 +41,14 @@ async def test_on_a_terminal_it_is_redrawn_in_place() -> None:
     assert out.getvalue().index("\x1b[2K") < out.getvalue().index("completed")  # the line is erased first
 
 
+async def test_control_characters_are_escaped() -> None:
+    plain, drawn = io.StringIO(), io.StringIO()
+    await watched(Console(file=plain), ["\x1b[31m\x9b"])
+    assert plain.getvalue() == "job\n\\x1b[31m\\x9b\n"
+    await watched(Console(file=drawn, force_terminal=True, width=40, _environ={"TERM": "xterm"}), ["\x1b[31m\x9b"])
+    assert "\\x1b[31m\\x9b" in drawn.getvalue()
+
+
 def test_watch_is_not_for_programs() -> None:
     check_watch(True, False)
     check_watch(False, True)

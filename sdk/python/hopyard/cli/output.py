@@ -62,7 +62,7 @@ def show(renderable: Any, *, stderr: bool = False) -> None:
     """
     from rich.console import Console
 
-    from hopyard.cli.escaped import Escaped
+    from hopyard.cli.live.style import Escaped
 
     console = Console(stderr=stderr, highlight=False, soft_wrap=isinstance(renderable, str))
     if not console.is_terminal:

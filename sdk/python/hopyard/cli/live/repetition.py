@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from hopyard.cli.errors import WrongUse
-from hopyard.cli.escaped import Escaped
+from hopyard.cli.live.style import Escaped
 from hopyard.cli.output import reader_closed
 
 WATCH_SECONDS: Final = 1.0

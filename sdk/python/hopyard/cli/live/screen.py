@@ -13,12 +13,12 @@ from rich.console import Console
 
 from hopyard._common import formatting
 from hopyard.cli.errors import explain
-from hopyard.cli.escaped import Escaped
 from hopyard.cli.live.columns import ordered
 from hopyard.cli.live.controls import Action, Command, Controls
 from hopyard.cli.live.keys import Key
 from hopyard.cli.live.model import LiveModel
 from hopyard.cli.live.render import render
+from hopyard.cli.live.style import Escaped
 from hopyard.cli.live.terminal import Terminal, is_foreground
 from hopyard.cli.output import say
 from hopyard.client.display.job_looks import LOOKS

@@ -46,6 +46,13 @@ def command(
         DEFAULT_MAX_BLOB_BYTES
     ),
     insecure: Insecure = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Let the store in --data, which belongs to another cluster, belong to the cluster of the database.",
+        ),
+    ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
     log_level: Annotated[str, typer.Option(help="Minimum level of logged messages.")] = "INFO",
 ) -> None:
@@ -61,6 +68,7 @@ def command(
             synchronous=synchronous,
             store=store,
             max_blob_bytes=max_blob_bytes,
+            adopt=adopt,
         )
         await service.run(stop)
 

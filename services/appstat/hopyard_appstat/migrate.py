@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,13 +12,13 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from hopyard.errors import Conflict
 from hopyard_appstat.database.connections import damage_of
-from hopyard_appstat.database.schema import metadata
+from hopyard_appstat.database.schema import clusters, metadata
 from hopyard_appstat.database.writer import cause_of
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST: Final = "0007"
+NEWEST: Final = "0008"
 """The schema revision that `migrate` creates."""
 
 _FOLDER: Final = Path(__file__).parent / "migrations"
@@ -61,6 +62,22 @@ def revision(connection: Connection) -> str | None:
     return connection.scalar(select(_VERSION.c.version_num))
 
 
+def is_empty(engine: Engine) -> bool:
+    """Return whether a database has no tables of AppStat: it is new, or its data are lost.
+
+    Raises:
+        DataLoss: The file is not a database, or it is damaged.
+        Unavailable: The database cannot be opened.
+    """
+    try:
+        with engine.connect() as connection:
+            return not {_VERSION.name, *metadata.tables} & set(inspect(connection).get_table_names())
+    except OperationalError as error:
+        raise cause_of(error, engine.url) from error
+    except DatabaseError as error:
+        raise damage_of(error, engine.url) or error from error
+
+
 def _made(connection: Connection) -> bool:
     """Create all tables and return True if the database is empty; otherwise change nothing and return False."""
     if {_VERSION.name, *metadata.tables} & set(inspect(connection).get_table_names()):
@@ -68,6 +85,7 @@ def _made(connection: Connection) -> bool:
     metadata.create_all(connection)
     _VERSION.create(connection)
     connection.execute(_VERSION.insert().values(version_num=NEWEST))
+    connection.execute(clusters.insert().values(id=uuid.uuid4().hex))
     return True
 
 

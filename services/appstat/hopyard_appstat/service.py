@@ -15,10 +15,12 @@ from hopyard.v1.appstat_pb2_grpc import (
     add_CatalogServiceServicer_to_server,
     add_SearchPlanServiceServicer_to_server,
 )
-from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
+from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES, STORE, BlobStore, open_backend
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
+from hopyard_appstat.database.queries import cluster_of
 from hopyard_appstat.database.store import Store
+from hopyard_appstat.identity import check_new_database, claim_store
 from hopyard_appstat.migrate import migrate
 from hopyard_appstat.query_servicers import SearchPlanServicer
 from hopyard_appstat.servicer import CATALOG, SEARCH_PLAN, SERVICE, AppStatServicer, CatalogServicer
@@ -43,6 +45,7 @@ class AppStatService:
         synchronous: When SQLite waits for the disk; a `Synchronous` or its value.
         store: URL of the blob store; None: the folder `store/` in the data folder.
         max_blob_bytes: Maximum size of a blob in bytes.
+        adopt: Whether a store in the data folder that belongs to another cluster belongs to the cluster of the database from now on.
 
     Raises:
         Conflict: `host` is given without `insecure`.
@@ -60,6 +63,7 @@ class AppStatService:
         synchronous: Synchronous | str = Synchronous.NORMAL,
         store: str | None = None,
         max_blob_bytes: int = DEFAULT_MAX_BLOB_BYTES,
+        adopt: bool = False,
     ) -> None:
         self._data = data
         self._url = database_url(database, data)
@@ -69,6 +73,7 @@ class AppStatService:
         )
         self._blobs = BlobStore(open_backend(store, data), data / "incoming", max_bytes=max_blob_bytes)
         self._alone = store is None
+        self._adopt = adopt
         self._lock = FolderLock(data, "appstat")
         self._background = Background("appstat")
         self._store: Store | None = None
@@ -90,7 +95,8 @@ class AppStatService:
 
         Raises:
             InvalidInput: Other users could read or replace the data folder (`make_private_folder`).
-            Conflict: Another AppStat uses the data folder, the database is of a newer version, or the port is in use.
+            Conflict: Another AppStat uses the data folder, the database is of a newer version, the port is in use, or the store in
+                the data folder belongs to another cluster than the database.
             Exhausted: The disk is full.
             Unavailable: The database cannot be opened.
         """
@@ -159,8 +165,15 @@ class AppStatService:
 
     def _open(self) -> Database:
         database = open_database(self._url, synchronous=self._synchronous)
+        store = self._data / STORE
         try:
+            if self._alone and not self._adopt:
+                check_new_database(database.writer, store)
             migrate(database.writer)
+            if self._alone:  # A store with a URL may be shared by clusters, which delete only their own blobs there.
+                with database.reader.connect() as connection:
+                    cluster = cluster_of(connection)
+                claim_store(store, cluster, adopt=self._adopt)
         except BaseException:
             database.close()
             raise

@@ -75,6 +75,7 @@ class NodeAgent:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._incarnation = uuid.uuid4().hex
+        self._adopted = False
         self._background = Background("agent")
         self._folders = AgentFolders(settings.data)
         idle = settings.transfer_idle_seconds
@@ -287,6 +288,7 @@ class NodeAgent:
             home=self._folders.home,
             bundles=True,
             gpus=self._gpus.devices(),
+            cluster="" if self._settings.adopt and not self._adopted else self._folders.cluster,
         )
 
     def heartbeat(self) -> wire.AgentHeartbeat:
@@ -299,11 +301,14 @@ class NodeAgent:
         Its lease, if set, is the time without a message from the agent after which the processes of later runs consider the agent as
         lost.
 
-        From now on the agent accepts the tickets that this scheduler issues.
+        From now on the agent accepts the tickets that this scheduler issues, and its data folder belongs to the scheduler's cluster.
         Predictions that have not begun are dropped; the scheduler requests those again that it still needs.
         """
         self._predictions.new_session()
         self._tickets.key = welcome.ticket_key
+        self._adopted = True
+        if welcome.cluster and welcome.cluster != self._folders.cluster:
+            self._folders.belong_to(welcome.cluster)
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
 

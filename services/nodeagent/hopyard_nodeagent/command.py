@@ -122,6 +122,14 @@ def command(
             show_default=False,
         ),
     ] = None,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Let --data, which belongs to another cluster, belong to the cluster of this scheduler. Snapshots that no experiment "
+            "of this cluster has are deleted.",
+        ),
+    ] = False,
     gang_join_seconds: Annotated[
         float,
         typer.Option(
@@ -182,6 +190,7 @@ def command(
             image_memory=images,
             pass_env=passed,
             join_seconds=gang_join_seconds,
+            adopt=adopt,
         )
         agent = NodeAgent(settings)
         hurry = False

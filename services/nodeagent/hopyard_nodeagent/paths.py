@@ -16,6 +16,7 @@ from hopyard._runtime.snapshot_folder import remove
 from hopyard.policy.vocabulary import RunKey
 
 _LONGEST_NAME: Final = 120
+_CLUSTER: Final = "agent.cluster"
 
 
 class AgentFolders:
@@ -34,6 +35,7 @@ class AgentFolders:
         inspected.json                      the cache of hashes of partitions at paths
         scratch/                            temporary files of runs; emptied when the agent starts
         agent.id                            the random id of this data folder
+        agent.cluster                       the id of the cluster to which this data folder belongs
         agent.lock                          file that the agent locks while it uses the data folder
 
     Ids of experiments, jobs and slots may contain any character, so they are escaped in file names.
@@ -55,10 +57,16 @@ class AgentFolders:
         self._lock.take()
         try:
             self.home = _home(self.data / "agent.id")
+            self.cluster = _stored(self.data / _CLUSTER)
             self._make()
         except BaseException:
             self._lock.give_back()
             raise
+
+    def belong_to(self, cluster: str) -> None:
+        """Record that this data folder belongs to a cluster from now on."""
+        write_private(self.data / _CLUSTER, cluster.encode("ascii", "replace"))
+        self.cluster = cluster
 
     def close(self) -> None:
         """Release the lock on the data folder. Safe to call twice."""
@@ -128,12 +136,18 @@ def job_log(data: Path, experiment: str, job: str, rank: int = 0) -> Path:
 
 def _home(file: Path) -> str:
     """Return the random id of a data folder. The file `file` stores it; create it if it does not exist."""
-    with suppress(FileNotFoundError):
-        if known := file.read_text(encoding="ascii", errors="replace").strip():
-            return known
+    if known := _stored(file):
+        return known
     home = uuid.uuid4().hex
     write_private(file, home.encode("ascii"), durable=False)
     return home
+
+
+def _stored(file: Path) -> str:
+    """Return the id in a file; empty: there is none."""
+    with suppress(FileNotFoundError):
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    return ""
 
 
 def _name(text: str) -> str:

@@ -57,6 +57,7 @@ class AgentSettings:
             quarter of this computer's memory.
         pass_env: Patterns of names of environment variables that training processes and predictors get from the agent, in addition
             to those that every process gets (`hopyard._common.environment`).
+        adopt: Whether the data folder belongs to the scheduler's cluster from now on, even if it belonged to another one.
         gpu_seconds: Interval in seconds between two measurements of the use of GPUs.
         flush_seconds: Maximum time in seconds for the scheduler to acknowledge the last messages when the agent stops.
         backoff: Waiting times between attempts to reach the scheduler or the store.
@@ -81,6 +82,7 @@ class AgentSettings:
     criu: str = ""
     image_memory: int | None = None
     pass_env: tuple[str, ...] = ()
+    adopt: bool = False
     gpu_seconds: float = 5.0
     flush_seconds: float = 8.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

@@ -123,6 +123,7 @@ def test_a_database_of_the_version_before_gets_the_tables_and_keeps_its_rows(dat
             "plan_stretches",
             "plan_snapshots",
             "scaling",
+            "clusters",
         ):
             connection.execute(text(f"drop table {table}"))
         connection.execute(text("alter table streams drop column head"))

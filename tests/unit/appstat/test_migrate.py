@@ -93,6 +93,7 @@ def test_a_database_without_profiles_gets_their_table(database: Database) -> Non
 
 
 def _forget_format(connection: Connection) -> None:
+    connection.execute(text("drop table clusters"))
     connection.execute(text("alter table streams drop column head"))
     for column in ("checksum", "version"):
         connection.execute(text(f"alter table journal drop column {column}"))

@@ -42,13 +42,17 @@ class BeginEpochResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: builtins.int
+    CLUSTER_FIELD_NUMBER: builtins.int
     epoch: builtins.int
+    cluster: builtins.str
+    """The random id of the cluster to which the database belongs."""
     def __init__(
         self,
         *,
         epoch: builtins.int = ...,
+        cluster: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "epoch", b"epoch"]) -> None: ...
 
 Global___BeginEpochResponse: typing_extensions.TypeAlias = BeginEpochResponse
 

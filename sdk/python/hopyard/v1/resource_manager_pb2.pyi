@@ -766,6 +766,7 @@ class AgentHello(google.protobuf.message.Message):
     BUNDLES_FIELD_NUMBER: builtins.int
     GPUS_FIELD_NUMBER: builtins.int
     LEAVING_FIELD_NUMBER: builtins.int
+    CLUSTER_FIELD_NUMBER: builtins.int
     node: builtins.str
     incarnation: builtins.str
     """Identifies one start of the agent process. Runs of an earlier incarnation are lost."""
@@ -781,6 +782,10 @@ class AgentHello(google.protobuf.message.Message):
     """True if this agent accepts messages with `more`."""
     leaving: builtins.bool
     """True if this agent is stopping, as after `leaving`."""
+    cluster: builtins.str
+    """The id of the cluster to which the agent's data folder belongs; empty: none yet, or it is to belong to the scheduler's
+    cluster from now on. FAILED_PRECONDITION: the scheduler serves another cluster.
+    """
     @property
     def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Slot]:
         """Its slots; `experiment`, `job` and `attempt` are ignored."""
@@ -811,8 +816,9 @@ class AgentHello(google.protobuf.message.Message):
         bundles: builtins.bool = ...,
         gpus: collections.abc.Iterable[Global___Gpu] | None = ...,
         leaving: builtins.bool = ...,
+        cluster: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "epoch", b"epoch", "gpus", b"gpus", "home", b"home", "incarnation", b"incarnation", "leaving", b"leaving", "node", b"node", "runs", b"runs", "slots", b"slots", "snapshots", b"snapshots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "cluster", b"cluster", "epoch", b"epoch", "gpus", b"gpus", "home", b"home", "incarnation", b"incarnation", "leaving", b"leaving", "node", b"node", "runs", b"runs", "slots", b"slots", "snapshots", b"snapshots"]) -> None: ...
 
 Global___AgentHello: typing_extensions.TypeAlias = AgentHello
 
@@ -828,6 +834,7 @@ class AgentWelcome(google.protobuf.message.Message):
     UNKNOWN_RUNS_FIELD_NUMBER: builtins.int
     BUNDLES_FIELD_NUMBER: builtins.int
     TICKET_KEY_FIELD_NUMBER: builtins.int
+    CLUSTER_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """The scheduler's epoch, which increases with every start of a scheduler. Agents refuse commands of an earlier epoch."""
     lease_seconds: builtins.float
@@ -841,6 +848,8 @@ class AgentWelcome(google.protobuf.message.Message):
     """True if this scheduler accepts messages with `more`."""
     ticket_key: builtins.bytes
     """The key of this node for tickets, 32 bytes. It is a secret."""
+    cluster: builtins.str
+    """The id of the scheduler's cluster, to which the agent's data folder belongs from now on."""
     @property
     def unknown_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.RunRef]:
         """Runs of the hello that are not wanted any more: the agent ends their processes and discards their messages."""
@@ -854,8 +863,9 @@ class AgentWelcome(google.protobuf.message.Message):
         unknown_runs: collections.abc.Iterable[hopyard.v1.common_pb2.RunRef] | None = ...,
         bundles: builtins.bool = ...,
         ticket_key: builtins.bytes = ...,
+        cluster: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bundles", b"bundles", "epoch", b"epoch", "heartbeat_seconds", b"heartbeat_seconds", "lease_seconds", b"lease_seconds", "ticket_key", b"ticket_key", "unknown_runs", b"unknown_runs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundles", b"bundles", "cluster", b"cluster", "epoch", b"epoch", "heartbeat_seconds", b"heartbeat_seconds", "lease_seconds", b"lease_seconds", "ticket_key", b"ticket_key", "unknown_runs", b"unknown_runs"]) -> None: ...
 
 Global___AgentWelcome: typing_extensions.TypeAlias = AgentWelcome
 

@@ -9,11 +9,33 @@ from sqlalchemy import Connection, func, select, tuple_
 
 from hopyard.errors import DataLoss
 from hopyard_appstat.database.record_chain import RESTORE, START
-from hopyard_appstat.database.schema import blob_owners, blobs, experiments, jobs, journal, scaling, statistics, streams
+from hopyard_appstat.database.schema import (
+    blob_owners,
+    blobs,
+    clusters,
+    experiments,
+    jobs,
+    journal,
+    scaling,
+    statistics,
+    streams,
+)
 from hopyard_appstat.pagination import Page, PageRequest, cut
 from hopyard_appstat.rows import Row
 
 _READ_BYTES = 1024 * 1024
+
+
+def cluster_of(connection: Connection) -> str:
+    """Return the id of the cluster to which the database belongs.
+
+    Raises:
+        DataLoss: The database has no id, or several.
+    """
+    found = connection.scalars(select(clusters.c.id)).all()
+    if len(found) != 1:
+        raise DataLoss(f"the table clusters has {len(found)} rows, needed is one; {RESTORE}")
+    return str(found[0])
 
 
 def end_of(connection: Connection, stream: str) -> tuple[int, str]:

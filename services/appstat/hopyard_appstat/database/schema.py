@@ -33,6 +33,13 @@ metadata: Final = MetaData(
 # SQLite increments a primary key automatically only if its type is INTEGER.
 _ROW_ID: Final = BigInteger().with_variant(Integer, "sqlite")
 
+clusters: Final = Table(
+    "clusters",
+    metadata,
+    # The random id of the cluster, in one row.
+    Column("id", Text, primary_key=True),
+)
+
 epochs: Final = Table(
     "epochs",
     metadata,

@@ -59,13 +59,20 @@ class SessionRequests:
         Raises:
             InvalidInput: The first request is not a hello, the hello is invalid (`check_hello`), or the agent has seen a scheduler
                 epoch that is newer than this scheduler's.
-            Conflict: Another live agent has a session for the same node.
+            Conflict: Another live agent has a session for the same node, or the agent's data folder belongs to another cluster.
         """
         first = await anext(requests, None)
         if first is None or first.WhichOneof("message") != "hello":
             raise InvalidInput("an agent session begins with hello")
         hello = first.hello
         check_hello(hello)
+        cluster = self._runtime.journal.cluster
+        if hello.cluster not in ("", cluster):  # Its snapshots are unknown here, and would be deleted.
+            raise Conflict(
+                f"the data folder of node {hello.node} belongs to cluster {hello.cluster}, and this scheduler serves cluster "
+                f"{cluster}; give the agent another data folder, or restore the database of its cluster, or start the agent once with "
+                "--adopt, after which its snapshots that no experiment of this cluster has are deleted"
+            )
         if hello.epoch > self._runtime.journal.epoch:
             raise InvalidInput(
                 f"agent {hello.node} has seen epoch {hello.epoch}; this scheduler's is {self._runtime.journal.epoch}: "

@@ -217,6 +217,7 @@ class EffectExecutor:
             unknown_runs=[run_key_to_proto(key) for key in welcome.unknown],
             bundles=True,
             ticket_key=self._tickets.node_key(welcome.node),
+            cluster=self._journal.cluster,
         )
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
         self._predictions.joined()

@@ -52,12 +52,14 @@ class Journal:
 
     Attributes:
         epoch: The number of this scheduler's epoch; 0 before `begin` has returned.
+        cluster: The id of the cluster to which the journal belongs; empty before `begin` has returned.
     """
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
         self._stub = stub
         self._ends: dict[str, int] = {}
         self.epoch = 0
+        self.cluster = ""
         self.trouble = ""
         """Why the journal cannot be written at present; empty: it can be written. No effect is carried out meanwhile.
         """
@@ -70,7 +72,7 @@ class Journal:
         """
         request = appstat_pb2.BeginEpochRequest(holder=holder)
         response = await persist(lambda: self._stub.BeginEpoch(request))
-        self.epoch = response.epoch
+        self.epoch, self.cluster = response.epoch, response.cluster
         return self.epoch
 
     async def append(

@@ -9,18 +9,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import URL, Engine
+from sqlalchemy import Engine
 
 from hopyard._common.private_files import write_private
 from hopyard.errors import Conflict
 from hopyard_appstat.migrate import is_empty
 
+STORE: Final = "store"
+"""Name of the folder in the data folder that contains the blobs, unless a URL names another store."""
+
 CLUSTER_FILE: Final = "cluster.id"
 """Name of the file in the folder of a store that contains the id of its cluster."""
 
 _REMEDY: Final = (
-    "restore the database from a backup, or name another data directory, or start once with --adopt to let the snapshots and the code "
-    "in the store belong to the cluster of this database"
+    "restore the database from a backup, or name another data directory, or start the cluster once with --adopt to let the snapshots "
+    "and the code in the store belong to the cluster of this database"
 )
 
 
@@ -34,16 +37,24 @@ def check_new_database(engine: Engine, store: Path) -> None:
     Raises:
         Conflict: The database is new, and the store belongs to a cluster. A new file of SQLite is not left behind.
     """
-    owner = store_owner(store)
-    file = _file_of(engine.url)
-    if not owner or (file is not None and file.exists() and file.stat().st_size and not is_empty(engine)):
-        return
-    if file is None and not is_empty(engine):
-        return
-    what = "is missing" if file is not None and not file.exists() else "is empty"
-    raise Conflict(
-        f"the database {engine.url.render_as_string()} {what}, but the store {store} belongs to cluster {owner}; {_REMEDY}"
-    )
+    if engine.url.get_backend_name() == "sqlite":
+        check_file(Path(engine.url.database or ""), store)
+    if store_owner(store) and is_empty(engine):
+        raise Conflict(_lost(engine.url.render_as_string(), "is empty", store))
+
+
+def check_file(file: Path, store: Path) -> None:
+    """Raise an error if the file of a SQLite database is missing or empty, and the store belongs to a cluster.
+
+    Raises:
+        Conflict: The database of the cluster is lost.
+    """
+    if store_owner(store) and not (file.exists() and file.stat().st_size):
+        raise Conflict(_lost(str(file), "is empty" if file.exists() else "is missing", store))
+
+
+def _lost(database: str, what: str, store: Path) -> str:
+    return f"the database {database} {what}, but the store {store} belongs to cluster {store_owner(store)}; {_REMEDY}"
 
 
 def claim_store(store: Path, cluster: str, *, adopt: bool) -> None:
@@ -73,8 +84,3 @@ def store_owner(store: Path) -> str:
         return (store / CLUSTER_FILE).read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
         return ""
-
-
-def _file_of(url: URL) -> Path | None:
-    """Return the file of a SQLite database; None: the database is on a server."""
-    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import grpc
 
@@ -21,10 +21,8 @@ from hopyard.v1.appstat_pb2_grpc import (
 )
 from hopyard_appstat.database.read_only import open_read_only
 from hopyard_appstat.database.store_reader import StoreReader
+from hopyard_appstat.identity import STORE
 from hopyard_appstat.query_servicers import AppStatQueries, CatalogQueries, SearchPlanServicer
-
-STORE: Final = "store"
-"""Name of the folder of the blobs in the data folder."""
 
 
 class AppStatReader:

@@ -15,12 +15,12 @@ from hopyard.v1.appstat_pb2_grpc import (
     add_CatalogServiceServicer_to_server,
     add_SearchPlanServiceServicer_to_server,
 )
-from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES, STORE, BlobStore, open_backend
+from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
 from hopyard_appstat.database.queries import cluster_of
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.identity import check_new_database, claim_store
+from hopyard_appstat.identity import STORE, check_new_database, claim_store
 from hopyard_appstat.migrate import migrate
 from hopyard_appstat.query_servicers import SearchPlanServicer
 from hopyard_appstat.servicer import CATALOG, SEARCH_PLAN, SERVICE, AppStatServicer, CatalogServicer

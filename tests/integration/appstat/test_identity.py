@@ -12,6 +12,7 @@ from hopyard.errors import Conflict
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.queries import cluster_of
 from hopyard_appstat.identity import CLUSTER_FILE, store_owner
+from hopyard_appstat.reader import AppStatReader
 from hopyard_appstat.service import AppStatService
 
 DATABASE = "appstat.sqlite"
@@ -62,6 +63,8 @@ async def test_a_lost_database_is_not_replaced_by_a_new_one(tmp_path: Path, empt
     assert "restore the database from a backup" in found
     with suppress(FileNotFoundError):
         assert (tmp_path / "data" / DATABASE).stat().st_size == 0
+    with pytest.raises(Conflict, match="belongs to cluster"):
+        AppStatReader(tmp_path / "data")
     shutil.copy(tmp_path / "backup", tmp_path / "data" / DATABASE)
     assert await started(tmp_path / "data") == cluster
 

@@ -38,10 +38,6 @@ def check_sha256(text: str) -> str:
     return text
 
 
-STORE: Final = "store"
-"""Name of the folder in the data folder that contains the blobs, unless a URL names another store."""
-
-
 class Backend(Protocol):
     """The interface of backends, which store verified blobs. Callers have validated all hashes (`check_sha256`)."""
 
@@ -247,7 +243,7 @@ def open_backend(url: str | None, data: Path) -> Backend:
         InvalidInput: The URL is not supported.
     """
     if url is None:
-        return LocalBackend(data / STORE)
+        return LocalBackend(data / "store")
     if url.startswith("file://"):
         return LocalBackend(Path(url.removeprefix("file://")))
     return object_backend(url)

@@ -13,6 +13,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from hopyard.errors import Conflict, Unavailable
 from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, damage_of, database_url
 from hopyard_appstat.database.schema import metadata
+from hopyard_appstat.identity import STORE, check_file
 from hopyard_appstat.migrate import NEWEST, revision
 
 
@@ -20,11 +21,13 @@ def open_read_only(data: Path) -> Engine:
     """Return an engine that reads the database in the data folder `data`. If there is none, the result is an empty one in memory.
 
     Raises:
-        Conflict: The database has the schema of another version of Hopyard.
+        Conflict: The database has the schema of another version of Hopyard, or is missing or empty although the store belongs to a
+            cluster.
         DataLoss: The file is not a database.
         Unavailable: The database cannot be opened.
     """
     file = Path(database_url(None, data).database or "")
+    check_file(file, data / STORE)
     if not file.exists():
         return _empty_engine()
     engine = read_only_engine(file)

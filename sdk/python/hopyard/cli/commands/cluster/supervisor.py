@@ -191,6 +191,7 @@ class ClusterServices:
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
         pass_env: Patterns of names of environment variables that training, policies, generators and predictors get from the
             environment of this command, in addition to the usual ones.
+        adopt: Whether the store and the agents' folders in the data directory belong to the cluster of its database from now on.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class ClusterServices:
         snapshot_quota: str | None = None,
         store_quota: str | None = None,
         pass_env: Sequence[str] = (),
+        adopt: bool = False,
     ) -> None:
         self.data = data.absolute()
         self.supervisors: list[Supervisor] = []
@@ -214,6 +216,7 @@ class ClusterServices:
         self._snapshot_quota = snapshot_quota
         self._store_quota = store_quota
         self._pass_env = tuple(pass_env)
+        self._adopt = adopt
         self._lock: DataLock | None = None
 
     async def start(self, host: str | None = None, port: int = 0, *, insecure: bool = False) -> str:
@@ -241,7 +244,8 @@ class ClusterServices:
         self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
         where = ["--host", host, *(["--insecure"] if insecure else [])] if host is not None else []
         data = ["--data", str(self.data)]
-        appstat = await self._start(self._service("appstat", [*data, *where]), host=host)
+        adopt = ["--adopt"] if self._adopt else []
+        appstat = await self._start(self._service("appstat", [*data, *where, *adopt]), host=host)
         passed = [word for pattern in self._pass_env for word in ("--pass-env", pattern)]
         hpgen = await self._start(self._service("hpgen", [*data, *passed]))
         quota = ["--store-quota", self._store_quota] if self._store_quota is not None else []
@@ -265,7 +269,7 @@ class ClusterServices:
                 pass_env=self._pass_env,
             )
             # Agents on other computers fetch snapshots from this agent, and clients fetch logs.
-            await self._start(replace(agent, arguments=(*agent.arguments, *where)), host=host)
+            await self._start(replace(agent, arguments=(*agent.arguments, *where, *adopt)), host=host)
         return scheduler
 
     async def keep(self) -> None:
@@ -335,6 +339,7 @@ def run_cluster(
     snapshot_quota: str | None = None,
     store_quota: str | None = None,
     pass_env: Sequence[str] = (),
+    adopt: bool = False,
 ) -> int:
     """Run `hopyard up` until a signal or a closed output ends it, and return the exit code 0.
 
@@ -350,6 +355,7 @@ def run_cluster(
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
         pass_env: Patterns of names of environment variables that training, policies, generators and predictors get from the
             environment of this command, in addition to the usual ones.
+        adopt: Whether the store and the agents' folders in the data directory belong to the cluster of its database from now on.
 
     Raises:
         Conflict: Another cluster holds the lock of the data directory.
@@ -367,6 +373,7 @@ def run_cluster(
             snapshot_quota=snapshot_quota,
             store_quota=store_quota,
             pass_env=pass_env,
+            adopt=adopt,
         )
         with Interrupts() as interrupts:
             try:

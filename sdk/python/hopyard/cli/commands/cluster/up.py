@@ -77,6 +77,14 @@ def up(
             show_default=False,
         ),
     ] = None,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Start although the database in --data was lost or exchanged: snapshots and code in --data belong to its cluster from "
+            "now on. What no experiment in the database needs is deleted.",
+        ),
+    ] = False,
     nodes: Annotated[str | None, typer.Option("--nodes", hidden=True)] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow --host without encryption, on a network whose users you trust.")
@@ -128,5 +136,6 @@ def up(
             snapshot_quota=snapshot_quota,
             store_quota=store_quota,
             pass_env=check_patterns(pass_env or ()),
+            adopt=adopt,
         )
     )

@@ -13,9 +13,12 @@ import pytest
 
 from hopyard._net.auth import CallerKind, SecretsFolder, new_token
 from hopyard._net.auth.credentials import find_token
+from hopyard.cli.doctor.check_result import Health
+from hopyard.cli.doctor.disk import data_folder
 from hopyard.cli.main import run
-from hopyard.client import AsyncClient
+from hopyard.client import AsyncClient, Client
 from hopyard.errors import InvalidInput
+from tests.integration.cli.test_stored import JOURNAL
 
 
 @pytest.fixture
@@ -91,3 +94,22 @@ def test_tokens_are_not_read_through_a_folder_that_others_can_change(tmp_path: P
         find_token(CallerKind.USER, f"unix:{own}/scheduler.sock")
     tmp_path.chmod(0o700)
     assert find_token(CallerKind.USER, f"unix:{own}/scheduler.sock")
+
+
+def test_stored_data_that_others_can_change_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`hopyard replay --execute` would run the code in it."""
+    data = tmp_path / "hopyard-data"
+    assert run(["import", str(JOURNAL), "--data", str(data)]) == 0
+    capsys.readouterr()
+    assert run(["experiments", "--data", str(data)]) == 0
+    data.chmod(0o777)
+    for command in (["experiments"], ["jobs"], ["replay"], ["replay", "--execute"], ["logs", "1"]):
+        assert run([*command, "--data", str(data)]) != 0
+        assert "other users can write to the folder" in capsys.readouterr().err
+    with pytest.raises(InvalidInput, match="other users can write to the folder"), Client.stored(data) as client:
+        client.experiments()
+    finding = data_folder(data)
+    assert (finding.health, finding.fails) == (Health.PROBLEM, True)
+    assert "other users can write to the folder" in finding.detail

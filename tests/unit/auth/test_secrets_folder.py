@@ -191,3 +191,14 @@ def test_a_token_that_belongs_to_another_user_is_refused(folder: SecretsFolder) 
     os.chown(folder.token_file(CallerKind.USER), 65534, 65534)
     with pytest.raises(InvalidInput, match=r"user\.token: the file belongs to user nobody \(65534\)"):
         folder.token(CallerKind.USER)
+
+
+def test_a_folder_with_a_token_that_others_can_read_is_not_used_by_services(tmp_path: Path) -> None:
+    folder = SecretsFolder(tmp_path / "secrets")
+    folder.make()
+    folder.token_file(CallerKind.NODE).chmod(0o644)
+    with pytest.raises(InvalidInput, match=r"node\.token: other users have rights to this file \(mode 0644\)"):
+        folder.make()
+    folder.token_file(CallerKind.NODE).unlink()  # It may be on another computer.
+    folder.make()
+    assert not folder.token_file(CallerKind.NODE).exists()

@@ -112,8 +112,8 @@ def test_an_upgrade_that_fails_and_a_payload_that_does_not_fit_name_the_record(
 @pytest.mark.parametrize(
     ("previous", "reason"),
     [
-        (0, "records 1 to 11 before it are missing; restore the database of AppStat from a backup"),
-        (10, "record 11 before it is missing; restore the database of AppStat from a backup"),
+        (0, "records 1 to 11 before it are missing; restore the data directory from a backup"),
+        (10, "record 11 before it is missing; restore the data directory from a backup"),
         (12, "found it after record 12; the records are out of order"),
         (13, "found it after record 13; the records are out of order"),
     ],

@@ -351,7 +351,7 @@ def test_tcp_without_encryption_is_refused_unless_said_aloud(host: str, tmp_path
     async def make(insecure: bool, data: Path | None = tmp_path) -> None:
         Server("kit", host=host, insecure=insecure, data=data)
 
-    with pytest.raises(errors.Conflict, match=r"refusing to listen on .*TLS is not available yet.*--insecure"):
+    with pytest.raises(errors.Conflict, match=r"refusing to listen on .*TCP is not encrypted.*--insecure"):
         asyncio.run(make(insecure=False))
     asyncio.run(make(insecure=True))
     with pytest.raises(errors.InvalidInput, match=r"--host needs --data DIR: the folder secrets"):

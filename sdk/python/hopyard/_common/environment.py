@@ -111,7 +111,7 @@ def check_patterns(given: Sequence[str], option: str = "--pass-env") -> tuple[st
     for pattern in given:
         if not _PATTERN.fullmatch(pattern):
             raise InvalidInput(
-                f"{option}: needs the name of a variable, such as WANDB_API_KEY or AWS_*, found {pattern.partition('=')[0]!r}"
+                f"{option}: needs the name of a variable, such as WANDB_API_KEY or SLURM_*, found {pattern.partition('=')[0]!r}"
                 + (" with a value; the value is that in the environment of the service" if "=" in pattern else "")
             )
         if pattern.startswith(OWN):

@@ -287,8 +287,8 @@ def read_private(path: Path) -> bytes:
             )
         if found.st_mode & _OTHERS:
             raise InvalidInput(
-                f"{path}: other users have rights to this file (mode {stat.S_IMODE(found.st_mode):04o}), so it is not used; "
-                f"remove them with `chmod 600 {path}`"
+                f"{path}: other users have rights to this file (mode {stat.S_IMODE(found.st_mode):04o}), so it may be known to them; "
+                f"make a new one, or run `chmod 600 {path}` if nobody has read it"
             )
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read()

@@ -16,7 +16,7 @@ from typing import Final
 from hopyard.errors import DataLoss
 from hopyard_appstat.rows import Row
 
-RESTORE: Final = "restore the database of AppStat from a backup"
+RESTORE: Final = "restore the data directory from a backup"
 
 START: Final = ""
 """The checksum before the first record of a stream."""
@@ -83,7 +83,7 @@ class ChainCheck:
             DataLoss: It is not, so records at the end of the stream, or its row, were changed or removed.
         """
         if self.position < length:
-            raise self._damaged(self.position + 1, f"is missing; the stream has {length} records")
+            raise self._damaged(self.position + 1, f"is missing: the journal must have {length} records")
         if self.position > length or head != self._previous:
             raise self._damaged(self.position, "is not the last one that the stream's row names")
 

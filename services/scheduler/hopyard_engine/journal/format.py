@@ -71,7 +71,7 @@ def check_sequence(record: StoredRecord, previous: int) -> None:
             else f"records {previous + 1} to {record.number - 1}"
         )
         verb = "is" if record.number == previous + 2 else "are"
-        raise RecordError(record, f"{missing} before it {verb} missing; restore the database of AppStat from a backup")
+        raise RecordError(record, f"{missing} before it {verb} missing; restore the data directory from a backup")
 
 
 def upgrade(record: StoredRecord) -> StoredRecord:

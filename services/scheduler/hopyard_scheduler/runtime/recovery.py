@@ -206,7 +206,7 @@ async def replay(core: Core, journal: Journal, name: StreamId, found: RecoveryRe
             await asyncio.sleep(0)
             began = time.monotonic()
     if name not in core.streams:
-        raise DataLoss(f"journal of {name}: it has no records; restore the database of AppStat from a backup")
+        raise DataLoss(f"journal of {name}: it has no records; restore the data directory from a backup")
     stream = core.streams[name]
     if not _inline(stream):
         if driven.unmade is not None:

@@ -94,7 +94,10 @@ def locate_token(
             continue
     name = variable or VARIABLE.format(kind.upper())
     if given := environment.get(name):
-        token = _given(name, given)
+        try:
+            token = _given(name, given)
+        except InvalidInput as error:
+            raise InvalidInput(f"{error}; to name a file, set {name}{FILE}") from None
         if token.kind is not kind:
             raise InvalidInput(f"{name}: found a token of the kind {token.kind}, needed one of the kind {kind}")
         return FoundToken(token.text, None)

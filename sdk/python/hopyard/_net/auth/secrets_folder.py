@@ -66,6 +66,10 @@ class SecretsFolder:
             lines = "".join(f"{token.kind} {token.id} {digest(token.text)}\n" for token in made)
             write_private(self.path / _ACCEPTED, lines.encode())
             _log.info("created the tokens of this cluster in %s", self.path)
+            return
+        for kind in STORED:  # Clients would refuse such a file later, so the cluster does not start.
+            with suppress(NotFound):
+                self.token(kind)
 
     @property
     def initialized(self) -> bool:

@@ -38,8 +38,9 @@ def check_bind(host: str | None, port: int, *, insecure: bool) -> None:
             )
     elif not insecure:
         raise Conflict(
-            f"refusing to listen on {host}: TLS is not available yet, and whoever reaches that address could run code here; omit "
-            "--host to listen on a socket that only you can use, or add --insecure on a network whose computers and users you trust"
+            f"refusing to listen on {host}: TCP is not encrypted, so whoever can read the traffic learns the tokens in it, and can run "
+            "code as you; omit --host to listen on a socket that only you can use, or add --insecure on a network whose computers and "
+            "users you trust"
         )
 
 

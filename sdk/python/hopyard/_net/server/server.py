@@ -161,7 +161,7 @@ class Server:
                 "%s listens without encryption (--insecure): whoever can read the traffic of %s learns the tokens in it, and can "
                 "run code as this user",
                 self._name,
-                addresses.join(self._host, self._port),
+                self._address,
             )
         return self._address
 

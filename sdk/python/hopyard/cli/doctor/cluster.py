@@ -12,7 +12,7 @@ from hopyard._common import formatting
 from hopyard.cli.doctor.check_result import Finding, ok, problem
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, JobReport
-from hopyard.errors import HopyardError
+from hopyard.errors import HopyardError, InvalidInput, Unauthenticated
 
 MOST_SECONDS_APART: Final = 1.0  # the largest harmless difference between two clocks
 SELF_TEST_SECONDS: Final = 180.0
@@ -45,27 +45,25 @@ stop: {jobs: 2, max_iterations: 3, max_failures: 0}
 """
 
 
-async def server(address: str) -> list[Finding]:
+async def server(address: str, data: Path | None = None) -> list[Finding]:
     """Check the running cluster whose scheduler is at `address`.
 
+    `data` is the data directory whose address file contains the address; None: the address was given.
     It reports the version, the nodes, a problem that blocks the cluster, and the difference between the scheduler's clock and
     this host's. If the scheduler is not reachable, the only finding has the error.
     """
     try:
-        async with AsyncClient(address, patience=3.0) as client:
+        found_by = AsyncClient(address, patience=3.0) if data is None else AsyncClient(data=data, patience=3.0)
+        async with found_by as client:
             before = time.time()
             cluster = await client.cluster()
             after = time.time()
             nodes = await client.nodes()
+    except (Unauthenticated, InvalidInput) as error:  # The message says what to do.
+        return [problem("server", str(error), "hopyard connection shows which token is used", needed=True)]
     except HopyardError as error:
-        return [
-            problem(
-                "server",
-                str(error),
-                "check that it runs and that the address is right; hopyard up prints it",
-                needed=True,
-            )
-        ]
+        advice = "check that it runs and that the address is right; hopyard up prints it"
+        return [problem("server", str(error), advice, needed=True)]
     slots = sum(len(node.slots) for node in nodes)
     there = f"{formatting.count(len(nodes), 'node')}, {formatting.count(slots, 'slot')}"
     found = [ok("server", f"{address}: hopyard {cluster.version}, {there}", needed=True)]

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._common import formatting
+from hopyard._common.private_files import check_own_folder
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 from hopyard.client.address import read_address
 from hopyard.client.local_cluster.data_dir_lock import is_locked, lock_holder
+from hopyard.errors import InvalidInput
 
 LEAST_FREE: Final = 1 << 30
 SLOW_SECONDS: Final = 0.05
@@ -37,6 +39,10 @@ def data_folder(data: Path) -> Finding:
         return ok(name, f"{data} does not exist yet; the first run creates it", needed=True)
     if not data.is_dir():
         return problem(name, f"{data} is not a folder", "name another: --data DIR", needed=True)
+    try:
+        check_own_folder(data)
+    except InvalidInput as error:
+        return problem(name, str(error), "only a folder that nobody else can change is safe", needed=True)
     if not os.access(data, os.W_OK | os.X_OK):
         return problem(
             name, f"{data} is not writable", "change its permissions, or name another: --data DIR", needed=True
@@ -48,6 +54,14 @@ def data_folder(data: Path) -> Finding:
         who = f"{holder[1]} (process {holder[0]})" if holder else "another process"
         return ok(name, f"{data}: {who} serves it at {read_address(data) or 'no address yet'}", needed=True)
     return ok(name, f"{data}: a stopped cluster", "hopyard experiments shows what is in it", needed=True)
+
+
+def served_at(data: Path) -> str:
+    """Return the address of the scheduler that serves a data directory of this user; empty: no cluster runs there."""
+    try:
+        return (read_address(data) or "") if is_locked(data) else ""
+    except InvalidInput:  # `data_folder` reports it.
+        return ""
 
 
 def disk(data: Path) -> list[Finding]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import grpc.aio
 
 from hopyard._common.plugins import READERS, load_plugin
+from hopyard._common.private_files import check_own_folder
 from hopyard._net.rpc.channel import Metadata
 from hopyard._net.rpc.servicer_channel import ServicerChannel
 from hopyard.client.local_cluster.embedded import agent_folders
@@ -60,6 +61,8 @@ class StoredConnection(Connection):
             none needed.
 
     Raises:
+        InvalidInput: Another user can change the data directory (`check_own_folder`). Its code could run as this user, for example by
+            `hopyard replay --execute`.
         Conflict: The data are of another version of Hopyard.
         DataLoss: The database is damaged.
         Unavailable: The database cannot be opened.
@@ -68,6 +71,7 @@ class StoredConnection(Connection):
     live = False
 
     def __init__(self, data: Path, options: str = "") -> None:
+        check_own_folder(data)
         super().__init__(_SCHEDULER, timeout=0.0, patience=0.0)
         self._refusal = (
             f"no cluster runs in {data}, and this needs one: `hopyard up --data {shlex.quote(str(data))}` or "

@@ -32,9 +32,9 @@ def doctor(
     """Check this computer and the installation, with advice.
 
     It checks Python, cores, memory, GPUs, disk, limits, the network and installed packages, and runs a tiny search in a
-    temporary folder. If a cluster has run in the data directory, it reads its journal, which finds damaged records. With
-    --server it also checks a cluster and compares the clocks. Exit code 1 if something that
-    Hopyard needs is missing or has a problem; missing optional parts are no failure.
+    temporary folder. If a cluster has run in the data directory, it reads its journal, which finds damaged records. It also
+    checks the cluster at --server, or the one that serves the data directory, and compares the clocks. Exit code 1 if something
+    that Hopyard needs is missing or has a problem; missing optional parts are no failure.
 
     **Examples:** `hopyard doctor`, `hopyard doctor --quick --json`, `hopyard doctor --server gpu1:4650`
     """
@@ -63,7 +63,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     """Run the checks and yield the result of each as soon as it is known, the quick checks first.
 
     Args:
-        address: Address of the scheduler of a cluster to check; None: check no cluster.
+        address: Address of the scheduler of a cluster to check; None: check the one that serves the data directory, if any.
         data: The data directory of the cluster on this computer.
         quick: Whether to omit the slow checks: the journal, torch and the self-test.
     """
@@ -89,6 +89,8 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     yield from extras
     if address is not None:
         yield from asyncio.run(cluster.server(address))
+    elif served := disk.served_at(data):
+        yield from asyncio.run(cluster.server(served, data))
     if quick:
         return
     if address is not None or (data / "cluster.lock").exists():

@@ -19,9 +19,9 @@ from hopyard.v1.appstat_pb2_grpc import (
     add_CatalogServiceServicer_to_server,
     add_SearchPlanServiceServicer_to_server,
 )
+from hopyard_appstat.blobs.cluster_id import STORE
 from hopyard_appstat.database.read_only import open_read_only
 from hopyard_appstat.database.store_reader import StoreReader
-from hopyard_appstat.identity import STORE
 from hopyard_appstat.query_servicers import AppStatQueries, CatalogQueries, SearchPlanServicer
 
 

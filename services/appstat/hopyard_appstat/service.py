@@ -15,13 +15,13 @@ from hopyard.v1.appstat_pb2_grpc import (
     add_CatalogServiceServicer_to_server,
     add_SearchPlanServiceServicer_to_server,
 )
+from hopyard_appstat.blobs.cluster_id import STORE, check_file, claim_store, refuse_new_database
 from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
 from hopyard_appstat.database.queries import cluster_of
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.identity import STORE, check_new_database, claim_store
-from hopyard_appstat.migrate import migrate
+from hopyard_appstat.migrate import is_empty, migrate
 from hopyard_appstat.query_servicers import SearchPlanServicer
 from hopyard_appstat.servicer import CATALOG, SEARCH_PLAN, SERVICE, AppStatServicer, CatalogServicer
 
@@ -168,7 +168,10 @@ class AppStatService:
         store = self._data / STORE
         try:
             if self._alone and not self._adopt:
-                check_new_database(database.writer, store)
+                if self._url.get_backend_name() == "sqlite":
+                    check_file(Path(self._url.database or ""), store)
+                if is_empty(database.writer):
+                    refuse_new_database(self._url.render_as_string(), "is empty", store)
             migrate(database.writer)
             if self._alone:  # A store with a URL may be shared by clusters, which delete only their own blobs there.
                 with database.reader.connect() as connection:

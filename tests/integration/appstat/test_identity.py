@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hopyard.errors import Conflict
+from hopyard_appstat.blobs.cluster_id import CLUSTER_FILE, store_owner
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.queries import cluster_of
-from hopyard_appstat.identity import CLUSTER_FILE, store_owner
 from hopyard_appstat.reader import AppStatReader
 from hopyard_appstat.service import AppStatService
 

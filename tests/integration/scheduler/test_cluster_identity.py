@@ -11,7 +11,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import NodeState
 from hopyard.errors import Conflict
-from hopyard_appstat.identity import store_owner
+from hopyard_appstat.blobs.cluster_id import store_owner
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from tests.integration.scheduler.test_deletion import finished

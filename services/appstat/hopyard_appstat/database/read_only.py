@@ -11,9 +11,9 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from hopyard.errors import Conflict, Unavailable
+from hopyard_appstat.blobs.cluster_id import STORE, check_file
 from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, damage_of, database_url
 from hopyard_appstat.database.schema import metadata
-from hopyard_appstat.identity import STORE, check_file
 from hopyard_appstat.migrate import NEWEST, revision
 
 

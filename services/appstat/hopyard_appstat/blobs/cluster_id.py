@@ -9,11 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine
-
 from hopyard._common.private_files import write_private
 from hopyard.errors import Conflict
-from hopyard_appstat.migrate import is_empty
 
 STORE: Final = "store"
 """Name of the folder in the data folder that contains the blobs, unless a URL names another store."""
@@ -27,34 +24,29 @@ _REMEDY: Final = (
 )
 
 
-def check_new_database(engine: Engine, store: Path) -> None:
-    """Raise an error if a database is new and the store belongs to a cluster already: the database of this cluster is lost.
-
-    Args:
-        engine: The database, in which nothing was created yet.
-        store: The folder of the store.
-
-    Raises:
-        Conflict: The database is new, and the store belongs to a cluster. A new file of SQLite is not left behind.
-    """
-    if engine.url.get_backend_name() == "sqlite":
-        check_file(Path(engine.url.database or ""), store)
-    if store_owner(store) and is_empty(engine):
-        raise Conflict(_lost(engine.url.render_as_string(), "is empty", store))
-
-
 def check_file(file: Path, store: Path) -> None:
     """Raise an error if the file of a SQLite database is missing or empty, and the store belongs to a cluster.
 
     Raises:
         Conflict: The database of the cluster is lost.
     """
-    if store_owner(store) and not (file.exists() and file.stat().st_size):
-        raise Conflict(_lost(str(file), "is empty" if file.exists() else "is missing", store))
+    if not (file.exists() and file.stat().st_size):
+        refuse_new_database(str(file), "is empty" if file.exists() else "is missing", store)
 
 
-def _lost(database: str, what: str, store: Path) -> str:
-    return f"the database {database} {what}, but the store {store} belongs to cluster {store_owner(store)}; {_REMEDY}"
+def refuse_new_database(database: str, state: str, store: Path) -> None:
+    """Raise an error if a store belongs to a cluster, whose database is lost.
+
+    Args:
+        database: The database, for the message.
+        state: What is wrong with it, as the predicate of a sentence: "is missing" or "is empty".
+        store: The folder of the store.
+
+    Raises:
+        Conflict: The store belongs to a cluster.
+    """
+    if owner := store_owner(store):
+        raise Conflict(f"the database {database} {state}, but the store {store} belongs to cluster {owner}; {_REMEDY}")
 
 
 def claim_store(store: Path, cluster: str, *, adopt: bool) -> None:

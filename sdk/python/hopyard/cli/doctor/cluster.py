@@ -48,9 +48,12 @@ stop: {jobs: 2, max_iterations: 3, max_failures: 0}
 async def server(address: str, data: Path | None = None) -> list[Finding]:
     """Check the running cluster whose scheduler is at `address`.
 
-    `data` is the data directory whose address file contains the address; None: the address was given.
     It reports the version, the nodes, a problem that blocks the cluster, and the difference between the scheduler's clock and
     this host's. If the scheduler is not reachable, the only finding has the error.
+
+    Args:
+        address: The address.
+        data: The data directory whose address file contains the address; None: the address was given.
     """
     try:
         found_by = AsyncClient(address, patience=3.0) if data is None else AsyncClient(data=data, patience=3.0)

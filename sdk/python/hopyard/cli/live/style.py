@@ -1,4 +1,4 @@
-"""Styles of experiment states in the terminal, the looks of jobs (`hopyard.client.display.job_looks`), and safe texts."""
+"""Styles of experiment states, the looks of jobs (`hopyard.client.display.job_looks`), and escapes of control characters."""
 
 from __future__ import annotations
 

@@ -1,0 +1,306 @@
+"""A cluster of single processes that reach each other through proxies, and the disturbances that are carried out on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import psutil
+
+from disturbance.proxy import Proxy
+from disturbance.schedule import Disturbance
+from hopyard._net.auth.secrets_folder import SECRETS
+from hopyard._net.rpc import Backoff
+from hopyard.cli.commands.cluster.supervisor import CrashCounter, Supervisor
+from hopyard.client.local_cluster.embedded import agent_service
+from hopyard.client.local_cluster.processes import ServiceProcess, ServiceSpec
+
+AGENTS: Final = ("node1", "node2")
+SLOTS: Final = 2
+"""Slots of each agent."""
+
+SERVICES: Final = ("scheduler", "appstat", "hpgen", *(f"agent-{node}" for node in AGENTS))
+RUNNER: Final = "runner"
+POLICY: Final = "policy"
+"""Targets that are not services: a training process or another child of an agent, and a policy process."""
+
+LINKS: Final = (
+    "client-scheduler",
+    "scheduler-appstat",
+    "scheduler-hpgen",
+    *(f"{node}-{service}" for node in AGENTS for service in ("scheduler", "appstat")),
+)
+MARK: Final = "CHAOS_MARK"
+"""The environment variable by which the processes of a cluster are found."""
+
+_TOKENS: Final = ("user", "node", "service")
+
+_NEVER: Final = 10**9
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done to a cluster, and how often its services were started again.
+
+    Attributes:
+        done: The disturbances in order, as texts with their times.
+        kinds: Number of disturbances by kind and target.
+        missed: Number of disturbances without a process to disturb.
+        restarts: Number of restarts by service.
+    """
+
+    done: list[str]
+    kinds: Counter[str]
+    missed: int
+    restarts: dict[str, int]
+
+
+class Cluster:
+    """AppStat, hpgen, the scheduler and two agents, each in a process that is started again when it dies.
+
+    It is a context manager: at its end everything that was disturbed continues, and the services stop in order.
+
+    Args:
+        data: The data directory.
+        tcp: Whether services and proxies listen on TCP ports of the loopback device; else on Unix sockets.
+        environment: Variables for the services and, with `--pass-env`, for all their children.
+
+    Attributes:
+        server: Address of the scheduler for clients, behind a proxy.
+        mark: The value of the variable `MARK` of all processes of this cluster.
+        exits: Messages about services that did not end in order.
+    """
+
+    def __init__(self, data: Path, *, tcp: bool, environment: Mapping[str, str]) -> None:
+        self.data = data
+        self.server = ""
+        self.mark = f"{os.getpid()}-{data.name}-{os.urandom(4).hex()}"
+        self.exits: list[str] = []
+        self.counts = Counts([], Counter(), 0, {})
+        self.notes: list[str] = []
+        self._host = "127.0.0.1" if tcp else None
+        self._environment = {**environment, MARK: self.mark}
+        self._supervisors: dict[str, Supervisor] = {}
+        self._proxies: dict[str, Proxy] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._pending: set[asyncio.Task[None]] = set()
+        self._stopped: dict[int, psutil.Process] = {}
+        self._exit = AsyncExitStack()
+
+    # ------------------------------------------------------------------------------------------------------ start and end
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def _start(self) -> None:
+        self.data.mkdir(parents=True, exist_ok=True)
+        # Short, because the path of a socket has at most 107 bytes.
+        self._sockets = Path(self._exit.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
+        for kind in _TOKENS:
+            self._environment[f"HOPYARD_{kind.upper()}_TOKEN_FILE"] = str(self.data / SECRETS / f"{kind}.token")
+        appstat = await self._serve("appstat")  # It creates the tokens.
+        hpgen = await self._serve("hpgen", *self._passed())
+        near = ("--appstat", await self._link("scheduler-appstat", appstat))
+        far = ("--hpgen", await self._link("scheduler-hpgen", hpgen))
+        scheduler = await self._serve("scheduler", *near, *far, *self._passed())
+        self.server = await self._link("client-scheduler", scheduler)
+        await asyncio.gather(*(self._serve_agent(node, scheduler, appstat) for node in AGENTS))
+        self._keepers = [asyncio.create_task(one.keep(), name=name) for name, one in self._supervisors.items()]
+
+    async def _serve_agent(self, node: str, scheduler: str, appstat: str) -> None:
+        reached = await self._link(f"{node}-scheduler", scheduler)
+        stored = await self._link(f"{node}-appstat", appstat)
+        passed = [name for name in self._environment if not name.startswith("HOPYARD_")]
+        made = agent_service(self.data / f"agent-{node}", reached, SLOTS, node, cpus=1, pass_env=passed)
+        await self._begin(made, "--appstat", stored)
+
+    def _passed(self) -> list[str]:
+        return [f"--pass-env={name}" for name in self._environment if not name.startswith("HOPYARD_")]
+
+    async def _serve(self, name: str, *arguments: str) -> str:
+        return await self._begin(
+            ServiceSpec(name, f"hopyard_{name}", ("--data", str(self.data), *arguments), self.data, name)
+        )
+
+    async def _begin(self, given: ServiceSpec, *arguments: str) -> str:
+        where = ("--host", self._host, "--insecure") if self._host and given.name != "hpgen" else ()
+        whole = ServiceSpec(
+            given.name,
+            given.module,
+            (*given.arguments, *arguments, *where),
+            given.data,
+            given.address_name,
+            self._environment,
+        )
+        process = ServiceProcess(whole, self.data / "logs")
+        kept = Supervisor(process, self.notes.append, backoff=Backoff(0.2, 2.0), crashes=CrashCounter(_NEVER))
+        self._supervisors[given.name] = kept
+        return await kept.start(host=self._host if where else None)
+
+    async def _link(self, name: str, target: str) -> str:
+        listen = "127.0.0.1:0" if self._host else f"unix:{self._sockets / name}.sock"
+        proxy = self._proxies[name] = await self._exit.enter_async_context(Proxy(target, listen))
+        return proxy.address
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.calm()
+        for task in self._keepers:
+            task.cancel()
+        ended = await asyncio.gather(*self._keepers, return_exceptions=True)
+        self.exits += [f"{type(each).__name__}: {each}" for each in ended if isinstance(each, Exception)]
+        agents = [name for name in self._supervisors if name.startswith("agent")]
+        await asyncio.gather(*map(self._stop, agents))
+        for name in ("scheduler", "hpgen", "appstat"):
+            if name in self._supervisors:
+                await self._stop(name)
+        for one in self._supervisors.values():
+            one.close()
+        self.counts.restarts = {name: one.restarts for name, one in self._supervisors.items()}
+        await self._exit.aclose()
+
+    async def _stop(self, name: str) -> None:
+        process = self._supervisors[name].process
+        if process.pid is not None and process.running:
+            await process.stop(60.0)
+            if (code := await process.wait()) != 0:
+                self.exits.append(f"{name} ended with {code} instead of 0 after SIGTERM")
+
+    # ------------------------------------------------------------------------------------------------------ disturbances
+
+    async def disturb(self, plan: Sequence[Disturbance], over: asyncio.Event) -> None:
+        """Carry out a schedule. It ends early when `over` is set. What still lasts ends by itself, or with `calm`."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for one in plan:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, began + one.at - loop.time())):
+                    await over.wait()
+            if over.is_set():
+                return
+            if self._do(one):
+                self.counts.done.append(str(one))
+                self.counts.kinds[f"{one.kind} {one.target}"] += 1
+            else:
+                self.counts.missed += 1
+
+    async def calm(self) -> None:
+        """End all disturbances, and let all stopped processes continue."""
+        for task in list(self._pending):
+            task.cancel()
+        await asyncio.gather(*self._pending, return_exceptions=True)
+        for proxy in self._proxies.values():
+            proxy.heal()
+        for process in list(self._stopped.values()):
+            _send(process, signal.SIGCONT)
+        self._stopped.clear()
+
+    def _do(self, one: Disturbance) -> bool:
+        if one.kind in ("kill", "stop"):
+            return self._signal(one)
+        proxy = self._proxies[one.target]
+        match one.kind:
+            case "drop":
+                proxy.drop(one.direction)
+            case "delay":
+                proxy.delay(one.latency, one.direction)
+            case "cut":
+                proxy.cut(refuse=one.seconds > 0)
+            case _:
+                proxy.half_close(one.direction)
+        if one.seconds:
+            self._later(self._heal(proxy, one))
+        return True
+
+    async def _heal(self, proxy: Proxy, one: Disturbance) -> None:
+        await asyncio.sleep(one.seconds)
+        proxy.heal(cut=one.breaks)
+
+    def _signal(self, one: Disturbance) -> bool:
+        process = self._victim(one)
+        if process is None or not _send(process, signal.SIGKILL if one.kind == "kill" else signal.SIGSTOP):
+            return False
+        if one.kind == "stop":
+            self._stopped[process.pid] = process
+            self._later(self._continue(process, one.seconds))
+        return True
+
+    async def _continue(self, process: psutil.Process, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._stopped.pop(process.pid, None)
+        _send(process, signal.SIGCONT)
+
+    def _later(self, action: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(action)
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+
+    def _victim(self, one: Disturbance) -> psutil.Process | None:
+        """Return the process to disturb; None: there is none now."""
+        if one.target in self._supervisors:
+            process = self._supervisors[one.target].process
+            found = list(_alive([process.pid] if process.running and process.pid is not None else []))
+        else:
+            parents = ("scheduler",) if one.target == POLICY else tuple(f"agent-{node}" for node in AGENTS)
+            found = sorted(self._children(parents), key=lambda each: each.pid)
+        return found[int(one.pick * len(found))] if found else None
+
+    def _children(self, parents: Sequence[str]) -> Iterator[psutil.Process]:
+        for name in parents:
+            process = self._supervisors[name].process
+            for parent in _alive([process.pid] if process.running and process.pid is not None else []):
+                with suppress(psutil.NoSuchProcess):
+                    yield from parent.children(recursive=True)
+
+    # ---------------------------------------------------------------------------------------------------------- leftovers
+
+    def marked(self) -> list[psutil.Process]:
+        """Return the running processes that have the mark of this cluster in their environment."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    async def left(self, limit: float) -> list[str]:
+        """Return the processes that still run `limit` seconds after the end, and kill them."""
+        end = asyncio.get_running_loop().time() + limit
+        while (found := self.marked()) and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - other processes
+            await asyncio.sleep(0.2)
+        said = []
+        for process in found:
+            with suppress(psutil.Error):
+                said.append(f"process {process.pid} ({' '.join(process.cmdline())[:200]}) is left")
+            _send(process, signal.SIGKILL)
+        return said
+
+
+def _alive(pids: Sequence[int]) -> Iterator[psutil.Process]:
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> bool:
+    """Send a signal to a process unless it has ended; return whether it was sent."""
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return False
+    return True

@@ -38,8 +38,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from disturbance.schedule import Disturbance, schedule
-from disturbance.searches import SEARCHES, Search, register_data, write_code, write_spec
+from disturbance.searches import PARTITIONS, SEARCHES, Search, register_data, write_code, write_spec
 from disturbance.services import AGENTS, LINKS, POLICY, RUNNER, SERVICES, SLOTS, Cluster
+from disturbance.units import events_of, units_of, wrong_hops
 from disturbance.verdict import Reports, Row, Verdict, difference, table
 from figures.frame import host
 from figures.timing import journal
@@ -205,8 +206,14 @@ class Conduct:
     async def check(self, client: AsyncClient, experiment: Experiment) -> Trained:
         """Read what was recorded, and check it."""
         jobs = list(await client.jobs(experiment.id))
-        reports = Reports(self.search, jobs, await client.statistics(experiment.id))
+        statistics = await client.statistics(experiment.id)
+        reports = Reports(self.search, jobs, statistics)
         verdict = reports.check()
+        if self.search.hops:
+            units = units_of(events_of(self._cluster.data / "appstat.sqlite", experiment.id))
+            for text in wrong_hops(units, jobs, statistics, self.search.length, PARTITIONS):
+                verdict.wrong += 1
+                verdict.say(text)
         lost = sum(kind == "NodeLost" for _, kind, _ in journal(self._cluster.data / "appstat.sqlite"))
         return Trained(
             state=f"{experiment.state.value}: {experiment.reason}",

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from disturbance.searches import PARTITIONS, Search
-from disturbance.training import BEGIN, CHAIN, NO_PARTITION, PARTITION, advance, metrics
+from disturbance.searches import Search
+from disturbance.training import BEGIN, CHAIN, advance, metrics
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.types import Job, JobState, Statistic
 from hopyard.sequences import values_at
@@ -27,7 +27,7 @@ class Verdict:
 
     Attributes:
         positions: Number of reports that were checked.
-        wrong: Number of reports that differ from what the program computes alone, or that are of a wrong partition.
+        wrong: Number of reports that differ from what the program computes alone.
         doubled: Number of positions that a job has reported more than once.
         missing: Number of positions without a report.
         examples: Messages about the first of these.
@@ -70,7 +70,8 @@ class Reports:
                 verdict.doubled += times - 1
                 verdict.say(f"job {name} has {times} reports at {position}")
         for job in self._jobs.values():
-            self._check_rows(job, verdict)
+            if not self._search.hops:  # `disturbance.units` checks their reports.
+                self._check_rows(job, verdict)
             self._check_whole(job, verdict)
         return verdict
 
@@ -91,9 +92,7 @@ class Reports:
 
     def _check_rows(self, job: Job, verdict: Verdict) -> None:
         for position, found in sorted(self._rows[job.id].items()):
-            partition = int(found.get(PARTITION, NO_PARTITION))
-            chain = self._chain(job, position)
-            expected = metrics(chain, position, values_at(job.hyperparameters, position - 1), partition)
+            expected = metrics(self._chain(job, position), position, values_at(job.hyperparameters, position - 1))
             if dict(found) != expected:
                 verdict.wrong += 1
                 verdict.say(f"job {job.id} reported {dict(found)} at {position}; alone it reports {expected}")
@@ -107,16 +106,6 @@ class Reports:
         if absent:
             verdict.missing += len(absent)
             verdict.say(f"job {job.id} ({job.state.value} at {job.position}) has no reports at {absent[:10]}")
-        if self._search.hops:
-            self._check_epochs(job, curve, verdict)
-
-    def _check_epochs(self, job: Job, curve: Mapping[int, Mapping[str, float]], verdict: Verdict) -> None:
-        """Check that each epoch visits each partition once."""
-        for begin in range(1, len(curve) + 1, PARTITIONS):
-            visits = [int(curve[at][PARTITION]) for at in range(begin, begin + PARTITIONS) if at in curve]
-            if len(set(visits)) < len(visits):
-                verdict.wrong += 1
-                verdict.say(f"job {job.id} visited the partitions {visits} in the epoch that begins at {begin}")
 
     def _chain(self, job: Job, position: int) -> bytes:
         """Return the chain of a job at a position as the program computes it alone."""
@@ -127,8 +116,7 @@ class Reports:
             if self._search.inherits and parent is not None and at <= job.fork_position:
                 known.append(self._chain(parent, at))
                 continue
-            partition = int(self._rows[job.id].get(at, {}).get(PARTITION, NO_PARTITION))
-            known.append(advance(known[-1], at, values_at(job.hyperparameters, at - 1), partition))
+            known.append(advance(known[-1], at, values_at(job.hyperparameters, at - 1)))
         return known[position]
 
 

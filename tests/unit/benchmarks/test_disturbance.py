@@ -16,6 +16,7 @@ from disturbance import training
 from disturbance.proxy import Direction
 from disturbance.schedule import LONGEST, SHORTEST, Disturbance, schedule
 from disturbance.searches import SEARCHES, Search
+from disturbance.units import Unit, wrong_hops
 from disturbance.verdict import Reports, Verdict, difference, table
 
 from hopyard.client.types import Job, JobState, Report, Statistic
@@ -172,10 +173,36 @@ def test_a_copy_continues_the_chain_of_its_parent() -> None:
     assert checked(PLAIN, jobs, statistics) == (2, 0, 0)
 
 
-def test_an_epoch_visits_each_partition_once() -> None:
-    search = replace(PLAIN, hops=True)
-    assert checked(search, [job("1", 4)], rows("1", 4, partitions=[2, 0, 3, 1])) == (0, 0, 0)
-    assert checked(search, [job("1", 4)], rows("1", 4, partitions=[2, 0, 2, 1])) == (1, 0, 0)
+def hops(snapshot: str, partitions: Sequence[int], saved: str = "", before: Sequence[int] = ()) -> Unit:
+    """Return a run of job 1 that continues the history `before`, and takes one snapshot at its end."""
+    reported = rows("1", len(before) + len(partitions), partitions=[*before, *partitions])[len(before) :]
+    unit = Unit("1", snapshot, [(one.report.position, one.report.metrics) for one in reported])
+    unit.saved = {saved: len(before) + len(partitions)} if saved else {}
+    return unit
+
+
+def wrong(units: Sequence[Unit], statistics: Sequence[Statistic], state: JobState = JobState.RUNNING) -> list[str]:
+    return wrong_hops(units, [job("1", 4, state)], statistics, length=4, partitions=4)
+
+
+def test_a_unit_that_was_lost_may_be_trained_again_on_another_partition() -> None:
+    units = [hops("", [2, 0], "a"), hops("a", [1], before=[2, 0]), hops("a", [3, 1], "b", before=[2, 0])]
+    recorded = [*rows("1", 3, partitions=[2, 0, 1]), *rows("1", 4, partitions=[2, 0, 3, 1])[3:]]
+    assert wrong(units, recorded, JobState.COMPLETED) == []
+    (text,) = wrong(units[:2], recorded[:3], JobState.COMPLETED)
+    assert text == "job 1 is complete, but no snapshot of it is at 4"
+
+
+def test_training_that_does_not_continue_its_snapshot_is_found() -> None:
+    first = hops("", [2, 0], "a")
+    assert "which none of its runs took" in wrong([first, hops("x", [1], before=[2, 0])], [])[0]
+    assert "after (2, 0, 1); alone it reports" in wrong([first, hops("a", [1], before=[2, 3])], [])[0]
+    assert wrong([first, hops("a", [2], before=[2, 0])], []) == ["job 1 at 3 has visited (2, 0, 2) in one epoch"]
+    assert wrong([first, hops("a", [], before=[2, 0])], rows("1", 2, partitions=[2, 0])) == []
+    skipped = Unit("1", "a", [(4, {})])
+    assert wrong([first, skipped], []) == ["job 1 reported 4 after 2"]
+    (text,) = wrong([first], rows("1", 1, partitions=[3]))
+    assert "which is not that of a run" in text
 
 
 def test_tables_are_compared_row_by_row() -> None:

@@ -13,7 +13,7 @@ A training program computes a chain of hashes and nothing else (`disturbance.tra
 every position of every job: nothing may be wrong, doubled or missing. The final table must equal that of the undisturbed search. The
 searches for which it may differ are listed with the reason; for them, each job must equal its configuration trained alone. `hopyard
 replay` must make the same decisions, all services must end in order, and no process may be left. No run may count as a failure of the
-program, and no log of a service may have a traceback.
+program, no node may be lost while nothing disturbs its agent, and no log of a service may have a traceback.
 
 A finding has the command that repeats its round. The data of such a round are kept in `--keep`, by default in a temporary folder. The
 exit code is 1 if there are findings.
@@ -39,7 +39,7 @@ from typing import Any, Final
 
 from disturbance.schedule import Disturbance, schedule
 from disturbance.searches import PARTITIONS, SEARCHES, Search, register_data, write_code, write_spec
-from disturbance.services import AGENTS, LINKS, POLICY, RUNNER, SERVICES, SLOTS, Cluster
+from disturbance.services import AGENTS, LINKS, PEERS, POLICY, RUNNER, SERVICES, SLOTS, Cluster
 from disturbance.units import events_of, units_of, wrong_hops
 from disturbance.verdict import Reports, Row, Verdict, difference, table
 from figures.frame import host
@@ -75,6 +75,7 @@ class Trained:
         verdict: The result of the check of every position.
         runs: Number of runs.
         lost: Number of nodes that the experiment lost because their lease ended.
+        unexplained: Those of them, with the time, whose agent and connection to the scheduler were not disturbed.
         failures: Number of runs that were counted as failures of the program.
         equal: Whether a replay makes the same decisions.
     """
@@ -84,6 +85,7 @@ class Trained:
     verdict: Verdict
     runs: int
     lost: int
+    unexplained: list[str]
     failures: int
     equal: bool
 
@@ -214,13 +216,18 @@ class Conduct:
             for text in wrong_hops(units, jobs, statistics, self.search.length, PARTITIONS):
                 verdict.wrong += 1
                 verdict.say(text)
-        lost = sum(kind == "NodeLost" for _, kind, _ in journal(self._cluster.data / "appstat.sqlite"))
+        lost = [
+            (event["node"], at)
+            for at, kind, event in journal(self._cluster.data / "appstat.sqlite")
+            if kind == "NodeLost"
+        ]
         return Trained(
             state=f"{experiment.state.value}: {experiment.reason}",
             table=sorted(self._answers) if self.search.study else table(reports, jobs),
             verdict=verdict,
             runs=sum(job.attempt for job in jobs),
-            lost=lost,
+            lost=len(lost),
+            unexplained=[f"{node} at {at:.1f}" for node, at in lost if not self._cluster.counts.explains(node, at)],
             failures=sum(job.failures for job in jobs),
             equal=await self._replayed(experiment),
         )
@@ -296,7 +303,8 @@ class Bench:
         slots = SLOTS * len(AGENTS)
         pace = min(most, max(least, self._settings.length * slots / max(1, reference.verdict.positions)))
         processes = [*SERVICES, RUNNER, *([POLICY] if search.processes else [])]
-        plan = schedule(row.seed, self._settings.length, processes, LINKS, self._settings.gap)
+        links = LINKS if row.transport == "tcp" else (*LINKS, *PEERS)
+        plan = schedule(row.seed, self._settings.length, processes, links, self._settings.gap)
         _write(folder / "schedule.txt", plan)
         found = await self._searched(row.search, folder, row, plan, pace)
         if found is not None and not search.varies and (text := difference(reference.table, found.table)):
@@ -387,6 +395,8 @@ def _judge(trained: Trained, row: Round, *, disturbed: bool) -> None:
         row.findings += verdict.examples
     if not trained.equal:
         row.findings.append("the replay differs or fails: see replay.json")
+    if trained.unexplained:
+        row.findings.append(f"leases were lost although nothing disturbed the nodes: {', '.join(trained.unexplained)}")
     if trained.failures:
         row.findings.append(f"{trained.failures} runs count as failures of the program")
     row.wrong, row.doubled = row.wrong + verdict.wrong, row.doubled + verdict.doubled

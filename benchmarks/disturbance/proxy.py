@@ -102,23 +102,43 @@ class Proxy:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
+        await self.listen()
+        return self
+
+    async def listen(self) -> None:
+        """Begin to accept connections; `deafen` ends it."""
         if is_socket(self.address):
             self._server = await asyncio.start_unix_server(self._connected, socket_file(self.address))
         else:
             host, _, port = self.address.rpartition(":")
             self._server = await asyncio.start_server(self._connected, host, int(port))
             self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    def deafen(self) -> None:
+        """Accept no more connections, and delete the own socket. Safe to call twice."""
         if self._server is not None:
             self._server.close()
+            self._server = None
+            if is_socket(self.address):
+                socket_file(self.address).unlink(missing_ok=True)
+
+    async def interpose(self, address: str) -> None:
+        """Move the socket of a running service aside, and listen in its place, so that its address leads to this proxy.
+
+        Call `deafen` before the service starts again.
+        """
+        file = socket_file(address)
+        aside = file.with_name(f"{file.name}.far")
+        file.rename(aside)
+        self.target, self.address = f"unix:{aside}", address
+        await self.listen()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.deafen()
         self.heal()
         tasks = list(self._open)
         self.cut()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if is_socket(self.address):
-            socket_file(self.address).unlink(missing_ok=True)
 
     # ------------------------------------------------------------------------------------------------------ disturbances
 

@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -21,8 +22,9 @@ from disturbance.schedule import Disturbance
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard._net.rpc import Backoff
 from hopyard.cli.commands.cluster.supervisor import CrashCounter, Supervisor
+from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.local_cluster.embedded import agent_service
-from hopyard.client.local_cluster.processes import ServiceProcess, ServiceSpec
+from hopyard.client.local_cluster.processes import LOCK_SECONDS, START_SECONDS, ServiceProcess, ServiceSpec
 
 AGENTS: Final = ("node1", "node2")
 SLOTS: Final = 2
@@ -39,8 +41,14 @@ LINKS: Final = (
     "scheduler-hpgen",
     *(f"{node}-{service}" for node in AGENTS for service in ("scheduler", "appstat")),
 )
+PEERS: Final = tuple(f"{node}-peers" for node in AGENTS)
+"""Links from all others to an agent, which fetch snapshots and logs; on Unix sockets only."""
+
 MARK: Final = "CHAOS_MARK"
 """The environment variable by which the processes of a cluster are found."""
+
+EFFECT_SECONDS: Final = 25.0
+"""Seconds after a disturbance in which the lease of a node can end because of it: a lease, a restart and a reconnection."""
 
 _TOKENS: Final = ("user", "node", "service")
 
@@ -54,14 +62,38 @@ class Counts:
     Attributes:
         done: The disturbances in order, as texts with their times.
         kinds: Number of disturbances by kind and target.
+        spans: Begin and end of each disturbance, in seconds since the Unix epoch, and its target.
         missed: Number of disturbances without a process to disturb.
         restarts: Number of restarts by service.
     """
 
-    done: list[str]
-    kinds: Counter[str]
-    missed: int
-    restarts: dict[str, int]
+    done: list[str] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    spans: list[tuple[float, float, str]] = field(default_factory=list)
+    missed: int = 0
+    restarts: dict[str, int] = field(default_factory=dict)
+
+    def explains(self, node: str, at: float) -> bool:
+        """Return whether the agent of a node, or its link to the scheduler, was disturbed so that its lease could end at a time."""
+        own = (f"agent-{node}", f"{node}-scheduler")
+        return any(begin <= at <= end + EFFECT_SECONDS for begin, end, target in self.spans if target in own)
+
+
+class _Agent(ServiceProcess):
+    """An agent that others reach through a proxy in the place of its socket, because it names its address itself."""
+
+    def __init__(self, service: ServiceSpec, logs: Path, proxy: Proxy) -> None:
+        super().__init__(service, logs)
+        self._proxy = proxy
+
+    async def start(self, extra: Sequence[str] = ()) -> None:
+        self._proxy.deafen()  # The agent would refuse to start while another process listens on its socket.
+        await super().start(extra)
+
+    async def ready(self, limit: float = START_SECONDS) -> str:
+        address = await super().ready(limit)
+        await self._proxy.interpose(address)
+        return address
 
 
 class Cluster:
@@ -85,7 +117,7 @@ class Cluster:
         self.server = ""
         self.mark = f"{os.getpid()}-{data.name}-{os.urandom(4).hex()}"
         self.exits: list[str] = []
-        self.counts = Counts([], Counter(), 0, {})
+        self.counts = Counts()
         self.notes: list[str] = []
         self._host = "127.0.0.1" if tcp else None
         self._environment = {**environment, MARK: self.mark}
@@ -95,6 +127,7 @@ class Cluster:
         self._pending: set[asyncio.Task[None]] = set()
         self._stopped: dict[int, psutil.Process] = {}
         self._exit = AsyncExitStack()
+        self._lock: DataLock | None = None
 
     # ------------------------------------------------------------------------------------------------------ start and end
 
@@ -107,7 +140,8 @@ class Cluster:
         return self
 
     async def _start(self) -> None:
-        self.data.mkdir(parents=True, exist_ok=True)
+        # The lock makes the data a cluster's, which `hopyard jobs --data` reads later.
+        self._lock = await acquire_when_free(self.data, "a benchmark", patience=LOCK_SECONDS, note=self.notes.append)
         # Short, because the path of a socket has at most 107 bytes.
         self._sockets = Path(self._exit.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         for kind in _TOKENS:
@@ -126,7 +160,11 @@ class Cluster:
         stored = await self._link(f"{node}-appstat", appstat)
         passed = [name for name in self._environment if not name.startswith("HOPYARD_")]
         made = agent_service(self.data / f"agent-{node}", reached, SLOTS, node, cpus=1, pass_env=passed)
-        await self._begin(made, "--appstat", stored)
+        peers = None
+        if self._host is None:
+            peers = self._proxies[f"{node}-peers"] = Proxy("", "")
+            self._exit.push_async_exit(peers)
+        await self._begin(made, "--appstat", stored, peers=peers)
 
     def _passed(self) -> list[str]:
         return [f"--pass-env={name}" for name in self._environment if not name.startswith("HOPYARD_")]
@@ -136,7 +174,7 @@ class Cluster:
             ServiceSpec(name, f"hopyard_{name}", ("--data", str(self.data), *arguments), self.data, name)
         )
 
-    async def _begin(self, given: ServiceSpec, *arguments: str) -> str:
+    async def _begin(self, given: ServiceSpec, *arguments: str, peers: Proxy | None = None) -> str:
         where = ("--host", self._host, "--insecure") if self._host and given.name != "hpgen" else ()
         whole = ServiceSpec(
             given.name,
@@ -146,7 +184,8 @@ class Cluster:
             given.address_name,
             self._environment,
         )
-        process = ServiceProcess(whole, self.data / "logs")
+        logs = self.data / "logs"
+        process = ServiceProcess(whole, logs) if peers is None else _Agent(whole, logs, peers)
         kept = Supervisor(process, self.notes.append, backoff=Backoff(0.2, 2.0), crashes=CrashCounter(_NEVER))
         self._supervisors[given.name] = kept
         return await kept.start(host=self._host if where else None)
@@ -173,6 +212,8 @@ class Cluster:
             one.close()
         self.counts.restarts = {name: one.restarts for name, one in self._supervisors.items()}
         await self._exit.aclose()
+        if self._lock is not None:
+            self._lock.release()
 
     async def _stop(self, name: str) -> None:
         process = self._supervisors[name].process
@@ -196,6 +237,8 @@ class Cluster:
             if self._do(one):
                 self.counts.done.append(str(one))
                 self.counts.kinds[f"{one.kind} {one.target}"] += 1
+                now = time.time()
+                self.counts.spans.append((now, now + one.seconds, one.target))
             else:
                 self.counts.missed += 1
 

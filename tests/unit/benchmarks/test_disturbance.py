@@ -16,6 +16,7 @@ from disturbance import training
 from disturbance.proxy import Direction
 from disturbance.schedule import LONGEST, SHORTEST, Disturbance, schedule
 from disturbance.searches import SEARCHES, Search
+from disturbance.services import EFFECT_SECONDS, Counts
 from disturbance.units import Unit, wrong_hops
 from disturbance.verdict import Reports, Verdict, difference, table
 
@@ -50,6 +51,18 @@ def test_rounds_are_summed_by_search() -> None:
     written = json.loads(json.dumps(chaos.document(given, rows)))
     assert written["disturbances"] == {"drop node1-appstat": 2, "kill runner": 2, "kill scheduler": 4}
     assert written["rounds"][1]["findings"] == ["1 wrong"]
+
+
+def test_a_lost_lease_is_explained_by_a_disturbance_of_its_node_only() -> None:
+    counts = Counts(
+        spans=[(100.0, 112.0, "agent-node1"), (100.0, 190.0, "scheduler"), (150.0, 160.0, "node2-scheduler")]
+    )
+    assert counts.explains("node1", 110.5)
+    assert counts.explains("node1", 112.0 + EFFECT_SECONDS)
+    assert not counts.explains("node1", 113.0 + EFFECT_SECONDS)
+    assert not counts.explains("node1", 99.0)
+    assert not counts.explains("node2", 120.0)
+    assert counts.explains("node2", 161.0)
 
 
 # --- schedules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -159,3 +160,24 @@ async def test_a_connection_to_a_service_that_is_not_there_breaks(tmp_path: Path
         near = await connect(proxy)
         assert await ends(near[0]) == b""
         near[1].close()
+
+
+async def test_a_proxy_takes_the_place_of_a_socket_and_gives_it_back() -> None:
+    with tempfile.TemporaryDirectory(prefix="px-") as folder:  # The path of a socket is short.
+        service, address = Service(), f"unix:{folder}/agent.sock"
+        proxy = Proxy("", "")
+        for begin in (b"first", b"again"):
+            proxy.deafen()
+            server = await asyncio.start_unix_server(service.connected, f"{folder}/agent.sock")
+            await proxy.interpose(address)
+            near = await asyncio.open_unix_connection(f"{folder}/agent.sock")
+            far = await service.accept()
+            near[1].write(begin)
+            assert await read(far[0], 5) == begin
+            proxy.cut()
+            assert await ends(near[0]) == b""
+            for _, writer in (near, far):
+                writer.close()
+            server.close()
+        await proxy.__aexit__()
+        assert proxy.connections == 2

@@ -9,7 +9,7 @@ or on TCP. For `--length` seconds, a schedule that is drawn with a seed kills an
 training processes and policy processes, and drops, delays, cuts and half-closes connections. A disturbance lasts up to 20 s, which is
 longer than the lease of a node.
 
-A training program computes a chain of hashes and nothing else (`disturbance.training`). After the round, the chain is checked at
+A training program computes a chain of hashes and nothing else (`disturbance.program`). After the round, the chain is checked at
 every position of every job: nothing may be wrong, doubled or missing. The final table must equal that of the undisturbed search. The
 searches for which it may differ are listed with the reason; for them, each job must equal its configuration trained alone. `hopyard
 replay` must make the same decisions, all services must end in order, and no process may be left. No run may count as a failure of the
@@ -61,6 +61,7 @@ EXIT_SECONDS: Final = 10.0
 """Seconds after the end of a cluster within which its processes must have ended."""
 
 PATIENCE: Final = 600.0
+EXIT_INTERRUPTED: Final = 130
 _POLL: Final = 0.3
 _TRACEBACK: Final = "Traceback (most recent call last)"
 
@@ -484,19 +485,17 @@ def say(row: Round) -> None:
     sys.stdout.flush()
 
 
-async def run(given: argparse.Namespace) -> list[Round]:
-    """Run rounds until the time is over, or as many as requested."""
+async def run(given: argparse.Namespace, rounds: list[Round]) -> None:
+    """Run rounds until the time is over, or as many as requested, and append them to `rounds`."""
     names = given.only or list(SEARCHES)
     bench = Bench(Settings(given.length, given.gap, given.keep))
     end = time.monotonic() + 60 * given.minutes
-    rounds: list[Round] = []
     while len(rounds) < given.rounds if given.rounds else time.monotonic() < end:
         number = len(rounds)
         rounds.append(await bench.round(names[number % len(names)], given.seed + number))
         say(rounds[-1])
         if given.json:
             given.json.write_text(json.dumps({"host": host(), **document(given, rounds)}, indent=1) + "\n")
-    return rounds
 
 
 def document(given: argparse.Namespace, rounds: Sequence[Round]) -> dict[str, Any]:
@@ -533,9 +532,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--json", type=Path, metavar="FILE", help="write all figures to a file, after each round")
     given = parser.parse_args(arguments)
     given.keep = (given.keep or Path(tempfile.mkdtemp(prefix="hopyard-chaos-"))).absolute()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    rounds = asyncio.run(run(given))
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))  # Both stop the cluster in order.
+    rounds: list[Round] = []
+    interrupted = False
+    try:
+        asyncio.run(run(given, rounds))
+    except KeyboardInterrupt:
+        interrupted = True
     sys.stdout.write(f"\n{show(summary(rounds))}\n")
+    if interrupted:
+        return EXIT_INTERRUPTED
     return 1 if any(one.findings for one in rounds) else 0
 
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import yaml
 
-from disturbance import own_policy, training
+from disturbance import own_policy, program
+from disturbance.program import METRIC
 from disturbance.services import AGENTS
-from disturbance.training import METRIC
 from hopyard.client import AsyncClient
 from hopyard.client.datasets import DataPartition, DataReplica
 
@@ -131,7 +131,7 @@ SEARCHES: Final[Mapping[str, Search]] = {
 def write_code(folder: Path) -> Path:
     """Write the folder with the program and the policy of all searches, and return it."""
     folder.mkdir(parents=True)
-    shutil.copy(training.__file__, folder / "train.py")
+    shutil.copy(program.__file__, folder / "train.py")
     shutil.copy(own_policy.__file__, folder / "own.py")
     return folder
 

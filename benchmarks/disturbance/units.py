@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from disturbance.training import BEGIN, CHAIN, PARTITION, advance, metrics
+from disturbance.program import BEGIN, CHAIN, PARTITION, advance, metrics
 from hopyard.client.types import Job, JobState, Statistic
 from hopyard.policy.vocabulary import RunKey, RunMode
 from hopyard_engine.core import Core

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from disturbance.program import BEGIN, CHAIN, advance, metrics
 from disturbance.searches import Search
-from disturbance.training import BEGIN, CHAIN, advance, metrics
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.types import Job, JobState, Statistic
 from hopyard.sequences import values_at

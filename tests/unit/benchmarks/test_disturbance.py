@@ -12,7 +12,7 @@ from typing import Any
 
 import chaos
 import pytest
-from disturbance import training
+from disturbance import program
 from disturbance.proxy import Direction
 from disturbance.schedule import LONGEST, SHORTEST, Disturbance, schedule
 from disturbance.searches import SEARCHES, Search
@@ -104,10 +104,10 @@ def test_a_disturbance_says_what_is_done() -> None:
 
 
 def test_the_chain_does_not_depend_on_the_number_of_ranks() -> None:
-    alone = training.advance(b"before", 7, GIVEN)
+    alone = program.advance(b"before", 7, GIVEN)
     for size in (2, 4):
-        parts = {n: training.shard(b"before", 7, GIVEN, -1, n) for rank in range(size) for n in range(rank, 4, size)}
-        assert training.joined([parts[number] for number in range(training.SHARDS)]) == alone
+        parts = {n: program.shard(b"before", 7, GIVEN, -1, n) for rank in range(size) for n in range(rank, 4, size)}
+        assert program.joined([parts[number] for number in range(program.SHARDS)]) == alone
 
 
 def test_the_chain_depends_on_all_that_was_trained() -> None:
@@ -118,7 +118,7 @@ def test_the_chain_depends_on_all_that_was_trained() -> None:
         (b"before", 7, {"x": 0.6}, 0),
         (b"before", 7, GIVEN, 1),
     ]
-    assert len({training.advance(*each) for each in [base, *others]}) == 5
+    assert len({program.advance(*each) for each in [base, *others]}) == 5
 
 
 def test_every_built_in_policy_has_a_search() -> None:
@@ -135,13 +135,13 @@ def job(number: str, end: int, state: JobState = JobState.COMPLETED, x: float = 
 
 
 def rows(
-    number: str, end: int, x: float = 0.5, begin: int = 0, chain: bytes = training.BEGIN, partitions: Sequence[int] = ()
+    number: str, end: int, x: float = 0.5, begin: int = 0, chain: bytes = program.BEGIN, partitions: Sequence[int] = ()
 ) -> list[Statistic]:
     found = []
     for position in range(begin + 1, end + 1):
-        partition = partitions[position - 1] if partitions else training.NO_PARTITION
-        chain = training.advance(chain, position, {"x": x}, partition)
-        found.append(statistic(number, position, training.metrics(chain, position, {"x": x}, partition)))
+        partition = partitions[position - 1] if partitions else program.NO_PARTITION
+        chain = program.advance(chain, position, {"x": x}, partition)
+        found.append(statistic(number, position, program.metrics(chain, position, {"x": x}, partition)))
     return found
 
 
@@ -165,20 +165,20 @@ def test_a_wrong_value_a_doubled_report_and_a_gap_are_found() -> None:
     assert checked(PLAIN, [job("1", 4)], [*good[:2], *good[3:]]) == (0, 0, 1)
     assert checked(PLAIN, [job("1", 4)], [*good, good[1]]) == (0, 1, 0)
     assert checked(PLAIN, [job("1", 4)], good[:3]) == (0, 0, 1)
-    other = training.metrics(b"another state", 2, GIVEN)
+    other = program.metrics(b"another state", 2, GIVEN)
     assert checked(PLAIN, [job("1", 4)], [good[0], statistic("1", 2, other), *good[2:]]) == (1, 0, 0)
 
 
 def test_training_that_continued_from_the_state_of_another_configuration_is_wrong_at_each_later_position() -> None:
-    chain = training.advance(training.BEGIN, 1, {"x": 0.1})
+    chain = program.advance(program.BEGIN, 1, {"x": 0.1})
     assert checked(PLAIN, [job("1", 4)], [*rows("1", 1), *rows("1", 4, begin=1, chain=chain)]) == (3, 0, 0)
 
 
 def test_a_copy_continues_the_chain_of_its_parent() -> None:
     search = replace(PLAIN, inherits=True)
-    chain = training.BEGIN
+    chain = program.BEGIN
     for position in (1, 2):
-        chain = training.advance(chain, position, {"x": 0.1})
+        chain = program.advance(chain, position, {"x": 0.1})
     jobs = [job("1", 2, JobState.TERMINATED, x=0.1), job("2", 4, x=0.9, parent="1", fork_position=2)]
     statistics = [*rows("1", 2, x=0.1), *rows("2", 4, x=0.9, begin=2, chain=chain)]
     assert checked(search, jobs, statistics) == (0, 0, 0)

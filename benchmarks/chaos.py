@@ -61,6 +61,9 @@ EXIT_SECONDS: Final = 10.0
 """Seconds after the end of a cluster within which its processes must have ended."""
 
 PATIENCE: Final = 600.0
+ENOUGH: Final = "enough"
+"""The file whose existence lets the program train at full speed."""
+
 EXIT_INTERRUPTED: Final = 130
 _POLL: Final = 0.3
 _TRACEBACK: Final = "Traceback (most recent call last)"
@@ -315,41 +318,52 @@ class Bench:
         self, name: str, folder: Path, row: Round, plan: Sequence[Disturbance], pace: float
     ) -> Trained | None:
         """Run a search in a cluster for it only, and add what was done and found to the row."""
-        enough = folder / "enough"
-        environment = {"CHAOS_PACE": f"{pace:.4f}", "CHAOS_ENOUGH": str(enough), "PYTHONPATH": _python_path()}
+        environment = {
+            "CHAOS_PACE": f"{pace:.4f}",
+            "CHAOS_ENOUGH": str(folder / ENOUGH),
+            "PYTHONPATH": _python_path(),
+        }
         cluster = Cluster(folder / "data", tcp=row.transport == "tcp", environment=environment)
         trained = None
-        async with cluster:
-            token = (cluster.data / SECRETS / "user.token").read_text().strip()
-            async with AsyncClient(cluster.server, token=token, patience=PATIENCE) as client:
-                conduct = Conduct(SEARCHES[name], name, cluster, folder)
-                running = asyncio.create_task(conduct.run(client))
-                await _first(running, conduct.training)
-                began = time.monotonic()
-                await cluster.disturb(plan, conduct.over)
-                row.disturbed += time.monotonic() - began
-                await cluster.calm()
-                enough.touch()
-                try:
-                    async with asyncio.timeout(REST_SECONDS):
-                        experiment = await running
-                except TimeoutError:
-                    row.findings.append(
-                        f"not ended {REST_SECONDS:g} s after the last disturbance: {await _state(client)}"
-                    )
-                else:
-                    trained = await conduct.check(client, experiment)
-                    _judge(trained, row, disturbed=bool(plan))
-                row.calls_failed += conduct.failed
-        row.findings += cluster.exits
-        row.findings += await cluster.left(EXIT_SECONDS)
-        row.findings += _tracebacks(cluster.data)
-        _write(folder / "done.txt", [*cluster.counts.done, *cluster.notes])
+        try:
+            async with cluster:
+                trained = await self._conducted(name, folder, row, plan, cluster)
+        finally:
+            row.findings += cluster.exits
+            row.findings += await cluster.left(EXIT_SECONDS)
+            row.findings += _tracebacks(cluster.data)
+            _write(folder / "done.txt", [*cluster.counts.done, *cluster.notes])
         row.counts += cluster.counts.kinds
         row.missed += cluster.counts.missed
         if plan:
             row.restarts = cluster.counts.restarts
         return trained
+
+    async def _conducted(
+        self, name: str, folder: Path, row: Round, plan: Sequence[Disturbance], cluster: Cluster
+    ) -> Trained | None:
+        """Run a search in a running cluster, disturb it, and check it; None: it has not ended in time."""
+        token = (cluster.data / SECRETS / "user.token").read_text().strip()
+        async with AsyncClient(cluster.server, token=token, patience=PATIENCE) as client:
+            conduct = Conduct(SEARCHES[name], name, cluster, folder)
+            running = asyncio.create_task(conduct.run(client))
+            await _first(running, conduct.training)
+            began = time.monotonic()
+            await cluster.disturb(plan, conduct.over)
+            row.disturbed += time.monotonic() - began
+            await cluster.calm()
+            _write(folder / ENOUGH, [])
+            try:
+                async with asyncio.timeout(REST_SECONDS):
+                    experiment = await running
+            except TimeoutError:
+                row.findings.append(f"not ended {REST_SECONDS:g} s after the last disturbance: {await _state(client)}")
+                return None
+            finally:
+                row.calls_failed += conduct.failed
+            trained = await conduct.check(client, experiment)
+            _judge(trained, row, disturbed=bool(plan))
+            return trained
 
 
 def _write(file: Path, lines: Sequence[object]) -> None:

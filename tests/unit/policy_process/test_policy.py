@@ -12,7 +12,7 @@ import pytest
 
 from hopyard._net.auth import TokenAuthenticator
 from hopyard._runtime.policy_process.instance import Instance
-from hopyard.errors import HopyardError, InvalidInput, Unavailable
+from hopyard.errors import DataLoss, HopyardError, InvalidInput, Unavailable
 from hopyard.policy import Cluster, Policy
 from hopyard.policy.vocabulary import ExperimentId, ShareChange, StreamId
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
@@ -550,6 +550,25 @@ async def test_a_journal_that_cannot_be_read_for_too_long_fails_the_policy() -> 
     found = await rig.ask()
     assert isinstance(found, PolicyFailed)
     assert found.reason == Reason.of(ReasonCode.POLICY_PROCESS_NOT_RESTORED, policy="mine", error="appstat is away")
+
+
+@pytest.mark.merge
+async def test_a_damaged_journal_fails_the_policy_with_a_code_of_its_own() -> None:
+    rig = Rig()
+    first = Process(rig.registry)
+    await rig.go(3)
+    first.connection.lose()
+
+    async def read() -> AsyncIterator[Event]:
+        yield rig.journal[0]
+        raise DataLoss("journal of x: record 2 is missing")
+
+    rig.policy._journal = read
+    Process(rig.registry)
+    found = await rig.ask()
+    assert isinstance(found, PolicyFailed)
+    assert found.unheard
+    assert found.reason == Reason.of(ReasonCode.JOURNAL_UNREADABLE, error="journal of x: record 2 is missing")
 
 
 async def test_a_process_that_talks_on_and_on_is_hung_up_on() -> None:

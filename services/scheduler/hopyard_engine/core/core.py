@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -95,6 +96,7 @@ class Core:
         self._thinking = PendingAnswers()
         self._unschedulable_before: list[str] = []
         self._lost_before: list[tuple[StreamId, str]] = []
+        self._absent_before: list[StreamId] = []
         self._forgotten: dict[tuple[StreamId, str], float] = {}
         self._restored_at = 0.0
 
@@ -112,6 +114,7 @@ class Core:
         """
         self._effects = []
         self._tell_lost_before(event.at)
+        self._tell_absent_before(event.at)
         match event:
             case NodeJoined():
                 self._effects.append(Record(CLUSTER_STREAM, event))
@@ -165,7 +168,11 @@ class Core:
         self._stream_of.update(dict.fromkeys(stream.experiments, stream.id))
 
     def admit(self, stream: Stream) -> list[Effect]:
-        """Add a stream that was rebuilt from its journal and has no granted slots, and request slots for it unless it has ended.
+        """Add a stream that was rebuilt from its journal, and request slots for it unless it has ended.
+
+        The cluster may have given the slots that the stream holds by its journal to other streams, and ended its runs. With the next
+        event the stream is told that it has lost them: before anything else, or after the answer to its up-call in flight. Copies of
+        snapshots on nodes that are lost are lost, too. Those on other nodes count as present until the node announces what it has.
 
         Returns:
             Its unanswered questions and its timers, as effects to repeat; empty if it has ended.
@@ -174,6 +181,10 @@ class Core:
         if stream.state.ended:
             return []
         self._enter(stream)
+        if any(self._absent_events(stream, 0.0)):
+            self._absent_before.append(stream.id)
+            if stream.conversation.in_flight is not None:
+                self.begin_up_call(stream.id)
         return outstanding(stream)
 
     def forget(self, name: StreamId) -> None:
@@ -454,6 +465,30 @@ class Core:
             self._inbox.append(NodeLost(at, name, node, kept))
         self._lost_before = []
         self._settle_inbox()
+
+    def _tell_absent_before(self, at: float) -> None:
+        """Tell the streams that `admit` has added what they lost while the core did not have them. `at` is the time of the events."""
+        for name in self._absent_before:
+            stream = self.streams.get(name)
+            if stream is not None:
+                self._inbox.extend(self._absent_events(stream, at))
+        self._absent_before = []
+        self._settle_inbox()
+
+    def _absent_events(self, stream: Stream, at: float) -> Iterator[NodeBack | NodeLost]:
+        """Yield an event for each node on which an admitted stream has lost its slots, its runs or its copies of snapshots."""
+        holders = {node for entry in stream.snapshots.entries() for node in entry.nodes}
+        for node in sorted(holders | {slot.node for slot in stream.slots.values()}):
+            known = self.cluster.nodes.get(node)
+            if known is None or known.lost_at is not None:
+                yield NodeLost(at, stream.id, node, ())
+                continue
+            kept = tuple(sorted(e.info.sha256 for e in stream.snapshots.entries() if node in e.nodes))
+            gone = tuple(sorted(slot.id for slot in stream.slots.values() if slot.node == node))
+            lost = node_events.on_slots(stream, frozenset(gone))
+            ship = node_events.not_shipped_any_more(stream, node, frozenset(), frozenset(kept))
+            if gone or ship:
+                yield NodeBack(at, stream.id, node, (), kept, lost, gone, ship)
 
     def _tell_draining(self, name: str, at: float) -> None:
         """Send `NodeDraining` to each stream that has slots or snapshots on the unschedulable node `name` and must act on it.

@@ -37,8 +37,8 @@ from hopyard_scheduler.experiments.update_request import UpdateRequest, need_pat
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.request_ids import check_request_id
 from hopyard_scheduler.runtime.journal import persist
-from hopyard_scheduler.runtime.projections import readable_row, was_unreadable
-from hopyard_scheduler.runtime.recovery import RecoveryResult, replay
+from hopyard_scheduler.runtime.projections import was_unreadable
+from hopyard_scheduler.runtime.recovery import RecoveryResult, readable_rows, replay
 from hopyard_scheduler.runtime.runtime import Runtime, experiment_of
 from hopyard_scheduler.search_plan.mismatch import unlike_others
 from hopyard_scheduler.search_plan.reader import PlanReader, hash_of_code
@@ -524,8 +524,6 @@ class ExperimentCommands:
         Raises:
             NotFound: The experiment does not exist.
             DataLoss, RecordError: Its journal cannot be read.
-            Conflict: Its journal could not be read when the scheduler started, and can be read now, but has slots that others may have
-                now.
         """
         known = self._runtime.core.find(ExperimentId(name))
         if known is None:
@@ -541,19 +539,17 @@ class ExperimentCommands:
         return experiment_of(self._runtime.core, ExperimentId(name))
 
     async def _load(self, name: StreamId, shown: experiment_pb2.Experiment) -> None:
-        """Replay a stream from its journal while its loading is locked. `shown` is one of its experiments."""
+        """Replay a stream from its journal while its loading is locked. `shown` is one of its experiments.
+
+        If its journal could not be read before, the rows of its experiments are written again, and it continues in the state that the
+        journal records. It has lost the slots that it held there (`Core.admit`).
+        """
         apart, found = Core(), RecoveryResult()
         await replay(apart, self._runtime.journal, name, found)
-        stream = apart.streams[name]
-        if stream.slots:
-            raise Conflict(
-                f"experiment {shown.id}: its journal can be read again, and it held slots when the scheduler started; restart the "
-                "cluster to continue it"
-            )
         if was_unreadable(shown):
-            rows = [readable_row(apart, experiment, self._runtime.clock()) for experiment in stream.experiments]
+            rows = await readable_rows(self._runtime.journal, name)
             await self._runtime.journal.append([], rows, self._runtime.clock())
-        self._runtime.install(stream, found)
+        self._runtime.install(apart.streams[name], found)
 
 
 def _need_equal(name: str, earlier: Mapping[str, str], now: Mapping[str, str]) -> None:

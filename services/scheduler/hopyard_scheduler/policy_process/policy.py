@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from hopyard._net.rpc import MAX_MESSAGE_BYTES, Backoff
 from hopyard._runtime.policy_process.commands import answer_from_proto
-from hopyard.errors import HopyardError, InvalidInput, TimedOut, Unavailable
+from hopyard.errors import DataLoss, HopyardError, InvalidInput, TimedOut, Unavailable
 from hopyard.policy.command_buffer import most_commands
 from hopyard.policy.invoke import brief, too_large
 from hopyard.policy.vocabulary import StreamId
@@ -24,6 +24,7 @@ from hopyard.v1 import policy_pb2 as pb
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import Event, PolicyAnswered, PolicyFailed
 from hopyard_engine.core.state.stream import Stream
+from hopyard_engine.journal.format import RecordError
 from hopyard_engine.policy_host import RecordedAnswer, as_recorded, took_too_long
 from hopyard_engine.replay import objection
 from hopyard_scheduler.policy_process.connections import ConnectionLost, PolicyConnection
@@ -346,6 +347,8 @@ class RemotePolicy:
         await connection.send(response)
 
     def _not_restored(self, error: HopyardError) -> Reason:
+        if isinstance(error, DataLoss | RecordError):
+            return Reason.of(ReasonCode.JOURNAL_UNREADABLE, error=str(error))
         return Reason.of(ReasonCode.POLICY_PROCESS_NOT_RESTORED, policy=self._name, error=str(error))
 
     def _welcoming(self, answered: int, memory: str) -> pb.DriveResponse:

@@ -140,13 +140,22 @@ class Journal:
             RecordError: This version cannot read a record.
         """
         end = 0
+        async for message in self.records(stream):
+            record = stored(message)
+            check_sequence(record, end)
+            end = record.number
+            yield event_of(record)
+        self._ends[stream] = end
+
+    async def records(self, stream: StreamId) -> AsyncIterator[appstat_pb2.JournalRecord]:
+        """Yield the records of a stream in order, as AppStat returns them; none if the stream has no records.
+
+        Raises:
+            DataLoss: A record is damaged or missing.
+        """
         async for response in self._stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
             for message in response.records:
-                record = stored(message)
-                check_sequence(record, end)
-                end = record.number
-                yield event_of(record)
-        self._ends[stream] = end
+                yield message
 
     def forget(self, stream: StreamId) -> None:
         """Remove the end position of a stream from memory. The stream must be read again before the next append to it."""

@@ -129,15 +129,3 @@ def unreadable_row(experiment: experiment_pb2.Experiment, error: str) -> appstat
 def was_unreadable(experiment: experiment_pb2.Experiment) -> bool:
     """Return True if an experiment is the message of an `unreadable_row`."""
     return experiment.reason_code == common_pb2.REASON_CODE_JOURNAL_UNREADABLE
-
-
-def readable_row(core: Core, experiment: str, at: float) -> appstat_pb2.Projection:
-    """Return the row of an experiment whose journal can be read again, with the state that the core has replayed from it.
-
-    Args:
-        core: The core, which must have the experiment.
-        experiment: Id of the experiment.
-        at: The present time, in seconds since the Unix epoch.
-    """
-    stream, found = _found(core, experiment)
-    return appstat_pb2.Projection(experiment=experiment_to_proto(stream, found, at, found.reason))

@@ -32,7 +32,8 @@ from hopyard_scheduler.converters import EXPERIMENT_STATES
 from hopyard_scheduler.experiments.program import program_of
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.runtime.journal import Journal, persist
-from hopyard_scheduler.runtime.projections import readable_row, unreadable_row, was_unreadable
+from hopyard_scheduler.runtime.journal_rows import JournalRows
+from hopyard_scheduler.runtime.projections import unreadable_row, was_unreadable
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -144,6 +145,7 @@ async def _replay_or_pause(
     failures, backoff, rng = 0, Backoff(), random.Random()
     while True:
         try:
+            rows = await readable_rows(journal, name) if any(map(was_unreadable, experiments)) else []
             await replay(core, journal, name, found)
         except (Unavailable, TimedOut) as error:
             core.forget(name)
@@ -162,9 +164,26 @@ async def _replay_or_pause(
             found.rows += [unreadable_row(experiment, why) for experiment in experiments]
             return
         else:
-            again = [experiment.id for experiment in experiments if was_unreadable(experiment)]
-            found.rows += [readable_row(core, experiment, time.time()) for experiment in again]
+            found.rows += rows
             return
+
+
+async def readable_rows(journal: Journal, name: StreamId) -> list[appstat_pb2.Projection]:
+    """Return the rows of the experiments of a stream whose journal can be read again, in the state that it records.
+
+    Args:
+        journal: The journal.
+        name: Id of the stream.
+
+    Raises:
+        DataLoss: A record is damaged, or records are missing.
+        RecordError: A record cannot be read by this version.
+    """
+    made = JournalRows()
+    async for record in journal.records(name):
+        made.take(record)
+    rows = made.table().rows
+    return [rows["experiment", experiment] for experiment in made.experiments]
 
 
 async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> dict[str, experiment_pb2.Experiment]:

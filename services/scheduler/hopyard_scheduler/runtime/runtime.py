@@ -393,14 +393,17 @@ class Runtime:
         return name not in self._changing
 
     def install(self, stream: Stream, found: RecoveryResult) -> None:
-        """Add a stream that was replayed on a core other than the scheduler's. The stream must have no slots.
+        """Add a stream that was replayed on a core other than the scheduler's.
 
-        If it has not ended, its unanswered external requests are sent again and its timers are started.
+        If it has not ended, its unanswered external requests are sent again and its timers are started. The agents of the nodes on
+        which it had slots or snapshots open new sessions, in which they announce what they have.
 
         Args:
             stream: The replayed stream.
             found: The result of its replay. Its policy and its unanswered up-calls are taken over.
         """
+        places = {slot.node for slot in stream.slots.values()}
+        places |= {node for entry in stream.snapshots.entries() for node in entry.nodes}
         outstanding = self.core.admit(stream)
         self.hosts.update(found.hosts)
         for event in found.unanswered:
@@ -409,6 +412,10 @@ class Runtime:
             self.await_answer(call)
         for effect in outstanding:
             self.carrier.carry(effect)
+        if not stream.state.ended:
+            for node in places:
+                if (session := self.carrier.sessions.of(node)) is not None:
+                    session.close()
 
     def _let_finished_go(self, changes: Changes) -> None:
         """Release the resources of experiments and streams that ended.

@@ -15,13 +15,15 @@ from hopyard.v1.appstat_pb2_grpc import (
     add_CatalogServiceServicer_to_server,
     add_SearchPlanServiceServicer_to_server,
 )
-from hopyard_appstat.blobs.cluster_id import STORE, check_file, claim_store, refuse_new_database
+from hopyard_appstat.blobs.cluster_id import STORE, check_file, claim_store, refuse_new_database, store_owner
 from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
 from hopyard_appstat.database.queries import cluster_of
+from hopyard_appstat.database.read_only import check_pages, read_only_engine
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import is_empty, migrate
+from hopyard_appstat.file_check import check_files, has_log
+from hopyard_appstat.migrate import NEWEST, is_empty, migrate, revision
 from hopyard_appstat.query_servicers import SearchPlanServicer
 from hopyard_appstat.servicer import CATALOG, SEARCH_PLAN, SERVICE, AppStatServicer, CatalogServicer
 
@@ -164,6 +166,8 @@ class AppStatService:
             _log.info("deleted %d partial uploads of an earlier process (%d bytes)", count, size)
 
     def _open(self) -> Database:
+        if self._url.get_backend_name() == "sqlite":
+            self._check_files(Path(self._url.database or ""))
         database = open_database(self._url, synchronous=self._synchronous)
         store = self._data / STORE
         try:
@@ -182,6 +186,27 @@ class AppStatService:
             raise
         _log.info("the database is %s", self._url.render_as_string())
         return database
+
+    def _check_files(self, file: Path) -> None:
+        """Raise an error if the files of the SQLite database are damaged, before anything is written.
+
+        If the last process did not close the database, the write-ahead log may be that of another one. All pages are then read, and
+        the id of the cluster is compared with that of the store. A connection that may write would fold the log into the database.
+        """
+        check_files(file)
+        if not has_log(file):
+            return
+        engine, store = read_only_engine(file), self._data / STORE
+        try:
+            check_pages(engine, file)
+            if self._alone and not self._adopt and store_owner(store):
+                if is_empty(engine):
+                    refuse_new_database(str(file), "is empty, or its -wal file is of another database", store)
+                with engine.connect() as connection:
+                    if revision(connection) == NEWEST:
+                        claim_store(store, cluster_of(connection), adopt=False)
+        finally:
+            engine.dispose()
 
     async def _stop(self, grace: float | None) -> None:
         try:

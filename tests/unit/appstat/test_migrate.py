@@ -159,7 +159,9 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     url = database_url(None, tmp_path)
     (tmp_path / "appstat.sqlite").write_bytes(b"no database" * 100)
     opened = open_database(url)
-    with pytest.raises(DataLoss, match=r"appstat.sqlite: cannot be read as a database .*; restore it from a copy"):
+    with pytest.raises(
+        DataLoss, match=r"appstat.sqlite: cannot be read as a database .*; restore it with its -wal file"
+    ):
         migrate(opened.writer)
     opened.close()
 

@@ -26,6 +26,7 @@ SOLVERS: Final = "hopyard.solvers"
 COMMANDS: Final = "hopyard.commands"
 TIMELINES: Final = "hopyard.timelines"
 READERS: Final = "hopyard.readers"
+DOCTOR: Final = "hopyard.doctor"
 KINDS: Final = {
     "policy": POLICIES,
     "generator": GENERATORS,

@@ -133,7 +133,7 @@ def damage_of(error: BaseException, database: URL | Path | str) -> DataLoss | No
     if type(error) is not DatabaseError:
         return None
     name = database.render_as_string() if isinstance(database, URL) else database
-    return DataLoss(f"{name}: cannot be read as a database ({error.orig}); restore it from a copy")
+    return DataLoss(f"{name}: cannot be read as a database ({error.orig}); restore it with its -wal file from a backup")
 
 
 _POSTGRESQL: Final = "postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import QueuePool, StaticPool
 
-from hopyard.errors import Conflict, Unavailable
+from hopyard._common import formatting
+from hopyard.errors import Conflict, DataLoss
 from hopyard_appstat.blobs.cluster_id import STORE, check_file
 from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, damage_of, database_url
 from hopyard_appstat.database.schema import metadata
+from hopyard_appstat.database.writer import cause_of
+from hopyard_appstat.file_check import DATABASE, REMEDY, check_files
 from hopyard_appstat.migrate import NEWEST, revision
 
 
@@ -23,10 +27,11 @@ def open_read_only(data: Path) -> Engine:
     Raises:
         Conflict: The database has the schema of another version of Hopyard, or is missing or empty although the store belongs to a
             cluster.
-        DataLoss: The file is not a database.
+        DataLoss: The file is not a database, or it or its write-ahead log is damaged (`check_files`).
         Unavailable: The database cannot be opened.
     """
     file = Path(database_url(None, data).database or "")
+    check_files(file)
     check_file(file, data / STORE)
     if not file.exists():
         return _empty_engine()
@@ -60,6 +65,53 @@ def read_only_engine(file: Path) -> Engine:
     return engine
 
 
+def check_pages(engine: Engine, file: Path) -> None:
+    """Raise an error if `PRAGMA quick_check` finds damage in a database. It reads the whole database.
+
+    Args:
+        engine: An engine that opens the database read-only. A connection that may write would fold a foreign write-ahead log into the
+            database when it is closed.
+        file: The file of the database, for messages.
+
+    Raises:
+        DataLoss: The database is damaged. The message contains the first damage that SQLite found.
+        Unavailable: The database is locked.
+    """
+    try:
+        with engine.connect() as connection:
+            found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+    except OperationalError as error:
+        raise cause_of(error, file) from error
+    except DatabaseError as error:
+        raise damage_of(error, file) or error from error
+    if found != "ok":
+        what = " ".join(found.replace("*** in database main ***", "").split())
+        raise DataLoss(f"{file}: the database is damaged ({what}); {REMEDY}")
+
+
+def check_database(data: Path) -> str:
+    """Check the database in a data directory: its files, its schema, and all its pages with `PRAGMA quick_check`.
+
+    It is the plugin `database` of the entry-point group `hopyard.doctor`. A cluster may run in the directory.
+
+    Returns:
+        What was checked, as text.
+
+    Raises:
+        Conflict, DataLoss, Unavailable: See `open_read_only` and `check_pages`.
+    """
+    file = data / DATABASE
+    began = time.monotonic()
+    engine = open_read_only(data)
+    try:
+        if not file.exists():
+            return "no database yet"
+        check_pages(engine, file)
+    finally:
+        engine.dispose()
+    return f"{formatting.size(file.stat().st_size)}, all pages intact (quick_check in {time.monotonic() - began:.1f} s)"
+
+
 def _check_revision(engine: Engine, file: Path, data: Path) -> None:
     """Raise an error unless the database has the newest schema.
 
@@ -76,7 +128,7 @@ def _check_revision(engine: Engine, file: Path, data: Path) -> None:
             found = revision(connection)
     except OperationalError as error:
         engine.dispose()
-        raise Unavailable(f"{file}: the database cannot be read just now: {error.orig}") from error
+        raise cause_of(error, file) from error
     except DatabaseError as error:
         engine.dispose()
         raise damage_of(error, file) or error from error

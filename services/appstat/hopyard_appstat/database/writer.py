@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, StatementError
 
 from hopyard.errors import Exhausted, HopyardError, InvalidInput, Unavailable
-from hopyard_appstat.database.connections import damage_of
+from hopyard_appstat.database.connections import BUSY_SECONDS, damage_of
 from hopyard_appstat.database.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -152,17 +153,27 @@ class Writer:
         return outcomes, transaction.touched
 
 
-def cause_of(error: DBAPIError, url: URL) -> HopyardError:
-    """Return the error to raise for a failure of the database at `url`: `Exhausted` if its disk is full, else `Unavailable`."""
+def cause_of(error: DBAPIError, database: URL | Path) -> HopyardError:
+    """Return the error to raise for a failure of a database: `Exhausted` if its disk is full, else `Unavailable`.
+
+    Args:
+        error: The error of a statement or a connection.
+        database: The URL of the database, or its file.
+    """
     text = str(error.orig)
-    name = url.render_as_string()
+    name = database.render_as_string() if isinstance(database, URL) else str(database)
+    file = database if isinstance(database, Path) else _file_of(database)
     # SQLite reports "disk I/O error" if there is no room for its shared-memory file.
-    if (
-        "full" in text
-        or "No space left" in text
-        or (url.get_backend_name() == "sqlite" and _is_full(Path(url.database or "")))
-    ):
+    if "full" in text or "No space left" in text or (file is not None and _is_full(file)):
         return Exhausted(f"{name}: the database cannot grow, no space left on its disk ({text}); make room there")
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # Without the extension of the code.
+    if file is not None and code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Unavailable(
+            f"{name}: another process has locked the database for more than {BUSY_SECONDS:g} s; end that process "
+            f"(`fuser -v {file}` names it)"
+        )
+    if file is not None and code == sqlite3.SQLITE_READONLY:
+        return Unavailable(f"{name}: the database cannot be written ({text}); make {file} and its folder writable")
     return Unavailable(f"{name}: the database cannot be written just now: {text}")
 
 
@@ -174,6 +185,10 @@ def _refusal_of(error: Exception) -> InvalidInput | None:
     if isinstance(cause, OverflowError):
         return InvalidInput(f"the database does not accept a number: {cause}")
     return None
+
+
+def _file_of(url: URL) -> Path | None:
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
 def _is_full(file: Path) -> bool:

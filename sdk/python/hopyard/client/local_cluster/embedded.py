@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from hopyard._common.environment import EVERYTHING
+from hopyard._common.plugins import READERS, load_plugin
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, lay_out_slots
 from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.local_cluster.processes import LOCK_SECONDS, STOP_SECONDS, ServiceProcess, ServiceSpec
@@ -77,6 +78,21 @@ def agent_folders(data: Path) -> dict[str, Path]:
     return {node: folder for node, folder in found.items() if folder.is_dir()}
 
 
+def check_database(data: Path, *, adopt: bool = False) -> None:
+    """Raise an error if the database in a data directory is lost or damaged, before services start there.
+
+    Args:
+        data: The data directory.
+        adopt: Whether a store of another cluster may belong to the cluster of the database.
+
+    Raises:
+        DataLoss: The database is damaged.
+        Conflict: The database is missing or empty although the store belongs to a cluster.
+    """
+    check: Any = load_plugin(READERS, "database")
+    check(data, adopt=adopt)
+
+
 class EmbeddedCluster:
     """A local cluster that runs from `start` to `stop`.
 
@@ -122,12 +138,14 @@ class EmbeddedCluster:
 
         Raises:
             InvalidInput: The numbers of slots and GPUs contradict each other or this computer.
-            Conflict: Another cluster holds the lock of the directory. The message names its process.
+            Conflict: Another cluster holds the lock of the directory (the message names its process), or the database is lost.
+            DataLoss: The database is damaged.
             Unavailable: A process exited before it served requests. The message ends with the last lines of its log.
             TimedOut: A process did not serve requests in time. The message ends in the same way.
         """
         self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
         try:
+            check_database(self.data)
             # They start together: the agent waits for the scheduler's address file in the data directory.
             starting = [await self._begin(scheduler_service(self.data, self._synchronous))]
             if self.slots != 0:

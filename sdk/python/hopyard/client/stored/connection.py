@@ -40,9 +40,9 @@ _SCHEDULER: Final = "stored"
 class StoredService(Protocol):
     """Reads the folder of a service that does not run, and answers the service's queries from it.
 
-    The plugins of the entry-point group `hopyard.readers` return such objects: "appstat" for a data directory, "agent" for the folder
-    of a node agent. A plugin is called with the folder as its only argument. It raises an error of `hopyard.errors` if it cannot read
-    the folder.
+    Two plugins of the entry-point group `hopyard.readers` return such objects: "appstat" for a data directory, "agent" for the
+    folder of a node agent. Such a plugin is called with the folder as its only argument. It raises an error of `hopyard.errors` if it
+    cannot read the folder.
     """
 
     def register(self, server: grpc.aio.Server) -> None:

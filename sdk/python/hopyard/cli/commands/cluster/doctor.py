@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Skip the slow checks: journal, torch and the self-test.")
+        bool, typer.Option("--quick", help="Skip the slow checks: database, journal, torch and the self-test.")
     ] = False,
     server: Server = None,
     data: Data = None,
@@ -32,9 +32,10 @@ def doctor(
     """Check this computer and the installation, with advice.
 
     It checks Python, cores, memory, GPUs, disk, limits, the network and installed packages, and runs a tiny search in a
-    temporary folder. If a cluster has run in the data directory, it reads its journal, which finds damaged records. It also
-    checks the cluster at --server, or the one that serves the data directory, and compares the clocks. Exit code 1 if something
-    that Hopyard needs is missing or has a problem; missing optional parts are no failure.
+    temporary folder. If a cluster has run in the data directory, it checks all pages of the database, and reads the
+    journal, which finds damaged records. It also checks the cluster at --server, or the one that serves the data directory,
+    and compares the clocks. Exit code 1 if something that Hopyard needs is missing or has a problem; missing optional
+    parts are no failure.
 
     **Examples:** `hopyard doctor`, `hopyard doctor --quick --json`, `hopyard doctor --server gpu1:4650`
     """
@@ -65,11 +66,11 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     Args:
         address: Address of the scheduler of a cluster to check; None: check the one that serves the data directory, if any.
         data: The data directory of the cluster on this computer.
-        quick: Whether to omit the slow checks: the journal, torch and the self-test.
+        quick: Whether to omit the slow checks: the database, the journal, torch and the self-test.
     """
     import asyncio
 
-    from hopyard.cli.doctor import cluster, disk, host, journal, packages
+    from hopyard.cli.doctor import cluster, database, disk, host, journal, packages
 
     for look in (
         host.python,
@@ -93,7 +94,13 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
         yield from asyncio.run(cluster.server(served, data))
     if quick:
         return
-    if address is not None or (data / "cluster.lock").exists():
+    if address is None and (data / "cluster.lock").exists():
+        pages = database.pages(data)
+        yield pages
+        readable = not pages.fails
+    else:
+        readable = address is not None
+    if readable:
         yield from asyncio.run(journal.journal(address, data))
     yield packages.torch()
     if not any(one.fails for one in extras):

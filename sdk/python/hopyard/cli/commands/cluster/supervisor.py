@@ -22,7 +22,7 @@ from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.output import say, show
 from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
-from hopyard.client.local_cluster.embedded import agent_service
+from hopyard.client.local_cluster.embedded import agent_service, check_database
 from hopyard.client.local_cluster.processes import LOCK_SECONDS, ServiceProcess, ServiceSpec
 from hopyard.errors import HopyardError, Unavailable
 
@@ -229,7 +229,8 @@ class ClusterServices:
 
         Raises:
             InvalidInput: The numbers of agents, slots and GPUs contradict each other or this computer.
-            Conflict: Another cluster holds the lock of the data directory.
+            Conflict: Another cluster holds the lock of the data directory, or the database is lost.
+            DataLoss: The database is damaged.
             Unavailable: A service exited before it served requests. The message ends with the last lines of its log.
             TimedOut: A service did not serve requests in time. The message ends in the same way.
         """
@@ -242,6 +243,7 @@ class ClusterServices:
             for warning in layout.warnings:
                 self._note(f"warning: {warning}")
         self._lock = await acquire_when_free(self.data, "hopyard up", patience=LOCK_SECONDS, note=self._note)
+        check_database(self.data, adopt=self._adopt)
         where = ["--host", host, *(["--insecure"] if insecure else [])] if host is not None else []
         data = ["--data", str(self.data)]
         adopt = ["--adopt"] if self._adopt else []

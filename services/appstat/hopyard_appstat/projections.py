@@ -1,16 +1,21 @@
-"""Converts requests that append to the journal into checked table rows."""
+"""Converts requests that append to the journal into checked table rows, and the rows of a stream into projections."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from hopyard._net.rpc.values import check_report
-from hopyard.errors import InvalidInput
+from hopyard.errors import DataLoss, InvalidInput
 from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
-from hopyard_appstat.rows import Row, row_of, statistic_row, stored_row
+from hopyard_appstat.rows import Row, message_of, row_of, statistic_of, statistic_row, stored_message, stored_row
+
+if TYPE_CHECKING:
+    from hopyard_appstat.database.queries import StreamProjections
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +27,31 @@ class Append:
         records: Rows of the journal.
         projected: Rows of the projections.
         deleted: Streams to delete, each with the ids of its experiments.
+        replaced: Streams whose rows are replaced: the id, the number of records, and the ids of the experiments of each.
     """
 
     epoch: int
     records: tuple[Row, ...]
     projected: ProjectedRows
     deleted: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    replaced: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
 
 
-def append_of(request: appstat_pb2.AppendJournalRequest | appstat_pb2.ImportJournalRequest) -> Append:
+def append_of(
+    request: appstat_pb2.AppendJournalRequest
+    | appstat_pb2.ImportJournalRequest
+    | appstat_pb2.ReplaceProjectionsRequest,
+) -> Append:
     """Return the rows of the journal records and projections in a request, after checking the projections.
 
     Raises:
         InvalidInput: A projection message contains no row, or a value is out of range.
     """
-    records, projected = tuple(map(row_of, request.records)), ProjectedRows(request.projections)
+    projected = ProjectedRows(request.projections)
+    if isinstance(request, appstat_pb2.ReplaceProjectionsRequest):
+        replaced = tuple((one.stream, one.length, tuple(one.experiments)) for one in request.streams)
+        return Append(request.epoch, (), projected, replaced=replaced)
+    records = tuple(map(row_of, request.records))
     if isinstance(request, appstat_pb2.ImportJournalRequest):
         return Append(request.epoch, records, projected)
     deleted = tuple((one.stream, tuple(one.experiments)) for one in request.deleted)
@@ -153,6 +168,60 @@ class ProjectedRows:
                 f"{place}: found {message.seconds} s on {message.slots} slots, allowed are more than 0 s on 1 or more"
             )
         self.scaling[message.training, message.hardware, message.slots] = row_of(message)
+
+
+def projections_of(found: StreamProjections) -> Iterator[appstat_pb2.Projection | appstat_pb2.DamagedRow]:
+    """Yield the rows of a stream as projections, in the form of `ReadProjectionsResponse`; unreadable ones as `DamagedRow`."""
+    for row in found.experiments:
+        yield _read(row, "experiment", lambda one: {"experiment": stored_message(experiment_pb2.Experiment, one)})
+    for row in found.jobs:
+        yield _read(row, "job", lambda one: {"job": stored_message(experiment_pb2.Job, one)})
+    for row in found.statistics:
+        yield _read(row, "statistic", lambda one: {"statistic": statistic_of(one)})
+    for row in found.scaling:
+        yield _read(row, "scaling", lambda one: {"scaling": message_of(appstat_pb2.Scaling, one)})
+    trials: dict[tuple[str, str], tuple[list[Row], list[Row]]] = {}
+    for row in found.stretches:
+        trials.setdefault((row["experiment"], row["job"]), ([], []))[0].append(row)
+    for row in found.snapshots:
+        trials.setdefault((row["experiment"], row["job"]), ([], []))[1].append(row)
+    for (experiment, job), parts in trials.items():
+        yield _read({"experiment": experiment, "job": job, "parts": parts}, "plan_trial", _trial)
+
+
+def _trial(row: Row) -> dict[str, Message]:
+    path, snapshots = row["parts"]
+    trial = appstat_pb2.PlanTrial(
+        experiment=row["experiment"], job=row["job"], root=(path[0]["root"] or "") if path else ""
+    )
+    for one in path:
+        if one["node_start"] not in (None, one["start"]):
+            raise DataLoss(f"node {one['node']} starts at {one['node_start']}, the segment in it at {one['start']}")
+        trial.path.add(
+            node=one["node"],
+            parent=one["parent"] or "",
+            start=one["start"],
+            end=one["end"],
+            values_json=one["values_json"] or "",
+        )
+    for one in snapshots:
+        trial.snapshots.append(message_of(appstat_pb2.PlanSnapshot, one))
+    return {"plan_trial": trial}
+
+
+def _read(
+    row: Row, kind: str, convert: Callable[[Row], dict[str, Any]]
+) -> appstat_pb2.Projection | appstat_pb2.DamagedRow:
+    try:
+        return appstat_pb2.Projection(**convert(row))
+    except (DataLoss, InvalidInput, AttributeError, TypeError, ValueError) as error:
+        damaged = appstat_pb2.DamagedRow(row=kind, error=f"{error!s:.300}")
+        damaged.experiment = str(row.get("experiment", row.get("id", "")))
+        damaged.job = str(row.get("job", row["id"] if kind == "job" else ""))
+        if isinstance(position := row.get("position"), int):
+            damaged.position = position
+        damaged.part = str(row.get("part", ""))
+        return damaged
 
 
 def _check_ids(message: Any, place: str, *fields: str) -> None:

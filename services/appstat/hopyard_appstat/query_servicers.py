@@ -5,8 +5,10 @@ The proto file documents requests and responses. The caller turns exceptions int
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -14,9 +16,13 @@ from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
 from hopyard_appstat.database.store_reader import StoreReader
 from hopyard_appstat.pagination import PageRequest
+from hopyard_appstat.projections import projections_of
 from hopyard_appstat.rows import Row, data_set_of, message_of, statistic_of, stored_message
 
 M = TypeVar("M", bound=Message)
+
+_PART: Final = 500
+"""Number of rows in one message."""
 
 
 class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
@@ -36,6 +42,21 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
         """
         async for records in self._reader.read_journal(request.stream, request.from_position):
             yield pb.ReadJournalResponse(records=messages(pb.JournalRecord, records))
+
+    async def ReadProjections(
+        self, request: pb.ReadProjectionsRequest, context: Any
+    ) -> AsyncIterator[pb.ReadProjectionsResponse]:
+        """Send the rows that follow from the journal of one stream, and the length of the stream in each message."""
+        found = await self._reader.read_projections(
+            request.stream, tuple(request.experiments), tuple(request.trainings)
+        )
+        yield pb.ReadProjectionsResponse(length=found.length)
+        rows = projections_of(found)
+        while part := await asyncio.to_thread(lambda: list(itertools.islice(rows, _PART))):
+            response = pb.ReadProjectionsResponse(length=found.length)
+            for one in part:
+                (response.damaged if isinstance(one, pb.DamagedRow) else response.projections).append(one)
+            yield response
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
         """Return a page of the streams."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
@@ -22,10 +22,10 @@ from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.deletion import StorageUse, StreamRows
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.pagination import PageRequest
-from hopyard_appstat.projections import append_of
+from hopyard_appstat.projections import Append, append_of
 from hopyard_appstat.query_servicers import AppStatQueries, CatalogQueries, messages
 from hopyard_appstat.rows import data_set_of, data_set_row, statistic_of
-from hopyard_appstat.spool import Spool
+from hopyard_appstat.spool import Message, Spool
 
 SERVICE: Final = "hopyard.v1.AppStatService"
 SEARCH_PLAN: Final = "hopyard.v1.SearchPlanService"
@@ -67,23 +67,51 @@ class AppStatServicer(AppStatQueries):
         Raises:
             InvalidInput: The last message is not marked as complete, so the call may have been interrupted.
         """
-        spool, writing, complete = Spool(self._scratch), None, False
+        spool = Spool(self._scratch)
+        await self._write(spool, request_iterator, self._store.import_journal, "ImportJournal")
+        return pb.ImportJournalResponse()
+
+    async def ReplaceProjections(
+        self, request_iterator: AsyncIterator[pb.ReplaceProjectionsRequest], context: Any
+    ) -> pb.ReplaceProjectionsResponse:
+        """Replace all rows that follow from the journals of streams, in one transaction.
+
+        Raises:
+            InvalidInput: The last message is not marked as complete, so the call may have been interrupted.
+        """
+        spool = Spool(self._scratch, pb.ReplaceProjectionsRequest)
+        await self._write(spool, request_iterator, self._store.replace_projections, "ReplaceProjections")
+        return pb.ReplaceProjectionsResponse()
+
+    async def _write(
+        self,
+        spool: Spool,
+        requests: AsyncIterator[Message],
+        write: Callable[[Callable[[], Iterable[Append]]], Coroutine[Any, Any, None]],
+        method: str,
+    ) -> None:
+        """Buffer the messages of a call in a file, and write them together.
+
+        Args:
+            spool: The file, which is closed in the end.
+            requests: The messages.
+            write: Writes the parts in one transaction.
+            method: Name of the method, for the error message.
+        """
+        writing, complete = None, False
         try:
-            async for request in request_iterator:
+            async for request in requests:
                 await asyncio.to_thread(spool.add, request)
                 complete = request.complete
             if not complete:  # The end of an interrupted call looks like a normal end.
-                raise InvalidInput(
-                    "ImportJournal: the last message does not say that it is complete; nothing is written"
-                )
-            writing = asyncio.create_task(self._store.import_journal(spool.parts), name="import")
+                raise InvalidInput(f"{method}: the last message does not say that it is complete; nothing is written")
+            writing = asyncio.create_task(write(spool.parts), name=method)
             await asyncio.shield(writing)
         finally:
             if writing is None or writing.done():
                 spool.close()
             else:  # The call was cancelled, and the writer still reads the file.
                 writing.add_done_callback(spool.close_after)
-        return pb.ImportJournalResponse()
 
     async def WatchStatistics(
         self, request: pb.WatchStatisticsRequest, context: Any

@@ -238,6 +238,161 @@ class ReadJournalResponse(google.protobuf.message.Message):
 Global___ReadJournalResponse: typing_extensions.TypeAlias = ReadJournalResponse
 
 @typing.final
+class ReadProjectionsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: builtins.int
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
+    TRAININGS_FIELD_NUMBER: builtins.int
+    stream: builtins.str
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The experiments of the stream."""
+
+    @property
+    def trainings(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Trainings (`Scaling.training`) whose scaling profiles are returned, whichever experiment measured them. Profiles that
+        one of `experiments` measured are always returned.
+        """
+
+    def __init__(
+        self,
+        *,
+        stream: builtins.str = ...,
+        experiments: collections.abc.Iterable[builtins.str] | None = ...,
+        trainings: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiments", b"experiments", "stream", b"stream", "trainings", b"trainings"]) -> None: ...
+
+Global___ReadProjectionsRequest: typing_extensions.TypeAlias = ReadProjectionsRequest
+
+@typing.final
+class ReadProjectionsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LENGTH_FIELD_NUMBER: builtins.int
+    PROJECTIONS_FIELD_NUMBER: builtins.int
+    DAMAGED_FIELD_NUMBER: builtins.int
+    length: builtins.int
+    """In each message: the number of records of the stream."""
+    @property
+    def projections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Projection]:
+        """The rows: each statistic as `statistic`, and one `plan_trial` for each job. The root of a trial without path is empty."""
+
+    @property
+    def damaged(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___DamagedRow]: ...
+    def __init__(
+        self,
+        *,
+        length: builtins.int = ...,
+        projections: collections.abc.Iterable[Global___Projection] | None = ...,
+        damaged: collections.abc.Iterable[Global___DamagedRow] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["damaged", b"damaged", "length", b"length", "projections", b"projections"]) -> None: ...
+
+Global___ReadProjectionsResponse: typing_extensions.TypeAlias = ReadProjectionsResponse
+
+@typing.final
+class DamagedRow(google.protobuf.message.Message):
+    """A row whose contents cannot be read. Fields that its table does not have are empty."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROW_FIELD_NUMBER: builtins.int
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    POSITION_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    row: builtins.str
+    """The field of `Projection` that would contain the row."""
+    experiment: builtins.str
+    job: builtins.str
+    position: builtins.int
+    part: builtins.str
+    error: builtins.str
+    def __init__(
+        self,
+        *,
+        row: builtins.str = ...,
+        experiment: builtins.str = ...,
+        job: builtins.str = ...,
+        position: builtins.int = ...,
+        part: builtins.str = ...,
+        error: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "experiment", b"experiment", "job", b"job", "part", b"part", "position", b"position", "row", b"row"]) -> None: ...
+
+Global___DamagedRow: typing_extensions.TypeAlias = DamagedRow
+
+@typing.final
+class ReplaceProjectionsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: builtins.int
+    STREAMS_FIELD_NUMBER: builtins.int
+    PROJECTIONS_FIELD_NUMBER: builtins.int
+    COMPLETE_FIELD_NUMBER: builtins.int
+    epoch: builtins.int
+    """Only in the first message."""
+    complete: builtins.bool
+    """True in the last message. A call that ends without it was interrupted, and nothing is written."""
+    @property
+    def streams(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplacedStream]:
+        """Only in the first message: the streams whose rows are replaced."""
+
+    @property
+    def projections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Projection]:
+        """The new rows, in any order."""
+
+    def __init__(
+        self,
+        *,
+        epoch: builtins.int = ...,
+        streams: collections.abc.Iterable[Global___ReplacedStream] | None = ...,
+        projections: collections.abc.Iterable[Global___Projection] | None = ...,
+        complete: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["complete", b"complete", "epoch", b"epoch", "projections", b"projections", "streams", b"streams"]) -> None: ...
+
+Global___ReplaceProjectionsRequest: typing_extensions.TypeAlias = ReplaceProjectionsRequest
+
+@typing.final
+class ReplacedStream(google.protobuf.message.Message):
+    """A stream whose rows are replaced. All rows of its experiments are deleted first."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
+    stream: builtins.str
+    length: builtins.int
+    """The number of records from which the new rows follow."""
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        stream: builtins.str = ...,
+        length: builtins.int = ...,
+        experiments: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiments", b"experiments", "length", b"length", "stream", b"stream"]) -> None: ...
+
+Global___ReplacedStream: typing_extensions.TypeAlias = ReplacedStream
+
+@typing.final
+class ReplaceProjectionsResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ReplaceProjectionsResponse: typing_extensions.TypeAlias = ReplaceProjectionsResponse
+
+@typing.final
 class ListStreamsRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -55,6 +55,16 @@ class AppStatServiceStub(object):
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.ReadJournalRequest.SerializeToString,
                 response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ReadJournalResponse.FromString,
                 _registered_method=True)
+        self.ReadProjections = channel.unary_stream(
+                '/hopyard.v1.AppStatService/ReadProjections',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.ReadProjectionsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ReadProjectionsResponse.FromString,
+                _registered_method=True)
+        self.ReplaceProjections = channel.stream_unary(
+                '/hopyard.v1.AppStatService/ReplaceProjections',
+                request_serializer=hopyard_dot_v1_dot_appstat__pb2.ReplaceProjectionsRequest.SerializeToString,
+                response_deserializer=hopyard_dot_v1_dot_appstat__pb2.ReplaceProjectionsResponse.FromString,
+                _registered_method=True)
         self.ListStreams = channel.unary_unary(
                 '/hopyard.v1.AppStatService/ListStreams',
                 request_serializer=hopyard_dot_v1_dot_appstat__pb2.ListStreamsRequest.SerializeToString,
@@ -157,6 +167,22 @@ class AppStatServiceServicer(object):
 
     def ReadJournal(self, request, context):
         """Returns the records of one stream in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadProjections(self, request, context):
+        """Returns all rows that follow from the journal of one stream, and the length of the stream, from one state of the
+        database. Rows that cannot be read are named.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplaceProjections(self, request_iterator, context):
+        """Replaces all rows that follow from the journals of streams: all or nothing, durable when it returns.
+        FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. A repeated call is allowed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -285,6 +311,16 @@ def add_AppStatServiceServicer_to_server(servicer, server):
                     servicer.ReadJournal,
                     request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ReadJournalRequest.FromString,
                     response_serializer=hopyard_dot_v1_dot_appstat__pb2.ReadJournalResponse.SerializeToString,
+            ),
+            'ReadProjections': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadProjections,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ReadProjectionsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.ReadProjectionsResponse.SerializeToString,
+            ),
+            'ReplaceProjections': grpc.stream_unary_rpc_method_handler(
+                    servicer.ReplaceProjections,
+                    request_deserializer=hopyard_dot_v1_dot_appstat__pb2.ReplaceProjectionsRequest.FromString,
+                    response_serializer=hopyard_dot_v1_dot_appstat__pb2.ReplaceProjectionsResponse.SerializeToString,
             ),
             'ListStreams': grpc.unary_unary_rpc_method_handler(
                     servicer.ListStreams,
@@ -466,6 +502,60 @@ class AppStatService(object):
             '/hopyard.v1.AppStatService/ReadJournal',
             hopyard_dot_v1_dot_appstat__pb2.ReadJournalRequest.SerializeToString,
             hopyard_dot_v1_dot_appstat__pb2.ReadJournalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadProjections(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hopyard.v1.AppStatService/ReadProjections',
+            hopyard_dot_v1_dot_appstat__pb2.ReadProjectionsRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.ReadProjectionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplaceProjections(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/hopyard.v1.AppStatService/ReplaceProjections',
+            hopyard_dot_v1_dot_appstat__pb2.ReplaceProjectionsRequest.SerializeToString,
+            hopyard_dot_v1_dot_appstat__pb2.ReplaceProjectionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

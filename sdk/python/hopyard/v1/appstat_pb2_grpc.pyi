@@ -85,6 +85,36 @@ _AppStatServiceReadJournalType = typing_extensions.TypeVar(
     ],
 )
 
+_AppStatServiceReadProjectionsType = typing_extensions.TypeVar(
+    '_AppStatServiceReadProjectionsType',
+    bound=typing.Union[grpc.UnaryStreamMultiCallable[
+        hopyard.v1.appstat_pb2.ReadProjectionsRequest,
+        hopyard.v1.appstat_pb2.ReadProjectionsResponse,
+    ], grpc.aio.UnaryStreamMultiCallable[
+        hopyard.v1.appstat_pb2.ReadProjectionsRequest,
+        hopyard.v1.appstat_pb2.ReadProjectionsResponse,
+    ]],
+    default=grpc.UnaryStreamMultiCallable[
+        hopyard.v1.appstat_pb2.ReadProjectionsRequest,
+        hopyard.v1.appstat_pb2.ReadProjectionsResponse,
+    ],
+)
+
+_AppStatServiceReplaceProjectionsType = typing_extensions.TypeVar(
+    '_AppStatServiceReplaceProjectionsType',
+    bound=typing.Union[grpc.StreamUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ReplaceProjectionsRequest,
+        hopyard.v1.appstat_pb2.ReplaceProjectionsResponse,
+    ], grpc.aio.StreamUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ReplaceProjectionsRequest,
+        hopyard.v1.appstat_pb2.ReplaceProjectionsResponse,
+    ]],
+    default=grpc.StreamUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ReplaceProjectionsRequest,
+        hopyard.v1.appstat_pb2.ReplaceProjectionsResponse,
+    ],
+)
+
 _AppStatServiceListStreamsType = typing_extensions.TypeVar(
     '_AppStatServiceListStreamsType',
     bound=typing.Union[grpc.UnaryUnaryMultiCallable[
@@ -295,7 +325,7 @@ _AppStatServiceSweepBlobsType = typing_extensions.TypeVar(
     ],
 )
 
-class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceQueryScalingType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceReleaseBlobsType, _AppStatServiceQueryStorageType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
+class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatServiceAppendJournalType, _AppStatServiceImportJournalType, _AppStatServiceReadJournalType, _AppStatServiceReadProjectionsType, _AppStatServiceReplaceProjectionsType, _AppStatServiceListStreamsType, _AppStatServiceQueryStatisticsType, _AppStatServiceWatchStatisticsType, _AppStatServiceQueryExperimentsType, _AppStatServiceQueryJobsType, _AppStatServiceQueryScalingType, _AppStatServicePutBlobType, _AppStatServiceGetBlobType, _AppStatServiceHasBlobsType, _AppStatServiceDeleteBlobsType, _AppStatServiceReleaseBlobsType, _AppStatServiceQueryStorageType, _AppStatServiceListBlobsType, _AppStatServiceSweepBlobsType]):
     """The persistent storage of the cluster. Only the scheduler writes the journal."""
 
     @typing.overload
@@ -315,6 +345,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
         grpc.UnaryStreamMultiCallable[
             hopyard.v1.appstat_pb2.ReadJournalRequest,
             hopyard.v1.appstat_pb2.ReadJournalResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            hopyard.v1.appstat_pb2.ReadProjectionsRequest,
+            hopyard.v1.appstat_pb2.ReadProjectionsResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ReplaceProjectionsRequest,
+            hopyard.v1.appstat_pb2.ReplaceProjectionsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.ListStreamsRequest,
@@ -392,6 +430,14 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
             hopyard.v1.appstat_pb2.ReadJournalRequest,
             hopyard.v1.appstat_pb2.ReadJournalResponse,
         ],
+        grpc.aio.UnaryStreamMultiCallable[
+            hopyard.v1.appstat_pb2.ReadProjectionsRequest,
+            hopyard.v1.appstat_pb2.ReadProjectionsResponse,
+        ],
+        grpc.aio.StreamUnaryMultiCallable[
+            hopyard.v1.appstat_pb2.ReplaceProjectionsRequest,
+            hopyard.v1.appstat_pb2.ReplaceProjectionsResponse,
+        ],
         grpc.aio.UnaryUnaryMultiCallable[
             hopyard.v1.appstat_pb2.ListStreamsRequest,
             hopyard.v1.appstat_pb2.ListStreamsResponse,
@@ -467,6 +513,16 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
     ReadJournal: _AppStatServiceReadJournalType
     """Returns the records of one stream in order."""
 
+    ReadProjections: _AppStatServiceReadProjectionsType
+    """Returns all rows that follow from the journal of one stream, and the length of the stream, from one state of the
+    database. Rows that cannot be read are named.
+    """
+
+    ReplaceProjections: _AppStatServiceReplaceProjectionsType
+    """Replaces all rows that follow from the journals of streams: all or nothing, durable when it returns.
+    FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. A repeated call is allowed.
+    """
+
     ListStreams: _AppStatServiceListStreamsType
     """Returns all streams with their lengths, ordered by name, paged."""
 
@@ -530,6 +586,14 @@ AppStatServiceAsyncStub: typing_extensions.TypeAlias = AppStatServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         hopyard.v1.appstat_pb2.ReadJournalRequest,
         hopyard.v1.appstat_pb2.ReadJournalResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        hopyard.v1.appstat_pb2.ReadProjectionsRequest,
+        hopyard.v1.appstat_pb2.ReadProjectionsResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        hopyard.v1.appstat_pb2.ReplaceProjectionsRequest,
+        hopyard.v1.appstat_pb2.ReplaceProjectionsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         hopyard.v1.appstat_pb2.ListStreamsRequest,
@@ -628,6 +692,26 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[hopyard.v1.appstat_pb2.ReadJournalResponse], collections.abc.AsyncIterator[hopyard.v1.appstat_pb2.ReadJournalResponse]]:
         """Returns the records of one stream in order."""
+
+    @abc.abstractmethod
+    def ReadProjections(
+        self,
+        request: hopyard.v1.appstat_pb2.ReadProjectionsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[hopyard.v1.appstat_pb2.ReadProjectionsResponse], collections.abc.AsyncIterator[hopyard.v1.appstat_pb2.ReadProjectionsResponse]]:
+        """Returns all rows that follow from the journal of one stream, and the length of the stream, from one state of the
+        database. Rows that cannot be read are named.
+        """
+
+    @abc.abstractmethod
+    def ReplaceProjections(
+        self,
+        request_iterator: _MaybeAsyncIterator[hopyard.v1.appstat_pb2.ReplaceProjectionsRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[hopyard.v1.appstat_pb2.ReplaceProjectionsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.ReplaceProjectionsResponse]]:
+        """Replaces all rows that follow from the journals of streams: all or nothing, durable when it returns.
+        FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. A repeated call is allowed.
+        """
 
     @abc.abstractmethod
     def ListStreams(

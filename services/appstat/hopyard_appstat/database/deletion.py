@@ -16,6 +16,7 @@ from hopyard_appstat.database.schema import (
     plan_nodes,
     plan_snapshots,
     plan_stretches,
+    scaling,
     statistics,
     streams,
 )
@@ -89,16 +90,29 @@ def delete_stream(connection: Connection, stream: str, names: Sequence[str]) -> 
         stream: Id of the stream.
         names: Ids of its experiments.
     """
+    delete_rows(connection, names)
+    connection.execute(delete(journal).where(journal.c.stream == stream))
+    connection.execute(delete(streams).where(streams.c.name == stream))
+
+
+def delete_rows(connection: Connection, names: Sequence[str], *, profiles: bool = False) -> None:
+    """Delete the rows of experiments and their jobs, statistics and search plan, but not their journal.
+
+    Nodes of the search plan through which no trial of another experiment passes are deleted, too.
+
+    Args:
+        connection: Connection with a transaction that may write.
+        names: Ids of the experiments.
+        profiles: Whether to delete also the scaling profiles that the experiments measured.
+    """
     way = plan_stretches.c
     passed = set(connection.scalars(select(way.node).where(way.experiment.in_(names)).distinct()))
-    for table in (jobs, statistics, plan_stretches, plan_snapshots):
+    for table in (jobs, statistics, plan_stretches, plan_snapshots, *([scaling] if profiles else [])):
         connection.execute(delete(table).where(table.c.experiment.in_(names)))
     connection.execute(delete(experiments).where(experiments.c.id.in_(names)))
     for key in sorted(passed):
         unused = ~exists().where(way.node == key)
         connection.execute(delete(plan_nodes).where(plan_nodes.c.key == key, unused))
-    connection.execute(delete(journal).where(journal.c.stream == stream))
-    connection.execute(delete(streams).where(streams.c.name == stream))
 
 
 def blobs_of_owner(

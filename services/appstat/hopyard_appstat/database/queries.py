@@ -5,7 +5,11 @@ Functions named `..._page` return one page of a list; see `hopyard_appstat.pagin
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select, tuple_
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, Table, func, select, tuple_
 
 from hopyard.errors import DataLoss
 from hopyard_appstat.database.record_chain import RESTORE, START
@@ -16,6 +20,9 @@ from hopyard_appstat.database.schema import (
     experiments,
     jobs,
     journal,
+    plan_nodes,
+    plan_snapshots,
+    plan_stretches,
     scaling,
     statistics,
     streams,
@@ -78,6 +85,66 @@ def journal_part(connection: Connection, stream: str, first: int, last: int) -> 
                 break
             records.append(record)
     return tuple(records)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProjections:
+    """The rows that follow from the journal of a stream, from one state of the database.
+
+    Attributes:
+        length: Number of records of the stream.
+        experiments: Rows of experiments.
+        jobs: Rows of jobs.
+        statistics: Rows of statistics.
+        scaling: Rows of scaling profiles.
+        stretches: The segments of trials in the search plan, each with the columns of its node; these are null without a node.
+        snapshots: Rows of snapshots in the search plan.
+    """
+
+    length: int
+    experiments: Sequence[Row]
+    jobs: Sequence[Row]
+    statistics: Sequence[Row]
+    scaling: Sequence[Row]
+    stretches: Sequence[Row]
+    snapshots: Sequence[Row]
+
+
+def projections_of(
+    connection: Connection, stream: str, names: Sequence[str], trainings: Sequence[str]
+) -> StreamProjections:
+    """Return the rows that follow from the journal of a stream.
+
+    Args:
+        connection: Connection to read on.
+        stream: Id of the stream.
+        names: Ids of its experiments.
+        trainings: Trainings whose scaling profiles are returned, also those that other experiments measured.
+    """
+
+    def rows(query: Select[Any]) -> Sequence[Row]:
+        return connection.execute(query).mappings().all()
+
+    def of(table: Table, *order: str) -> Sequence[Row]:
+        return rows(select(table).where(table.c.experiment.in_(names)).order_by(*(table.c[name] for name in order)))
+
+    way, node = plan_stretches.c, plan_nodes.c
+    path = (
+        select(plan_stretches, node.root, node.parent, node.start.label("node_start"), node.values_json)
+        .outerjoin(plan_nodes, way.node == node.key)
+        .where(way.experiment.in_(names))
+        .order_by(way.experiment, way.job, way.start)
+    )
+    profiles = scaling.c.experiment.in_(names) | scaling.c.training.in_(trainings)
+    return StreamProjections(
+        end_of(connection, stream)[0],
+        rows(select(experiments).where(experiments.c.id.in_(names)).order_by(experiments.c.id)),
+        of(jobs, "experiment", "ordinal", "id"),
+        of(statistics, "experiment", "job", "position", "part"),
+        rows(select(scaling).where(profiles)),
+        rows(path),
+        of(plan_snapshots, "experiment", "job", "position"),
+    )
 
 
 def stream_page(connection: Connection, paging: PageRequest) -> Page[Row]:

@@ -113,6 +113,18 @@ class Store(StoreReader):
         """
         await self._writer.do(lambda transaction: transaction.import_journal(parts))
 
+    async def replace_projections(self, parts: Callable[[], Iterable[Append]]) -> None:
+        """Delete all rows that follow from the journals of streams, and write the given ones, in one transaction, committed on return.
+
+        Args:
+            parts: As in `import_journal`.
+
+        Raises:
+            StaleEpoch, Conflict, InvalidInput: As in `append`.
+            Aborted: A stream has another length than the request says.
+        """
+        await self._writer.do(lambda transaction: transaction.replace_projections(parts))
+
     async def own_blobs(self, owner: str, sizes: Mapping[str, int]) -> None:
         """Add an owner to blobs, and record the current time as the time of their last use. Blobs that are new to the index are added.
 

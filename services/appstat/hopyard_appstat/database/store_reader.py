@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -66,6 +66,18 @@ class StoreReader:
         if chain.position < last and (await self._read(queries.end_of, stream))[0] < last:
             return  # The stream was deleted meanwhile. (A stream that has grown has lost records.)
         chain.end(last, head)
+
+    async def read_projections(
+        self, stream: str, names: Sequence[str], trainings: Sequence[str]
+    ) -> queries.StreamProjections:
+        """Return the rows that follow from the journal of a stream, from one state of the database.
+
+        Args:
+            stream: Id of the stream.
+            names: Ids of its experiments.
+            trainings: Trainings whose scaling profiles are returned, also those that other experiments measured.
+        """
+        return await self._read(queries.projections_of, stream, names, trainings)
 
     async def list_streams(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the streams with their lengths, ordered by name."""

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table, delete, select
 
 from hopyard.errors import Aborted, Conflict, InvalidInput, StaleEpoch
 from hopyard_appstat.database import datasets, search_plan, statements
-from hopyard_appstat.database.deletion import delete_stream
+from hopyard_appstat.database.deletion import delete_rows, delete_stream
 from hopyard_appstat.database.record_chain import START, checksum
 from hopyard_appstat.database.schema import blob_owners, blobs, epochs, experiments, jobs, journal, scaling, statistics
 from hopyard_appstat.projections import Append, ProjectedRows
@@ -122,6 +122,28 @@ class Transaction:
             return
         for part in parts():
             self._write_records(_by_stream(part.records))
+            self._project(part.projected)
+
+    def replace_projections(self, parts: Callable[[], Iterable[Append]]) -> None:
+        """Delete all rows that follow from the journals of streams, and write the given ones, after checking all parts.
+
+        Args:
+            parts: Returns an iterator over the parts of the request, in order; each call starts at the first part.
+
+        Raises:
+            StaleEpoch, Conflict: As in `append`.
+            Aborted: A stream has another length than the request says.
+        """
+        for part in parts():
+            self._check_epoch(part.epoch)
+            for stream, length, _ in part.replaced:
+                if self._length(stream) != length:
+                    raise Aborted(
+                        f"stream {stream!r} has {self._length(stream)} records, and the rows follow from {length}; read it again"
+                    )
+        for part in parts():
+            for _, _, names in part.replaced:
+                delete_rows(self._connection, names, profiles=True)
             self._project(part.projected)
 
     def _length(self, stream: str) -> int:

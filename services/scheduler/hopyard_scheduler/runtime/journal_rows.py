@@ -25,6 +25,29 @@ RowKey: TypeAlias = tuple[str, ...]
 """The name of the field of `Projection` that contains the row, and the values that identify the row in its table, as text."""
 
 
+def key_of(message: appstat_pb2.Projection) -> RowKey:
+    """Return the key of a row, which must not be of the kinds `statistics` and `deleted_job`.
+
+    Raises:
+        ValueError: The message has no such row.
+    """
+    kind = message.WhichOneof("row")
+    match kind:
+        case "experiment":
+            return kind, message.experiment.id
+        case "job":
+            return kind, message.job.experiment, message.job.id
+        case "statistic":
+            one = message.statistic
+            return kind, one.experiment, one.job, str(one.report.position), one.report.part
+        case "plan_trial":
+            return kind, message.plan_trial.experiment, message.plan_trial.job
+        case "scaling":
+            return kind, message.scaling.training, message.scaling.hardware, str(message.scaling.slots)
+        case _:
+            raise ValueError(f"a projection of kind {kind} has no key")
+
+
 class RowTable:
     """Rows by key, with the rules by which AppStat combines the rows that it receives.
 
@@ -42,44 +65,33 @@ class RowTable:
         """Add rows in the order in which they apply."""
         for message in projections:
             match message.WhichOneof("row"):
-                case "experiment":
-                    self.rows["experiment", message.experiment.id] = message
-                case "job":
-                    self.rows["job", message.job.experiment, message.job.id] = message
                 case "deleted_job":
                     self.rows.pop(("job", message.deleted_job.experiment, message.deleted_job.id), None)
                 case "statistic":
-                    self._add_statistic(message)
+                    self.rows.setdefault(key_of(message), message)
                 case "statistics":
                     same = message.statistics
                     for report in same.reports:
-                        one = appstat_pb2.Projection()
-                        one.statistic.experiment, one.statistic.job = same.experiment, same.job
-                        one.statistic.attempt = same.attempt
-                        one.statistic.report.CopyFrom(report)
-                        self._add_statistic(one)
+                        one = appstat_pb2.Statistic(
+                            experiment=same.experiment, job=same.job, attempt=same.attempt, report=report
+                        )
+                        single = appstat_pb2.Projection(statistic=one)
+                        self.rows.setdefault(key_of(single), single)
                 case "plan_trial":
                     self._add_trial(message)
-                case "scaling":
-                    row = message.scaling
-                    self.rows["scaling", row.training, row.hardware, str(row.slots)] = message
                 case _:
-                    raise ValueError("a projection without a row")
+                    self.rows[key_of(message)] = message
 
     def drop(self, *kinds: str) -> None:
         """Remove all rows of these kinds (names of fields of `Projection`)."""
         self.rows = {key: row for key, row in self.rows.items() if key[0] not in kinds}
-
-    def _add_statistic(self, message: appstat_pb2.Projection) -> None:
-        one, report = message.statistic, message.statistic.report
-        self.rows.setdefault(("statistic", one.experiment, one.job, str(report.position), report.part), message)
 
     def _add_trial(self, message: appstat_pb2.Projection) -> None:
         trial = appstat_pb2.PlanTrial()
         trial.CopyFrom(message.plan_trial)
         if not trial.path:
             trial.root = ""  # AppStat stores the root with the nodes of the path.
-        key = ("plan_trial", trial.experiment, trial.job)
+        key = key_of(message)
         before = self.rows.get(key)
         saved = {one.position: one for one in before.plan_trial.snapshots} if before is not None else {}
         saved |= {one.position: one for one in message.plan_trial.snapshots}

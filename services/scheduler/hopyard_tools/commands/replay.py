@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from hopyard_engine.policy_host import Host
     from hopyard_engine.replay import JobLine, Replay, ReplayState, Until
     from hopyard_tools.commands.journal_source import JournalSource
+    from hopyard_tools.projections.comparison import RowDifference
+    from hopyard_tools.projections.stream_check import StreamCheck
 
 _LONG = 2_000  # Number of events below which a progress bar would be too short to see.
+_MOST_SHOWN = 20  # Differences of rows that are printed.
 
 
 def command(
@@ -68,7 +71,8 @@ def command(
 ) -> None:
     """Repeat all decisions, or the training, and compare them.
 
-    The experiment's policy is replayed from the journal. With `--execute` its jobs are trained again instead, with the
+    The experiment's policy is replayed from the journal, and the stored rows of the experiment, its jobs and their reports are
+    compared with it. With `--execute` its jobs are trained again instead, with the
     recorded code, data, seeds and order, in a temporary cluster; then every report and every snapshot is compared, bit
     for bit. Exit code 1 if something differs; the first difference is shown.
 
@@ -115,7 +119,8 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
         json: Print one JSON document instead of text.
 
     Returns:
-        True if all decisions are equal to the recorded ones, also if there were none up to `until`.
+        True if all decisions are equal to the recorded ones, also if there were none up to `until`; and, without `until`, all rows that
+        AppStat stores follow from the journal.
 
     Raises:
         NotFound: The experiment or the cluster does not exist.
@@ -124,14 +129,19 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
     from hopyard.cli.output import emit, emit_json, say
     from hopyard_engine.replay import state_of
     from hopyard_tools.commands.journal_source import opened
+    from hopyard_tools.projections.stream_check import check_stream
 
+    checked: StreamCheck | None = None
     async with opened(server, data, given, "hopyard replay") as source:
         driven, at = await drive(source, until, quiet=json, dialled=True)
+        if until is None:
+            checked = await check_stream(source.stub, source.stream_name)
     stream, name = driven.experiment, source.experiment.id
     state = state_of(stream, driven.number, at) if stream is not None else None
+    equal = driven.first is None and (checked is None or not (checked.differences or checked.damage))
     if json:
-        emit_json(document(name, driven, state))
-        return driven.first is None
+        emit_json({**document(name, driven, state), "rows": None if checked is None else _rows_document(checked)})
+        return equal
     if driven.version_change:
         say(f"{name}: {driven.version_change}")
     say(verdict(name, driven))
@@ -140,7 +150,10 @@ async def replay(given: str | None, until: Until | None, server: str | None, dat
         emit(f"  now:  {driven.first.now}")
     if until is not None and state is not None and stream is not None:
         emit(state_table(state, stream.founder.created_at))
-    return driven.first is None
+    if checked is not None:
+        for line in rows_verdict(name, checked):
+            say(line)
+    return equal
 
 
 async def drive(
@@ -237,6 +250,34 @@ def verdict(name: str, driven: Replay) -> str:
     return f"{what}{failures}: event {driven.first.event} is the first that differs"
 
 
+def rows_verdict(name: str, checked: StreamCheck) -> list[str]:
+    """Return the result of the comparison of the stored rows with the journal, as lines for people.
+
+    Args:
+        name: The id of the experiment.
+        checked: The comparison.
+    """
+    from hopyard._common.formatting import count
+
+    if checked.damage:
+        return [f"{name}: the stored rows are not compared: {checked.damage}"]
+    if not checked.differences:
+        return [f"{name}: {count(len(checked.rows), 'stored row')} compared: every one follows from the journal"]
+    lines = [f"{name}: {count(len(checked.differences), 'difference')} between the stored rows and the journal"]
+    lines += [f"  {difference}" for difference in checked.differences[:_MOST_SHOWN]]
+    if len(checked.differences) > _MOST_SHOWN:
+        lines.append(f"  {len(checked.differences) - _MOST_SHOWN} more")
+    return [*lines, "hopyard doctor --rebuild writes the rows again from the journal, while no cluster runs"]
+
+
+def _rows_document(checked: StreamCheck) -> dict[str, Any]:
+    return {
+        "count": len(checked.rows),
+        "equal": not (checked.differences or checked.damage),
+        "differences": [_fields(difference) for difference in checked.differences],
+    }
+
+
 def document(name: str, driven: Replay, state: ReplayState | None) -> dict[str, Any]:
     """Return the result of a replay as a JSON document.
 
@@ -272,7 +313,7 @@ def _job_document(line: JobLine) -> dict[str, Any]:
     return {**shown, **{name: value for name, value in _fields(line).items() if name != "view"}}
 
 
-def _fields(value: ReplayState | JobLine) -> dict[str, Any]:
+def _fields(value: ReplayState | JobLine | RowDifference) -> dict[str, Any]:
     return {one.name: getattr(value, one.name) for one in fields(value)}
 
 

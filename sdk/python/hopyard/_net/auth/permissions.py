@@ -57,12 +57,13 @@ PERMISSIONS: Final[Mapping[str, frozenset[CallerKind]]] = {
     **_methods(
         "AppStatService",
         _SERVICE,
-        "BeginEpoch AppendJournal ImportJournal DeleteBlobs ListBlobs SweepBlobs",
+        "BeginEpoch AppendJournal ImportJournal ReplaceProjections DeleteBlobs ListBlobs SweepBlobs",
     ),
     **_methods(
         "AppStatService",
         _USER | _SERVICE,
-        "ReadJournal ListStreams QueryStatistics WatchStatistics QueryExperiments QueryJobs QueryScaling QueryStorage",
+        "ReadJournal ReadProjections ListStreams QueryStatistics WatchStatistics QueryExperiments QueryJobs QueryScaling "
+        "QueryStorage",
     ),
     **_methods("AppStatService", _USER | _SERVICE | _NODE, "PutBlob GetBlob HasBlobs"),
     # Users may release blobs only of owners with the prefix IMPORT_OWNER.

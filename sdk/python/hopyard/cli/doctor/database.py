@@ -1,4 +1,4 @@
-"""Checks the database of a data directory. A plugin of the group `hopyard.doctor` does it."""
+"""Checks the database of a data directory, and compares its rows with the journal. Plugins of the group `hopyard.doctor` do it."""
 
 from __future__ import annotations
 
@@ -19,3 +19,15 @@ def pages(data: Path) -> Finding:
         return ok(_NAME, check(data), needed=True)
     except HopyardError as error:
         return problem(_NAME, str(error), "Hopyard starts when the database is restored", needed=True)
+
+
+async def rows(server: str | None, data: Path) -> list[Finding]:
+    """Compare the rows of experiments, jobs and reports with the journal. There is a finding for each stream with differences.
+
+    Args:
+        server: Address of the scheduler of a cluster; None: the cluster is that of the data directory.
+        data: The data directory of the cluster on this computer, in which a cluster has run.
+    """
+    check: Any = load_plugin(DOCTOR, "projections")
+    found: list[Finding] = await check(server, data)
+    return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hopyard.cli.completion import complete_experiment
 from hopyard.cli.options import Data, Json, Server
 
 if TYPE_CHECKING:
@@ -22,9 +23,25 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
+    experiments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[EXPERIMENT...]",
+            help="With --rebuild: ids or names; without them all experiments.",
+            autocompletion=complete_experiment,
+            show_default=False,
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Skip the slow checks: database, journal, torch and the self-test.")
     ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Write the rows of experiments, jobs and reports again from the journal.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --rebuild: change nothing; show what would be changed.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --rebuild: write without asking.")] = False,
     server: Server = None,
     data: Data = None,
     json: Json = False,
@@ -32,18 +49,29 @@ def doctor(
     """Check this computer and the installation, with advice.
 
     It checks Python, cores, memory, GPUs, disk, limits, the network and installed packages, and runs a tiny search in a
-    temporary folder. If a cluster has run in the data directory, it checks all pages of the database, and reads the
-    journal, which finds damaged records. It also checks the cluster at --server, or the one that serves the data directory,
-    and compares the clocks. Exit code 1 if something that Hopyard needs is missing or has a problem; missing optional
-    parts are no failure.
+    temporary folder. If a cluster has run in the data directory, it checks all pages of the database, reads the journal,
+    which finds damaged records, and compares the rows of experiments, jobs and reports with it. It also checks the cluster at
+    --server, or the one that serves the data directory, and compares the clocks. Exit code 1 if something that Hopyard needs
+    is missing or has a problem; missing optional parts are no failure.
 
-    **Examples:** `hopyard doctor`, `hopyard doctor --quick --json`, `hopyard doctor --server gpu1:4650`
+    `--rebuild` does none of this. It writes the rows of EXPERIMENT..., or of all experiments, again from the journal, where they
+    differ from it. It shows the differences and asks first. No cluster may run in the data directory.
+
+    **Examples:** `hopyard doctor`, `hopyard doctor --quick --json`, `hopyard doctor --server gpu1:4650`, `hopyard doctor --rebuild
+    --dry-run`
     """
     from hopyard.cli.connect import choose
-    from hopyard.cli.errors import EXIT_FAILED
+    from hopyard.cli.doctor.rebuild import rebuild_rows
+    from hopyard.cli.errors import EXIT_FAILED, WrongUse
     from hopyard.cli.output import emit, emit_json, say
 
     address, folder = choose(server, data)
+    if rebuild:
+        if address is not None:
+            raise WrongUse("--rebuild works on a data directory in which no cluster runs: give --data, not --server")
+        raise typer.Exit(rebuild_rows(folder, experiments or [], dry_run=dry_run, yes=yes, json=json))
+    if experiments or dry_run or yes:
+        raise WrongUse("EXPERIMENT, --dry-run and --yes belong to --rebuild; give that, too")
     found: list[Finding] = []
     for finding in _look(address, folder, quick):
         found.append(finding)
@@ -102,6 +130,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
         readable = address is not None
     if readable:
         yield from asyncio.run(journal.journal(address, data))
+        yield from asyncio.run(database.rows(address, data))
     yield packages.torch()
     if not any(one.fails for one in extras):
         yield asyncio.run(cluster.self_test())

@@ -61,7 +61,15 @@ BAD: Final = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode
 ANSWERS: Final = {("PutBlob", grpc.StatusCode.DATA_LOSS)}
 """Codes of `BAD` that are the right answers of a method: the bytes of a blob do not have the hash that the client has named."""
 
-SPARE: Final = {"BeginEpoch", "AppendJournal", "ImportJournal", "DeleteBlobs", "ReleaseBlobs", "SweepBlobs"}
+SPARE: Final = {
+    "BeginEpoch",
+    "AppendJournal",
+    "ImportJournal",
+    "ReplaceProjections",
+    "DeleteBlobs",
+    "ReleaseBlobs",
+    "SweepBlobs",
+}
 """Methods that would change what the cluster's own scheduler stores; they go to the second AppStat."""
 
 OWN_ERROR: Final = "Internal error from Core"

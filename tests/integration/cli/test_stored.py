@@ -93,7 +93,7 @@ def contents(data: Path) -> dict[str, str]:
         ["events"],
         ["events", "-f"],
         ["rungs"],
-        ["replay"],
+        ["replay", "--until", "1000000"],
         ["plot", "--json"],
         ["plot", "--kind", "gantt", "--json"],
         ["download", "-o", "FOLDER"],
@@ -201,16 +201,22 @@ def test_doctor_reads_the_whole_journal_and_names_what_is_damaged(
     monkeypatch.setattr(cluster, "self_test", lambda: asyncio.sleep(0, ok("self-test", "left out")))
     folder = shutil.copytree(data, tmp_path / "data")
 
-    def findings(code: int) -> list[dict[str, str]]:
-        assert run(["doctor", "--data", str(folder), "--json"]) == code
-        return [one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "journal"]
+    def findings() -> dict[str, dict[str, str]]:
+        assert run(["doctor", "--data", str(folder), "--json"]) == 1
+        return {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
 
-    (found,) = findings(0)
+    found = findings()["journal"]
     assert found["health"] == "ok"
     assert found["detail"].endswith("all intact")
+    assert findings()["database"]["health"] == "ok"
+    # `data` has changed some rows.
+    assert (
+        "state: found 'EXPERIMENT_STATE_RUNNING', the journal gives 'EXPERIMENT_STATE_COMPLETED'"
+        in findings()["rows"]["detail"]
+    )
     connection = sqlite3.connect(folder / "appstat.sqlite")
     with closing(connection), connection:
         connection.execute("UPDATE journal SET at = at + 1 WHERE stream != 'cluster' AND position = 7")
-    (found,) = findings(1)
+    found = findings()["journal"]
     assert found["health"] == "problem"
     assert "record 7 or the one before it was changed" in found["detail"]

@@ -26,6 +26,7 @@ STATUS = "/hopyard.v1.ExperimentService/GetCluster"
         "AppStatService/BeginEpoch",
         "AppStatService/DeleteBlobs",
         "AppStatService/ImportJournal",
+        "AppStatService/ReplaceProjections",
         "CatalogService/PutDataSet",
         "HyperparameterGeneratorService/OpenGenerator",
     ],

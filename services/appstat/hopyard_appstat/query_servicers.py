@@ -53,10 +53,11 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
         yield pb.ReadProjectionsResponse(length=found.length)
         rows = projections_of(found)
         while part := await asyncio.to_thread(lambda: list(itertools.islice(rows, _PART))):
-            response = pb.ReadProjectionsResponse(length=found.length)
-            for one in part:
-                (response.damaged if isinstance(one, pb.DamagedRow) else response.projections).append(one)
-            yield response
+            yield pb.ReadProjectionsResponse(
+                length=found.length,
+                projections=[one for one in part if isinstance(one, pb.Projection)],
+                damaged=[one for one in part if isinstance(one, pb.DamagedRow)],
+            )
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
         """Return a page of the streams."""

@@ -19,10 +19,10 @@ from hopyard_appstat.blobs.cluster_id import STORE, check_file, claim_store, ref
 from hopyard_appstat.blobs.store import DEFAULT_MAX_BLOB_BYTES, BlobStore, open_backend
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
+from hopyard_appstat.database.file_check import check_files, has_log
 from hopyard_appstat.database.queries import cluster_of
 from hopyard_appstat.database.read_only import check_pages, read_only_engine
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.file_check import check_files, has_log
 from hopyard_appstat.migrate import NEWEST, is_empty, migrate, revision
 from hopyard_appstat.query_servicers import SearchPlanServicer
 from hopyard_appstat.servicer import CATALOG, SEARCH_PLAN, SERVICE, AppStatServicer, CatalogServicer

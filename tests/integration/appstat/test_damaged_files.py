@@ -14,8 +14,8 @@ from sqlalchemy.exc import OperationalError
 
 from hopyard.errors import Conflict, DataLoss, HopyardError, Unavailable
 from hopyard_appstat.database import connections, read_only, writer
+from hopyard_appstat.database.file_check import check_data
 from hopyard_appstat.database.read_only import check_database, read_only_engine
-from hopyard_appstat.file_check import check_data
 from hopyard_appstat.reader import AppStatReader
 from hopyard_appstat.service import AppStatService
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,11 +45,11 @@ class Stopped:
         with closing(sqlite3.connect(self.data / "appstat.sqlite")) as database, database:
             assert database.execute(statement, values).rowcount == count
 
-    def table(self, query: str) -> list[tuple[object, ...]]:
+    def table(self, query: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.data / "appstat.sqlite")) as database:
             return database.execute(query).fetchall()
 
-    def rows(self) -> list[list[tuple[object, ...]]]:
+    def rows(self) -> list[list[tuple[Any, ...]]]:
         """Return all rows that follow from the journal."""
         statistics = (
             "experiment, job, attempt, position, part, metrics, seconds, at, examples, at_until, finished, in_force"
@@ -204,7 +205,7 @@ async def test_a_row_without_a_journal_is_named(stopped: Stopped) -> None:
         "DELETE FROM journal WHERE stream = ?",
         stopped.second.id,
         count=stopped.table(f"SELECT count(*) FROM journal WHERE stream = '{stopped.second.id}'")[0][0],
-    )  # type: ignore[arg-type]
+    )
     stopped.change("DELETE FROM streams WHERE name = ?", stopped.second.id)
     (found,) = await rows(None, stopped.data)
     assert found.detail == f"{stopped.second.id}: found a row of an experiment without a journal"
@@ -261,7 +262,7 @@ async def test_a_replacement_is_written_whole_or_not_at_all(
         epoch = (await stub.BeginEpoch(appstat_pb2.BeginEpochRequest(holder="a test"))).epoch
         request = appstat_pb2.ReplaceProjectionsRequest(epoch=epoch, complete=True)
         length = stopped.table(f"SELECT length FROM streams WHERE name = '{stopped.first.id}'")[0][0]
-        request.streams.add(stream=stopped.first.id, length=length, experiments=[stopped.first.id])  # type: ignore[arg-type]
+        request.streams.add(stream=stopped.first.id, length=length, experiments=[stopped.first.id])
         spoil(request)
         with pytest.raises(error):
             await stub.ReplaceProjections(iter([request]))

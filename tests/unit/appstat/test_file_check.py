@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hopyard.errors import Conflict, DataLoss
+from hopyard_appstat.database.file_check import check_files, has_log
 from hopyard_appstat.database.read_only import check_pages, read_only_engine
-from hopyard_appstat.file_check import check_files, has_log
 
 PAGE = 4096
 

@@ -15,9 +15,9 @@ from hopyard._common import formatting
 from hopyard.errors import Conflict, DataLoss
 from hopyard_appstat.blobs.cluster_id import STORE, check_file
 from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, damage_of, database_url
+from hopyard_appstat.database.file_check import DATABASE, REMEDY, check_files
 from hopyard_appstat.database.schema import metadata
 from hopyard_appstat.database.writer import cause_of
-from hopyard_appstat.file_check import DATABASE, REMEDY, check_files
 from hopyard_appstat.migrate import NEWEST, revision
 
 

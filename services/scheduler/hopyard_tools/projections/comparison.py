@@ -145,7 +145,9 @@ def _leaves(message: Message, prefix: str = "") -> Iterator[tuple[str, object]]:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             for key in value:
                 yield from _leaf(field.message_type.fields_by_name["value"], f"{name}[{key}]", value[key])
-        elif field.label == FieldDescriptor.LABEL_REPEATED:
+        elif not isinstance(
+            value, Message | str | bytes | bool | int | float
+        ):  # It is a container: the field is repeated.
             for index, one in enumerate(value):
                 yield from _leaf(field, f"{name}[{index}]", one)
         else:
@@ -156,7 +158,7 @@ def _leaf(field: FieldDescriptor, name: str, value: object) -> Iterator[tuple[st
     if isinstance(value, Message):
         yield name, ""  # An empty message differs from none.
         yield from _leaves(value, f"{name}.")
-    elif field.enum_type is not None:
+    elif field.enum_type is not None and isinstance(value, int):
         known = field.enum_type.values_by_number.get(value)
         yield name, known.name if known is not None else value
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hopyard.errors import DataLoss, NotFound
 from hopyard.v1 import appstat_pb2, common_pb2
@@ -15,8 +15,6 @@ from hopyard_tools.projections.comparison import RowDifference, compare
 
 if TYPE_CHECKING:
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
-
-_MOST_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ async def check_stream(stub: AppStatServiceAsyncStub, stream: str) -> StreamChec
     made = JournalRows()
     try:
         await _read(stub, stream, made)
-        for _ in range(_MOST_TRIES):
+        while True:  # Again if an experiment has joined the stream meanwhile.
             if not made.length:
                 raise NotFound(f"stream {stream} has no records")
             rows = made.table().rows
